@@ -1,0 +1,32 @@
+//! `nouns check`: every mistake of a model at once, or what it declares.
+
+use std::process::ExitCode;
+
+use super::{Check, Refusal, find_model, read_model, say};
+use crate::model::{Model, schema};
+
+pub(super) fn run(flags: &Check) -> Result<ExitCode, Refusal> {
+    let mut out = std::io::stdout();
+    if flags.schema {
+        say(&mut out, schema::json_schema().trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let source = find_model(flags.model.as_deref())?;
+    let model = read_model(&source)?;
+    say(&mut out, format_args!("{}: ok, {}", source.name, summary(&model)));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(model: &Model) -> String {
+    let count = |number: usize, word: &str| match number {
+        1 => format!("1 {word}"),
+        number => format!("{number} {word}s"),
+    };
+    let fields = model.resources.iter().map(|resource| resource.fields.len()).sum();
+    format!(
+        "{} with {} and {}",
+        count(model.resources.len(), "resource"),
+        count(fields, "field"),
+        count(model.roles.len(), "role")
+    )
+}

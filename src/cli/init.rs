@@ -1,0 +1,33 @@
+//! `nouns init`: a commented model file to start from; never overwrites one.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use super::{EXAMPLES, Init, MODEL_FILE, Refusal, refusal, say};
+
+pub(super) fn run(flags: &Init) -> Result<ExitCode, Refusal> {
+    let example = EXAMPLES.iter().find(|example| example.name == flags.from);
+    let text = example.map_or("", |example| example.text);
+    let written = File::create_new(MODEL_FILE).and_then(|mut file| {
+        let done = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        // Half a model is worse than none.
+        if done.is_err() {
+            let _ = std::fs::remove_file(MODEL_FILE);
+        }
+        done
+    });
+    written.map_err(|error| {
+        refusal(match error.kind() {
+            ErrorKind::AlreadyExists => {
+                format!("{MODEL_FILE} is here already, and is not overwritten; move it away first")
+            }
+            _ => format!("cannot write {MODEL_FILE}: {error}"),
+        })
+    })?;
+    say(
+        &mut std::io::stdout(),
+        format_args!("wrote {MODEL_FILE}; serve it with: nouns serve --open"),
+    );
+    Ok(ExitCode::SUCCESS)
+}

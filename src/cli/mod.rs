@@ -1,0 +1,204 @@
+//! The command line: one file a command.
+//!
+//! Here is what the flags are and how a message reaches the operator. Settings come from the flag,
+//! else the environment, else the model's `[server]` table, else the default.
+
+mod check;
+mod init;
+mod serve;
+
+use std::fmt::Display;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+
+use crate::model::{self, Model};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Declare the nouns. HTTP already has the verbs.
+///
+/// You write a small model file that names your resources; nouns serves them as a complete HTTP
+/// interface. Without a model file it serves a small store of customers and orders.
+#[derive(Debug, Parser)]
+#[command(name = "nouns", version, styles = STYLES, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "\
+Try it:
+  nouns serve --open                               the store, at http://127.0.0.1:8080
+  curl http://127.0.0.1:8080/customers             what it answers
+  nouns init && nouns check                        a model file of your own to start from")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a model over HTTP
+    Serve(Serve),
+    /// Write a commented model file, nouns.toml, to start from
+    Init(Init),
+    /// Check a model file: every mistake at once
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Settings:
+  Every flag is also an environment variable and a key of the model's [server] table:
+  --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
+
+Files:
+  nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
+  nouns.db-lock, which keeps a second server away.
+
+Ending:
+  SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at once.
+  Exit code 0: ended as asked. 2: could not start; the message says why, and nothing was changed.")]
+struct Serve {
+    /// The model file [default: nouns.toml here, else the built-in store]
+    model: Option<PathBuf>,
+
+    /// Where the data lives: sqlite:PATH [default: sqlite:nouns.db]
+    #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]
+    database: Option<String>,
+
+    /// Address and port to listen on; may be repeated; port 0 picks a free one [default: 127.0.0.1:8080]
+    #[arg(
+        long,
+        env = "NOUNS_LISTEN",
+        hide_env = true,
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    listen: Vec<String>,
+
+    /// Serve without authentication: everyone who reaches it may do everything; loopback addresses only
+    #[arg(long, env = "NOUNS_OPEN", hide_env = true, value_parser = BoolishValueParser::new())]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
+    #[arg(value_name = "BOOL")]
+    open: Option<bool>,
+
+    /// How log lines look, on standard error: pretty or json [default: pretty on a terminal, else json]
+    #[arg(
+        long,
+        env = "NOUNS_LOG",
+        hide_env = true,
+        value_name = "STYLE",
+        hide_possible_values = true
+    )]
+    #[arg(value_parser = PossibleValuesParser::new(["pretty", "json"]).map(|word| word == "pretty"))]
+    log: Option<bool>,
+}
+
+#[derive(Debug, Args)]
+struct Init {
+    /// Which example to start from
+    #[arg(long, default_value = "store", value_name = "EXAMPLE")]
+    #[arg(value_parser = PossibleValuesParser::new(EXAMPLES.iter().map(|example| example.name)))]
+    from: String,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    /// The model file [default: nouns.toml here, else the built-in store]
+    model: Option<PathBuf>,
+
+    /// Print the JSON Schema of the model file, for editors
+    #[arg(long)]
+    schema: bool,
+}
+
+/// A model that comes with the program.
+#[derive(Debug)]
+struct Example {
+    name: &'static str,
+    text: &'static str,
+}
+
+/// The first one is what is served without a model file.
+static EXAMPLES: &[Example] = &[
+    Example { name: "store", text: include_str!("../../examples/store/nouns.toml") },
+    Example { name: "library", text: include_str!("../../examples/library/nouns.toml") },
+];
+
+const MODEL_FILE: &str = "nouns.toml";
+
+/// The exit code of everything that could not be done.
+const REFUSED: u8 = 2;
+
+pub fn run() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(flags) => serve::run(flags),
+        Command::Init(flags) => init::run(&flags),
+        Command::Check(flags) => check::run(&flags),
+    };
+    done.unwrap_or_else(|message| {
+        say(&mut std::io::stderr(), message.trim_end());
+        ExitCode::from(REFUSED)
+    })
+}
+
+/// A message for the operator, whole: what is wrong and the way out.
+type Refusal = String;
+
+fn refusal(message: impl Display) -> Refusal {
+    format!("nouns: {message}")
+}
+
+/// Writes one line. Nobody is left to tell when that fails.
+fn say(to: &mut impl Write, line: impl Display) {
+    let _ = writeln!(to, "{line}");
+}
+
+/// The text of a model and the name to call it by in messages.
+struct Source {
+    name: String,
+    text: String,
+}
+
+fn find_model(path: Option<&Path>) -> Result<Source, Refusal> {
+    let path = match path {
+        Some(path) => path,
+        None if Path::new(MODEL_FILE).exists() => Path::new(MODEL_FILE),
+        None => {
+            let text = EXAMPLES.first().map_or("", |example| example.text).to_owned();
+            return Ok(Source { name: "the built-in store".to_owned(), text });
+        }
+    };
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| {
+        refusal(match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                format!("there is no model file {name}; make one with: nouns init")
+            }
+            _ => format!("cannot read the model file {name}: {error}"),
+        })
+    })?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| refusal(format!("the model file {name} is not text in UTF-8")))?;
+    Ok(Source { name, text })
+}
+
+fn read_model(source: &Source) -> Result<Model, Refusal> {
+    let colour = colours(&std::io::stderr());
+    model::read(&source.name, &source.text).map_err(|errors| errors.render(colour))
+}
+
+/// Colours are for people: on a terminal, and where nobody said no.
+fn colours(to: &impl std::io::IsTerminal) -> bool {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "NO_COLOR is a convention between programs, not a setting of ours"
+    )]
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    to.is_terminal() && !refused
+}

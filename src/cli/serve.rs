@@ -1,0 +1,135 @@
+//! `nouns serve`: from flags to a running server, or to one message that says why not.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Refusal, Serve, colours, find_model, read_model, refusal, say};
+use crate::gate::Gate;
+use crate::log::{Level, Log, Style};
+use crate::model::Model;
+use crate::model::settings;
+use crate::pipeline::{App, Shared};
+use crate::reply::Replies;
+use crate::server::{self, Listener};
+use crate::store::{self, Database, Store};
+
+const DATABASE: &str = "sqlite:nouns.db";
+const LISTEN: &str = "127.0.0.1:8080";
+
+pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
+    let source = find_model(flags.model.as_deref())?;
+    let model = Arc::new(read_model(&source)?);
+    let settings = &model.server;
+    let database = flags.database.as_deref().or(settings.database.as_deref()).unwrap_or(DATABASE);
+    let database = Database::parse(database).map_err(refusal)?;
+    let listen =
+        [flags.listen, settings.listen.clone().unwrap_or_default(), vec![LISTEN.to_owned()]];
+    let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
+    if !flags.open.or(settings.open).unwrap_or(false) {
+        return Err(refusal(
+            "there is no authentication yet, so a server has to be open: add --open to let everyone \
+             on this machine do everything",
+        ));
+    }
+    // The port first: it costs nothing to give back.
+    let listeners = server::bind(&listen).map_err(refusal)?;
+    refuse_strangers(&listen, &listeners)?;
+    let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
+    let store = Arc::new(store::open(&database, &model, &log).map_err(refusal)?);
+    catch_panics(&log);
+    let outcome = serve(&model, listeners, listen, &log, &store);
+    store.close();
+    log.flush();
+    match outcome {
+        server::ExitOutcome::Failed(cause) => Err(refusal(cause)),
+        outcome => Ok(outcome.code()),
+    }
+}
+
+fn serve(
+    model: &Arc<Model>,
+    listeners: Vec<Listener>,
+    listen: Vec<String>,
+    log: &Log,
+    store: &Arc<Store>,
+) -> server::ExitOutcome {
+    let limits = &model.server.limits;
+    let settings = server::Settings {
+        limits: *limits,
+        http2_prior_knowledge: model.server.http2_prior_knowledge.unwrap_or(false),
+        workers: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let shared = Arc::new(Shared {
+        model: Arc::clone(model),
+        replies: Replies::new(model),
+        gate: Gate::new(
+            limits.requests_max,
+            Duration::from_secs(limits.request_seconds_max.into()),
+        ),
+        log: log.clone(),
+        listen,
+    });
+    // Opened here, where a failure can still be told.
+    let workers =
+        (0..settings.workers.max(1)).map(|_| store.worker()).collect::<Result<Vec<_>, _>>();
+    let workers = match workers {
+        Ok(workers) => std::sync::Mutex::new(workers),
+        Err(error) => return server::ExitOutcome::Failed(error.to_string()),
+    };
+    let make_app = move || {
+        let mut workers = workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        workers.pop().map(|store| Rc::new(App { shared: Arc::clone(&shared), store }))
+    };
+    server::run(listeners, settings, log.clone(), make_app, |addresses| {
+        announce(&model.title, addresses);
+    })
+}
+
+/// The one line on standard output, for each address.
+fn announce(title: &str, addresses: &[SocketAddr]) {
+    for address in addresses {
+        say(&mut std::io::stdout(), format_args!("nouns: serving {title} at http://{address}"));
+    }
+}
+
+fn refuse_strangers(listen: &[String], listeners: &[Listener]) -> Result<(), Refusal> {
+    let is_strange = |listener: &Listener| {
+        listener.addresses().iter().any(|address| !address.ip().is_loopback())
+    };
+    match listen.iter().zip(listeners).find(|(_, listener)| is_strange(listener)) {
+        None => Ok(()),
+        Some((address, _)) => Err(refusal(format!(
+            "--open lets everyone do everything, so it listens on this machine alone: \
+             {address} is no loopback address; use --listen {LISTEN}"
+        ))),
+    }
+}
+
+fn style(flag: Option<bool>, model: &Model) -> Style {
+    let stderr = std::io::stderr();
+    let file = model.server.log.map(|style| style == settings::Log::Pretty);
+    match flag.or(file).unwrap_or_else(|| stderr.is_terminal()) {
+        true => Style::Pretty { colour: colours(&stderr) },
+        false => Style::Json,
+    }
+}
+
+/// A panic is a line in the log like everything else; who caught it answers for it.
+fn catch_panics(log: &Log) {
+    let log = log.clone();
+    std::panic::set_hook(Box::new(move |panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let words = panic.payload_as_str().unwrap_or("");
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("");
+        log.event(
+            Level::Error,
+            "panic",
+            &[("cause", &words), ("place", &place), ("thread", &thread)],
+        );
+    }));
+}

@@ -1,0 +1,277 @@
+//! Which media type to answer with (RFC 9110 §12.5.1), and what a body says it is (§8.3).
+//!
+//! Knows no format: the types on offer are an argument. The one surprising thing: an `Accept` in which
+//! nothing can be understood counts as none at all. It prefers nothing, and §12.5.1 leaves the server
+//! free to disregard it; `*/*;q=0` can be understood and is taken at its word.
+
+use std::borrow::Cow;
+
+/// Most elements of an `Accept` that are looked at.
+const RANGES_MAX: usize = 64;
+
+/// A type that can be sent, in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Media {
+    /// `type/subtype`
+    pub essence: &'static str,
+    /// Those that tell this representation from others of the same type.
+    pub parameters: &'static [(&'static str, &'static str)],
+}
+
+/// What a client can receive.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Accept<'a> {
+    /// No header, or one that says as much.
+    Anything,
+    /// `application/json` and nothing else: what most programs send.
+    Json,
+    Ranges(Vec<Range<'a>>),
+}
+
+/// One element of an `Accept`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Range<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    parameters: Parameters<'a>,
+    /// 0 to 1000; 0 is "not this".
+    weight: u16,
+}
+
+/// What a body says it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ContentType<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    parameters: Parameters<'a>,
+}
+
+type Parameters<'a> = Vec<(&'a str, Cow<'a, str>)>;
+
+/// Reads all `Accept` lines of a request. What is malformed is skipped.
+pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
+    let mut values = values.into_iter();
+    let Some(first) = values.next() else { return Accept::Anything };
+    let second = values.next();
+    if second.is_none() {
+        match first {
+            b"*/*" => return Accept::Anything,
+            b"application/json" => return Accept::Json,
+            _ => {}
+        }
+    }
+    let lines = [first].into_iter().chain(second).chain(values);
+    let ranges: Vec<_> = lines.flat_map(elements).take(RANGES_MAX).filter_map(range).collect();
+    if ranges.is_empty() { Accept::Anything } else { Accept::Ranges(ranges) }
+}
+
+/// The offer the client likes best; among equals the first. `None`: there is nothing it accepts.
+pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
+    match accept {
+        Accept::Anything => (!offered.is_empty()).then_some(0),
+        Accept::Json => offered.iter().position(|media| media.essence == "application/json"),
+        Accept::Ranges(ranges) => {
+            let mut best = None;
+            for (index, media) in offered.iter().enumerate() {
+                let weight = weight(ranges, media);
+                if weight > best.map_or(0, |(_, weight)| weight) {
+                    best = Some((index, weight));
+                }
+            }
+            best.map(|(index, _)| index)
+        }
+    }
+}
+
+/// Reads a `Content-Type`.
+pub fn content_type(value: &str) -> Option<ContentType<'_>> {
+    let mut cursor = Cursor { rest: value.as_bytes() };
+    cursor.skip_space();
+    let kind = cursor.token()?;
+    cursor.step(b'/')?;
+    let subtype = cursor.token()?;
+    let parameters = cursor.parameters_to_end()?;
+    Some(ContentType { kind, subtype, parameters })
+}
+
+impl ContentType<'_> {
+    /// Whether it is this `type/subtype`, whatever its parameters.
+    pub fn is(&self, essence: &str) -> bool {
+        is_essence(essence, self.kind, self.subtype)
+    }
+
+    /// Whether the text is in UTF-8, as far as the header knows: it says so or says nothing.
+    pub fn is_utf8(&self) -> bool {
+        self.parameters
+            .iter()
+            .all(|(name, value)| !name.eq_ignore_ascii_case("charset") || is_utf8(value))
+    }
+}
+
+/// The weight of the most specific range that covers `media`; 0 when there is none.
+fn weight(ranges: &[Range<'_>], media: &Media) -> u16 {
+    let covering =
+        ranges.iter().filter_map(|range| Some((range.specificity(media)?, range.weight)));
+    covering.max().map_or(0, |(_, weight)| weight)
+}
+
+impl Range<'_> {
+    /// How closely the range describes `media`; `None` when it does not cover it.
+    fn specificity(&self, media: &Media) -> Option<(u8, usize)> {
+        let kind = media.essence.split('/').next().unwrap_or_default();
+        let closeness = match (self.kind, self.subtype) {
+            ("*", "*") => 0,
+            (_, "*") if self.kind.eq_ignore_ascii_case(kind) => 1,
+            _ if is_essence(media.essence, self.kind, self.subtype) => 2,
+            _ => return None,
+        };
+        let met = self.parameters.iter().all(|(name, value)| has_parameter(media, name, value));
+        met.then_some((closeness, self.parameters.len()))
+    }
+}
+
+fn has_parameter(media: &Media, name: &str, value: &str) -> bool {
+    let declared = media
+        .parameters
+        .iter()
+        .any(|(n, v)| n.eq_ignore_ascii_case(name) && v.eq_ignore_ascii_case(value));
+    // All text goes out as UTF-8, also where the type has no such parameter (RFC 8259 §11).
+    declared || (name.eq_ignore_ascii_case("charset") && is_utf8(value))
+}
+
+fn is_essence(essence: &str, kind: &str, subtype: &str) -> bool {
+    essence
+        .split_once('/')
+        .is_some_and(|(k, s)| k.eq_ignore_ascii_case(kind) && s.eq_ignore_ascii_case(subtype))
+}
+
+/// `utf8` is no registered name, but common, and means one thing.
+fn is_utf8(charset: &str) -> bool {
+    charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
+}
+
+/// The elements of a comma-separated list, without the empty ones (RFC 9110 §5.6.1).
+fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    let mut escaped = false;
+    let pieces = line.split(move |&byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'"' => quoted = !quoted,
+            b'\\' => escaped = quoted,
+            _ => return byte == b',' && !quoted,
+        }
+        false
+    });
+    pieces.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// Reads one media range with its weight.
+fn range(element: &[u8]) -> Option<Range<'_>> {
+    let mut cursor = Cursor { rest: element };
+    let kind = cursor.token()?;
+    let subtype = match cursor.step(b'/') {
+        Some(()) => cursor.token()?,
+        // Java's HttpURLConnection sends `*; q=.2` unless told otherwise.
+        None if kind == "*" => "*",
+        None => return None,
+    };
+    if kind == "*" && subtype != "*" {
+        return None;
+    }
+    let mut parameters = cursor.parameters_to_end()?;
+    let mut weight = 1000;
+    // RFC 9110 §12.5.1: any parameter named q is the weight, wherever it stands.
+    if let Some(at) = parameters.iter().position(|(name, _)| name.eq_ignore_ascii_case("q")) {
+        weight = read_weight(&parameters.remove(at).1)?;
+    }
+    Some(Range { kind, subtype, parameters, weight })
+}
+
+/// RFC 9110 §12.4.2: 0 to 1 with at most three decimals. `.2` is no weight there, but is sent.
+fn read_weight(text: &str) -> Option<u16> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    if decimals.len() > 3 || text == "." || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let thousandths: u16 = format!("{decimals:0<3}").parse().ok()?;
+    match whole {
+        "" | "0" if !text.is_empty() => Some(thousandths),
+        "1" if thousandths == 0 => Some(1000),
+        _ => None,
+    }
+}
+
+/// What is left of a header value.
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    /// Parameters up to the end of the value; a semicolon may stand alone (RFC 9110 §5.6.6).
+    fn parameters_to_end(mut self) -> Option<Parameters<'a>> {
+        let mut parameters = Vec::new();
+        loop {
+            self.skip_space();
+            if self.rest.is_empty() {
+                return Some(parameters);
+            }
+            self.step(b';')?;
+            self.skip_space();
+            if !matches!(self.rest.first(), None | Some(b';')) {
+                let name = self.token()?;
+                self.step(b'=')?;
+                let quoted = self.rest.first() == Some(&b'"');
+                parameters.push((
+                    name,
+                    if quoted { self.quoted()? } else { Cow::Borrowed(self.token()?) },
+                ));
+            }
+        }
+    }
+
+    fn skip_space(&mut self) {
+        while let [b' ' | b'\t', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+    }
+
+    fn step(&mut self, byte: u8) -> Option<()> {
+        let (first, rest) = self.rest.split_first()?;
+        (*first == byte).then(|| self.rest = rest)
+    }
+
+    fn token(&mut self) -> Option<&'a str> {
+        let length = self.rest.iter().position(|&byte| !is_token(byte)).unwrap_or(self.rest.len());
+        let (token, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        str::from_utf8(token).ok().filter(|token| !token.is_empty())
+    }
+
+    /// RFC 9110 §5.6.4: a backslash takes the next byte as it is.
+    fn quoted(&mut self) -> Option<Cow<'a, str>> {
+        self.step(b'"')?;
+        let mut text = Vec::new();
+        loop {
+            let (&byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            match byte {
+                b'"' => return Some(Cow::Owned(String::from_utf8_lossy(&text).into_owned())),
+                b'\\' => {
+                    let (&next, rest) = self.rest.split_first()?;
+                    self.rest = rest;
+                    text.push(next);
+                }
+                _ => text.push(byte),
+            }
+        }
+    }
+}
+
+/// RFC 9110 §5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests;

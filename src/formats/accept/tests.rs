@@ -1,0 +1,174 @@
+//! Negotiation by the RFC's examples and by what real clients send.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const fn plain(essence: &'static str) -> Media {
+    Media { essence, parameters: &[] }
+}
+
+const OFFERED: &[Media] = &[
+    plain("application/json"),
+    plain("text/html"),
+    plain("text/csv"),
+    Media { essence: "text/csv", parameters: &[("header", "absent")] },
+];
+
+fn chosen(lines: &[&str]) -> Option<usize> {
+    choose(&parse(lines.iter().map(|line| line.as_bytes())), OFFERED)
+}
+
+fn check(line: &str, expected: Option<&str>) {
+    assert_eq!(chosen(&[line]).map(|index| OFFERED[index].essence), expected, "{line}");
+}
+
+#[test]
+fn common_clients_get_what_they_want() {
+    assert_eq!(chosen(&[]), Some(0));
+    check("*/*", Some("application/json"));
+    check("application/json", Some("application/json"));
+    check("application/json, text/plain, */*", Some("application/json"));
+    check("application/json, text/javascript, */*; q=0.01", Some("application/json"));
+    check("image/png, *;q=.2", Some("application/json"));
+    check("application/json; charset=utf-8", Some("application/json"));
+    check("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", Some("text/html"));
+    let chrome = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7";
+    check(chrome, Some("text/html"));
+    let firefox = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    check(firefox, Some("text/html"));
+    let without_html = &[plain("application/json")];
+    for line in [chrome, firefox, "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"] {
+        assert_eq!(choose(&parse([line.as_bytes()]), without_html), Some(0), "{line}");
+    }
+}
+
+#[test]
+fn the_more_specific_range_decides() {
+    // RFC 9110 §12.5.1, the example with weights 1, 0.7, 0.3, 0.4 and 0.5.
+    let accept =
+        parse([b"text/*;q=0.3, text/plain;q=0.7, text/plain;format=flowed, text/plain;format=fixed;q=0.4, */*;q=0.5"
+            .as_slice()]);
+    let Accept::Ranges(ranges) = accept else { panic!() };
+    let of = |media| weight(&ranges, &media);
+    assert_eq!(of(Media { essence: "text/plain", parameters: &[("format", "flowed")] }), 1000);
+    assert_eq!(of(plain("text/plain")), 700);
+    assert_eq!(of(plain("text/html")), 300);
+    assert_eq!(of(plain("image/jpeg")), 500);
+    assert_eq!(of(Media { essence: "text/plain", parameters: &[("format", "fixed")] }), 400);
+    assert_eq!(of(Media { essence: "text/plain", parameters: &[("format", "other")] }), 700);
+
+    check("*/*, application/json;q=0", Some("text/html"));
+    check("text/*, text/html;q=0.5", Some("text/csv"));
+    check("text/csv;q=0.5, text/csv;header=absent", Some("text/csv"));
+    assert_eq!(chosen(&["text/csv;q=0.5, text/csv;header=absent"]), Some(3));
+    assert_eq!(chosen(&["text/csv;q=0.5", "text/csv; Header=\"a\\bsent\" ; Q=1"]), Some(3));
+}
+
+#[test]
+fn weights_order_and_zero_excludes() {
+    check("text/html;q=0.5, application/json;q=0.4", Some("text/html"));
+    check("text/html;q=0.001, application/json;q=0.002", Some("application/json"));
+    check("text/html;q=0.5, application/json;q=0.5", Some("application/json"));
+    check("audio/*; q=0.2, audio/basic", None);
+    check("*/*;q=0", None);
+    check("application/json;q=0.000", None);
+    check("text/html;q=0, application/json;q=0, text/*", Some("text/csv"));
+    check("application/json;level=1", None);
+    check("application/json;charset=latin1", None);
+    check("TEXT/HTML", Some("text/html"));
+    check(" \ttext/html\t;\tq=1.000 ,", Some("text/html"));
+    check("text/html;q=0.3;q=1", None);
+    check("application/json;q=0, application/json", Some("application/json"));
+}
+
+#[test]
+fn what_is_malformed_is_skipped_and_nothing_left_is_no_preference() {
+    check("", Some("application/json"));
+    check(" , ,", Some("application/json"));
+    check("json", Some("application/json"));
+    check("*/html", Some("application/json"));
+    check("application/json;q=2, text/html", Some("text/html"));
+    check("application/json;q=0.1234, text/html", Some("text/html"));
+    check("application/json;q=, text/html", Some("text/html"));
+    check("application/json;q=., text/html", Some("text/html"));
+    check("application/json;q=-1, text/html", Some("text/html"));
+    check("application/json;q=+0, text/html", Some("text/html"));
+    check("application/json q=1, text/html", Some("text/html"));
+    check("*/json, text/html", Some("text/html"));
+    check("application/, text/html", Some("text/html"));
+    check("a/b;c=\"d, text/html", Some("application/json"));
+    check("a/b;c=\"d, \\\" e\", text/html", Some("text/html"));
+    check("application/json;;, text/html;q=0.1", Some("application/json"));
+    check("text/html;\u{e9}=1, text/csv", Some("text/csv"));
+}
+
+#[test]
+fn several_lines_are_one_list_and_only_so_long() {
+    assert_eq!(chosen(&["image/png", "text/html"]), Some(1));
+    assert_eq!(chosen(&["application/json", "text/html;q=0.5"]), Some(0));
+    let many = "image/png,".repeat(RANGES_MAX - 1);
+    assert_eq!(chosen(&[&many, "text/html"]), Some(1));
+    assert_eq!(chosen(&[&many, "image/png", "text/html"]), None);
+}
+
+#[test]
+fn the_common_headers_need_no_list() {
+    assert_eq!(parse([]), Accept::Anything);
+    assert_eq!(parse([b"*/*".as_slice()]), Accept::Anything);
+    assert_eq!(parse([b"application/json".as_slice()]), Accept::Json);
+    assert_eq!(choose(&Accept::Anything, &[]), None);
+    assert_eq!(choose(&Accept::Json, &OFFERED[1..]), None);
+}
+
+#[test]
+fn a_content_type_is_read_whole_or_not_at_all() {
+    for value in [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=\"UTF-8\"",
+        "application/json ; charset=utf8;",
+        " application/json;odd=1",
+    ] {
+        let read = content_type(value).unwrap();
+        assert!(read.is("application/json") && read.is_utf8(), "{value}");
+    }
+    for value in
+        ["application/json;charset=latin1", "application/json;charset=utf-8;Charset=utf-16"]
+    {
+        assert!(!content_type(value).unwrap().is_utf8(), "{value}");
+    }
+    assert!(!content_type("application/problem+json").unwrap().is("application/json"));
+    for value in [
+        "",
+        "json",
+        "application/",
+        "/json",
+        "application/json, text/html",
+        "application/json charset=utf-8",
+        "application/json;charset",
+        "application/json;charset=",
+        "application/json;charset=\"utf-8",
+        "application/json;charset = utf-8",
+    ] {
+        assert_eq!(content_type(value), None, "{value}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_header_is_read_and_the_choice_is_on_offer(
+        lines in prop::collection::vec(r#"([*/;,="\\ a-cq.01]|text/|html|csv|application/json|;q=){0,30}"#, 0..4),
+        bytes: Vec<u8>,
+    ) {
+        let values = lines.iter().map(String::as_bytes).chain([bytes.as_slice()]);
+        let index = choose(&parse(values), OFFERED);
+        prop_assert!(index.is_none_or(|index| index < OFFERED.len()));
+    }
+
+    #[test]
+    fn any_content_type_is_read_or_refused(value in r#"[/;="\\ a-c]{0,20}|\PC*"#) {
+        let _ = content_type(&value).map(|read| (read.is("a/b"), read.is_utf8()));
+    }
+}

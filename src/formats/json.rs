@@ -1,0 +1,275 @@
+//! Items, lists, problems and the server's own documents as JSON.
+//!
+//! Members of an item come in one order: id, the parent's id, the fields as declared, the times, the
+//! version. A field without a value is left out, or `null` where the model says it may be.
+
+use http::HeaderValue;
+
+use super::Format;
+use super::accept::Media;
+use crate::json::{write_text, write_value};
+use crate::model::{Model, Resource};
+use crate::problem::{self, Code, Kind, Member, Parts};
+use crate::value::{Id, Item};
+
+pub static FORMAT: Format = Format {
+    media: Media { essence: "application/json", parameters: &[] },
+    content_type: HeaderValue::from_static("application/json"),
+    item: |out, model, resource, item| {
+        wrap(out, &resource.name, |out| write_item(out, model, resource, item));
+        out.push(b'}');
+    },
+    items: |out, model, resource, items| {
+        wrap(out, &resource.plural, |out| write_items(out, model, resource, items));
+        out.push(b'}');
+    },
+    page: |out, model, resource, page, next| {
+        wrap(out, &resource.plural, |out| write_items(out, model, resource, &page.items));
+        out.extend_from_slice(b",\"page\":{\"limit\":");
+        write_integer(out, page.limit);
+        out.extend_from_slice(b",\"next\":");
+        match next {
+            Some(cursor) => write_text(out, cursor),
+            None => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(b"}}");
+    },
+};
+
+/// Opens an object with one member; the caller closes it.
+fn wrap(out: &mut Vec<u8>, name: &str, content: impl FnOnce(&mut Vec<u8>)) {
+    out.push(b'{');
+    write_name(out, name);
+    content(out);
+}
+
+/// Names are `[a-z0-9_]`: nothing in them needs escaping.
+fn write_name(out: &mut Vec<u8>, name: &str) {
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn write_integer(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn write_id(out: &mut Vec<u8>, id: Id) {
+    match id {
+        Id::Integer(number) => write_integer(out, number),
+        Id::Uuid(uuid) => {
+            let mut buffer = uuid::Uuid::encode_buffer();
+            out.push(b'"');
+            out.extend_from_slice(uuid.hyphenated().encode_lower(&mut buffer).as_bytes());
+            out.push(b'"');
+        }
+    }
+}
+
+fn write_items(out: &mut Vec<u8>, model: &Model, resource: &Resource, items: &[Item]) {
+    out.push(b'[');
+    for (number, item) in items.iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        write_item(out, model, resource, item);
+    }
+    out.push(b']');
+}
+
+fn write_item(out: &mut Vec<u8>, model: &Model, resource: &Resource, item: &Item) {
+    use std::io::Write;
+    out.extend_from_slice(b"{\"id\":");
+    write_id(out, item.id);
+    if let (Some(parent), Some(id)) = (resource.parent, item.parent) {
+        out.extend_from_slice(b",\"");
+        out.extend_from_slice(model.resource(parent).name.as_bytes());
+        out.extend_from_slice(b"_id\":");
+        write_id(out, id);
+    }
+    for (field, value) in resource.fields.iter().zip(&item.values) {
+        if !value.is_null() || field.nullable {
+            out.push(b',');
+            write_name(out, &field.name);
+            write_value(out, value);
+        }
+    }
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        out,
+        ",\"created_at\":\"{}\",\"updated_at\":\"{}\",\"version\":",
+        item.created_at, item.updated_at
+    );
+    write_integer(out, item.version);
+    out.push(b'}');
+}
+
+/// An item as the change log keeps it: without a wrapper.
+pub fn item_text(model: &Model, resource: &Resource, item: &Item) -> String {
+    let mut out = Vec::with_capacity(256);
+    write_item(&mut out, model, resource, item);
+    into_text(out)
+}
+
+/// A list of names, for the change log.
+pub fn names_text(names: &[Box<str>]) -> String {
+    let mut out = Vec::new();
+    write_list(&mut out, names.iter().map(AsRef::as_ref));
+    into_text(out)
+}
+
+/// All that we write is UTF-8.
+fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+fn write_list<'a>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'a str>) {
+    out.push(b'[');
+    for (number, text) in texts.enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        write_text(out, text);
+    }
+    out.push(b']');
+}
+
+/// Writes the members of an object one by one.
+struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    is_first: bool,
+}
+
+impl<'a> Object<'a> {
+    fn open(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, is_first: true }
+    }
+
+    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+        if !std::mem::replace(&mut self.is_first, false) {
+            self.out.push(b',');
+        }
+        write_name(self.out, name);
+        self.out
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        write_text(self.name(name), text);
+    }
+
+    fn close(self) {
+        self.out.push(b'}');
+    }
+}
+
+/// Where and in which request a problem happened.
+#[derive(Debug, Clone, Copy)]
+pub struct Occasion<'a> {
+    pub base_path: &'a str,
+    pub path: &'a str,
+    pub request_id: &'a str,
+}
+
+/// RFC 9457. A 500 has the request id and nothing else that is particular.
+pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    let kind = parts.kind;
+    let mut object = Object::open(&mut out);
+    object.text("type", &format!("{}/-/problems/{}", occasion.base_path, kind.slug));
+    object.text("title", kind.title);
+    write_integer(object.name("status"), kind.status.as_u16());
+    if let Some(detail) = &parts.detail {
+        object.text("detail", detail);
+    }
+    object.text("instance", occasion.path);
+    object.text("request_id", occasion.request_id);
+    for (name, member) in &parts.members {
+        match member {
+            Member::Text(text) => object.text(name, text),
+            Member::Texts(texts) => write_list(object.name(name), texts.iter().map(String::as_str)),
+        }
+    }
+    if !parts.faults.is_empty() {
+        let out = object.name("errors");
+        out.push(b'[');
+        for (number, fault) in parts.faults.iter().enumerate() {
+            if number > 0 {
+                out.push(b',');
+            }
+            let mut entry = Object::open(out);
+            entry.text("pointer", &fault.pointer);
+            entry.text("code", fault.code.as_str());
+            entry.text("detail", &fault.detail);
+            entry.close();
+        }
+        out.push(b']');
+    }
+    object.close();
+    out
+}
+
+/// What a kind of problem means: `/-/problems/:slug`.
+pub fn explanation(kind: &Kind) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    wrap(&mut out, "problem", |out| {
+        let mut object = Object::open(out);
+        object.text("slug", kind.slug);
+        write_integer(object.name("status"), kind.status.as_u16());
+        object.text("title", kind.title);
+        object.text("help", kind.help);
+        if [&problem::INVALID_FIELDS, &problem::TAKEN].contains(&kind) {
+            let mut codes = Object::open(object.name("codes"));
+            for code in Code::ALL {
+                codes.text(code.as_str(), code.meaning());
+            }
+            codes.close();
+        }
+        object.close();
+    });
+    out.push(b'}');
+    out
+}
+
+/// A sign of life: `/-/health` and `/-/ready`.
+pub fn status(word: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut object = Object::open(&mut out);
+    object.text("status", word);
+    object.close();
+    out
+}
+
+/// The list of resources: `/`. Paths are URI templates (RFC 6570).
+pub fn home(model: &Model) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    let mut object = Object::open(&mut out);
+    object.text("title", &model.title);
+    let out_list = object.name("resources");
+    out_list.push(b'[');
+    for (number, resource) in model.resources.iter().enumerate() {
+        if number > 0 {
+            out_list.push(b',');
+        }
+        let mut entry = Object::open(out_list);
+        entry.text("name", &resource.name);
+        entry.text("plural", &resource.plural);
+        entry.text("path", &template(model, resource));
+        entry.close();
+    }
+    out_list.push(b']');
+    object.close();
+    out
+}
+
+fn template(model: &Model, resource: &Resource) -> String {
+    let mut path = model.server.base_path.as_deref().unwrap_or("").to_owned();
+    for ancestor in model.lineage(resource.index) {
+        path.push('/');
+        path.push_str(&ancestor.plural);
+        if ancestor.index != resource.index {
+            path.push_str(&format!("/{{{}_id}}", ancestor.name));
+        }
+    }
+    path
+}

@@ -1,0 +1,239 @@
+//! 1, asked: one request as the words of the model, before anything is decided.
+//!
+//! Pure. It reads the body's wrapper and the query, and knows nothing of what is stored.
+//! Field values stay JSON here; `plan` holds them against the model.
+
+pub mod cursor;
+pub mod query;
+mod route;
+
+pub use route::{Address, Ids, Place, Route, Stop, Verb, allow, path, push_subject, route};
+
+use crate::json::{self, Json};
+use crate::model::settings::Limits;
+use crate::model::{Model, Resource};
+use crate::problem::{self, Kind, Problem};
+use crate::value::Id;
+
+/// The outermost value is depth 1.
+const DEPTH_MAX: usize = 32;
+
+/// What the client asks for.
+#[derive(Debug)]
+pub enum Intent<'a> {
+    /// The list of resources.
+    Home,
+    Health,
+    Ready,
+    Explain(&'static Kind),
+    /// Which methods a place takes.
+    Options(Place),
+    Show(Address),
+    List(Address, Span),
+    Create(Address, Bodies<'a>),
+    Replace(Address, Body<'a>),
+    Remove(Address),
+}
+
+/// Which part of a collection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    pub limit: usize,
+    pub after: Option<Id>,
+}
+
+/// An object of fields, and the wrapper key it came under: pointers in problems begin with it.
+#[derive(Debug)]
+pub struct Body<'a> {
+    pub wrapper: &'a str,
+    pub members: Members<'a>,
+}
+
+pub type Members<'a> = Vec<(std::borrow::Cow<'a, str>, Json<'a>)>;
+
+#[derive(Debug)]
+pub enum Bodies<'a> {
+    One(Body<'a>),
+    Many(&'a str, Vec<Members<'a>>),
+}
+
+/// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query.
+pub fn read<'a>(
+    model: &'a Model,
+    route: Route,
+    query: Option<&str>,
+    body: &'a [u8],
+) -> Result<Intent<'a>, Problem> {
+    let limits = &model.server.limits;
+    let intent = match (route.verb, route.place) {
+        // Open to everyone and deaf to parameters.
+        (Verb::Options, place) => return Ok(Intent::Options(place)),
+        (_, Place::Health) => return Ok(Intent::Health),
+        (_, Place::Ready) => return Ok(Intent::Ready),
+        (_, Place::Explanation(kind)) => return Ok(Intent::Explain(kind)),
+        (_, place @ Place::Server) => return Ok(Intent::Options(place)),
+        (_, Place::Home) => Intent::Home,
+        (Verb::Post, Place::Collection(address)) => {
+            let bodies = read_bodies(model.resource(address.resource), limits, body)?;
+            Intent::Create(address, bodies)
+        }
+        (_, Place::Collection(address)) => {
+            let span = read_span(model, &address, query)?;
+            return Ok(Intent::List(address, span));
+        }
+        (Verb::Put, Place::Item(address)) => {
+            let body = read_body(model.resource(address.resource), body)?;
+            Intent::Replace(address, body)
+        }
+        (Verb::Delete, Place::Item(address)) => Intent::Remove(address),
+        (_, Place::Item(address)) => Intent::Show(address),
+    };
+    refuse_parameters(query, &[])?;
+    Ok(intent)
+}
+
+/// The body of a create: one item under the singular or the plural, or a list under the plural.
+fn read_bodies<'a>(
+    resource: &'a Resource,
+    limits: &Limits,
+    body: &'a [u8],
+) -> Result<Bodies<'a>, Problem> {
+    let too_large = body.len() > limits.body_bytes_max;
+    let wrapped = match unwrap(resource, body) {
+        Err(_) if too_large => return Err(one_too_large(limits)),
+        wrapped => wrapped?,
+    };
+    match wrapped {
+        (wrapper, Json::Object(_)) if too_large => Err(one_too_large(limits)
+            .detail(format!("one {wrapper} may have {} bytes", limits.body_bytes_max))),
+        (wrapper, Json::Object(members)) => Ok(Bodies::One(Body { wrapper, members })),
+        (wrapper, Json::List(list)) if wrapper == &*resource.plural => {
+            if list.len() > limits.bulk_items_max {
+                let detail =
+                    format!("at most {} items at once, got {}", limits.bulk_items_max, list.len());
+                return Err(Problem::new(&problem::TOO_LARGE).detail(detail));
+            }
+            let items = list.into_iter().enumerate().map(|(index, json)| match json {
+                Json::Object(members) => Ok(members),
+                other => Err(bad_wrapper(format!(
+                    "{wrapper}[{index}]: expected an object, got {}",
+                    other.kind()
+                ))),
+            });
+            Ok(Bodies::Many(wrapper, items.collect::<Result<_, _>>()?))
+        }
+        (wrapper, other) => {
+            Err(bad_wrapper(format!("{wrapper}: expected an object, got {}", other.kind())))
+        }
+    }
+}
+
+fn read_body<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<Body<'a>, Problem> {
+    match unwrap(resource, body)? {
+        (wrapper, Json::Object(members)) => Ok(Body { wrapper, members }),
+        (wrapper, other) => {
+            Err(bad_wrapper(format!("{wrapper}: expected an object, got {}", other.kind())))
+        }
+    }
+}
+
+fn one_too_large(limits: &Limits) -> Problem {
+    Problem::new(&problem::TOO_LARGE)
+        .detail(format!("a body that is not a list may have {} bytes", limits.body_bytes_max))
+}
+
+fn bad_wrapper(detail: String) -> Problem {
+    Problem::new(&problem::BAD_WRAPPER).detail(detail)
+}
+
+/// Takes off the one wrapper key. What it gives back borrows the key's name from the model.
+fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'a>), Problem> {
+    let json = json::parse(body, DEPTH_MAX)
+        .map_err(|error| Problem::new(&problem::BAD_JSON).detail(error.to_string()))?;
+    let (singular, plural) = (&*resource.name, &*resource.plural);
+    let members = match json {
+        Json::Object(members) => members,
+        other => {
+            return Err(bad_wrapper(format!(
+                r#"expected an object with the key "{singular}", got {}"#,
+                other.kind()
+            )));
+        }
+    };
+    let count = members.len();
+    let mut members = members.into_iter();
+    match (members.next(), count) {
+        (Some((key, json)), 1) if key == singular => Ok((singular, json)),
+        (Some((key, json)), 1) if key == plural => Ok((plural, json)),
+        (Some((key, _)), 1) => Err(bad_wrapper(format!(
+            r#"expected the key "{singular}" or "{plural}", got "{}""#,
+            shorten(&key)
+        ))),
+        (_, count) => Err(bad_wrapper(format!(
+            r#"expected one key, "{singular}" or "{plural}", got {count} keys"#
+        ))),
+    }
+}
+
+/// A client's own words may stand in a detail, but not a megabyte of them.
+pub fn shorten(text: &str) -> &str {
+    let end = text.char_indices().nth(60).map_or(text.len(), |(at, _)| at);
+    text.get(..end).unwrap_or(text)
+}
+
+fn read_span(model: &Model, address: &Address, query: Option<&str>) -> Result<Span, Problem> {
+    let limits = &model.server.limits;
+    let mut span = Span { limit: limits.page_items_default, after: None };
+    let mut seen = Vec::new();
+    for (name, value) in split(query)? {
+        if seen.contains(&name) {
+            return Err(bad_query(format!("{name}: given twice")));
+        }
+        match &*name {
+            "limit" => span.limit = read_limit(&value, limits.page_items_max)?,
+            "cursor" => {
+                let bound = cursor::bind(model, address);
+                span.after = Some(
+                    cursor::open(&value, bound)
+                        .ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?,
+                );
+            }
+            other => return Err(unknown_parameter(other, &["limit", "cursor"])),
+        }
+        seen.push(name);
+    }
+    Ok(span)
+}
+
+fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
+    let limit = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    limit.filter(|limit| (1..=limit_max).contains(limit)).ok_or_else(|| {
+        bad_query(format!(
+            r#"limit: expected a whole number from 1 to {limit_max}, got "{}""#,
+            shorten(text)
+        ))
+    })
+}
+
+fn refuse_parameters(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
+    match split(query)?.first() {
+        None => Ok(()),
+        Some((name, _)) => Err(unknown_parameter(name, known)),
+    }
+}
+
+fn split(query: Option<&str>) -> Result<Vec<query::Parameter<'_>>, Problem> {
+    query::split(query.unwrap_or("")).map_err(|error| bad_query(error.to_string()))
+}
+
+fn unknown_parameter(name: &str, known: &[&str]) -> Problem {
+    let name = shorten(name);
+    bad_query(match crate::model::nearest(name, known.iter().copied()) {
+        Some(near) => format!(r#"{name}: no such parameter here; did you mean "{near}"?"#),
+        None => format!("{name}: no such parameter here"),
+    })
+}
+
+fn bad_query(detail: String) -> Problem {
+    Problem::new(&problem::BAD_QUERY).detail(detail)
+}

@@ -1,0 +1,238 @@
+//! From a method and a path to a place: what the request is addressed to.
+//!
+//! Routes are data: a path is walked segment by segment along the model's tree of resources.
+//! An id that cannot be one does not make the path unknown: the place is there, the item is not,
+//! and that is found out later, in the order of checks, as for any missing item.
+
+use std::borrow::Cow;
+
+use http::{HeaderValue, Method, header};
+use percent_encoding::percent_decode_str;
+
+use crate::model::{Model, Resource, ResourceIndex};
+use crate::problem::{self, Kind, Problem};
+use crate::value::Id;
+
+/// What a path names.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place {
+    Home,
+    Health,
+    Ready,
+    Explanation(&'static Kind),
+    /// `OPTIONS *`: the server as a whole.
+    Server,
+    Collection(Address),
+    Item(Address),
+}
+
+/// The way to a collection or an item through the tree of resources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Address {
+    pub resource: ResourceIndex,
+    /// `None` when a segment cannot be an id at all.
+    pub ids: Option<Ids>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ids {
+    /// The ids of the items the path runs through, the top-level one first.
+    pub ancestors: Vec<Id>,
+    pub item: Option<Id>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Options,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    pub verb: Verb,
+    pub place: Place,
+}
+
+/// Why a request goes no further than its path.
+#[derive(Debug)]
+pub enum Stop {
+    /// The path with a slash too many: 308 to this address.
+    Moved(String),
+    Problem(Problem),
+}
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+/// Step 2 of the order of checks: 501, 404, 308, 405.
+pub fn route(
+    model: &Model,
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+) -> Result<Route, Stop> {
+    if !is_known(method) {
+        return Err(Problem::new(&problem::UNKNOWN_METHOD).into());
+    }
+    let place = match find(model, path) {
+        Some(place) => place,
+        None => return Err(moved(model, path, query)),
+    };
+    let allowed = verbs(&place);
+    match allowed.iter().find(|(name, _)| *name == method.as_str()) {
+        Some((_, verb)) => Ok(Route { verb: *verb, place }),
+        None => Err(Problem::new(&problem::METHOD_NOT_ALLOWED)
+            .header(header::ALLOW, allow(&place))
+            .into()),
+    }
+}
+
+/// RFC 9110 §9.1: a method that no standard knows is 501, one that does not fit here is 405.
+fn is_known(method: &Method) -> bool {
+    let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    known.contains(&method.as_str())
+}
+
+const GET: (&str, Verb) = ("GET", Verb::Get);
+const HEAD: (&str, Verb) = ("HEAD", Verb::Head);
+const POST: (&str, Verb) = ("POST", Verb::Post);
+const PUT: (&str, Verb) = ("PUT", Verb::Put);
+const DELETE: (&str, Verb) = ("DELETE", Verb::Delete);
+const OPTIONS: (&str, Verb) = ("OPTIONS", Verb::Options);
+
+fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
+    match place {
+        Place::Home | Place::Health | Place::Ready | Place::Explanation(_) => &[GET, HEAD, OPTIONS],
+        Place::Server => &[OPTIONS],
+        Place::Collection(_) => &[GET, HEAD, POST, OPTIONS],
+        Place::Item(_) => &[GET, HEAD, PUT, DELETE, OPTIONS],
+    }
+}
+
+/// The value of `Allow` for a place.
+pub fn allow(place: &Place) -> HeaderValue {
+    HeaderValue::from_static(match place {
+        Place::Home | Place::Health | Place::Ready | Place::Explanation(_) => "GET, HEAD, OPTIONS",
+        // RFC 9110 §9.3.7: `*` speaks of the server as a whole.
+        Place::Server => "GET, HEAD, POST, PUT, DELETE, OPTIONS",
+        Place::Collection(_) => "GET, HEAD, POST, OPTIONS",
+        Place::Item(_) => "GET, HEAD, PUT, DELETE, OPTIONS",
+    })
+}
+
+fn find(model: &Model, path: &str) -> Option<Place> {
+    // RFC 9112 §3.2.3: only CONNECT has a target without a path.
+    if matches!(path, "*" | "") {
+        return Some(Place::Server);
+    }
+    let prefix = model.server.base_path.as_deref().unwrap_or("");
+    let path = path
+        .strip_prefix(prefix)
+        .filter(|rest| !rest.is_empty())
+        .or((path == prefix).then_some("/"))?;
+    let mut segments = path.strip_prefix('/')?.split('/');
+    let first = decode(segments.next()?)?;
+    match &*first {
+        "" => segments.next().is_none().then_some(Place::Home),
+        "-" => find_own(segments),
+        first => find_resource(model, top(model, first)?, segments),
+    }
+}
+
+fn find_own<'a>(mut segments: impl Iterator<Item = &'a str>) -> Option<Place> {
+    let name = decode(segments.next()?)?;
+    let place = match &*name {
+        "health" => Place::Health,
+        "ready" => Place::Ready,
+        "problems" => Place::Explanation(problem::by_slug(&decode(segments.next()?)?)?),
+        _ => return None,
+    };
+    segments.next().is_none().then_some(place)
+}
+
+fn find_resource<'a>(
+    model: &'a Model,
+    mut resource: &'a Resource,
+    mut segments: impl Iterator<Item = &'a str>,
+) -> Option<Place> {
+    let mut ancestors = Some(Vec::new());
+    loop {
+        let Some(segment) = segments.next() else {
+            let ids = ancestors.map(|ancestors| Ids { ancestors, item: None });
+            return Some(Place::Collection(Address { resource: resource.index, ids }));
+        };
+        let segment = decode(segment)?;
+        if segment.is_empty() {
+            return None;
+        }
+        let id = resource.id.parse(&segment);
+        let Some(child) = segments.next() else {
+            let ids = ancestors.zip(id).map(|(ancestors, id)| Ids { ancestors, item: Some(id) });
+            return Some(Place::Item(Address { resource: resource.index, ids }));
+        };
+        ancestors = ancestors.zip(id).map(|(mut ancestors, id)| {
+            ancestors.push(id);
+            ancestors
+        });
+        let child = decode(child)?;
+        resource = resource
+            .children
+            .iter()
+            .map(|index| model.resource(*index))
+            .find(|resource| *resource.plural == *child)?;
+    }
+}
+
+fn top<'a>(model: &'a Model, plural: &str) -> Option<&'a Resource> {
+    model.resources.iter().find(|resource| resource.parent.is_none() && &*resource.plural == plural)
+}
+
+/// RFC 3986 §6.2.2.2: `%63ustomers` is `customers`.
+fn decode(segment: &str) -> Option<Cow<'_, str>> {
+    percent_decode_str(segment).decode_utf8().ok()
+}
+
+/// A known path with one slash too many is moved; everything else is not there.
+fn moved(model: &Model, path: &str, query: Option<&str>) -> Stop {
+    let shorter =
+        path.strip_suffix('/').filter(|shorter| !path.contains("//") && !shorter.is_empty());
+    match shorter.filter(|shorter| find(model, shorter).is_some()) {
+        Some(shorter) => Stop::Moved(match query {
+            Some(query) => format!("{shorter}?{query}"),
+            None => shorter.to_owned(),
+        }),
+        None => Problem::new(&problem::NO_SUCH_PATH).into(),
+    }
+}
+
+/// The path of a collection or an item, as `Location` and `Link` say it.
+pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Option<Id>) -> String {
+    let mut path = String::with_capacity(64);
+    path.push_str(model.server.base_path.as_deref().unwrap_or(""));
+    push_subject(&mut path, &model.lineage(resource), ancestors, item);
+    path
+}
+
+/// The path of an item as the change log knows it: without the deployment's prefix.
+pub fn push_subject(path: &mut String, lineage: &[&Resource], ancestors: &[Id], item: Option<Id>) {
+    use std::fmt::Write;
+    let ids = ancestors.iter().chain(item.as_ref()).map(Some).chain(std::iter::repeat(None));
+    for (resource, id) in lineage.iter().zip(ids) {
+        path.push('/');
+        path.push_str(&resource.plural);
+        if let Some(id) = id {
+            // Writing to a String cannot fail.
+            let _ = write!(path, "/{id}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

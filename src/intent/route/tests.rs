@@ -1,0 +1,155 @@
+//! Methods and paths, and where they lead.
+
+use super::*;
+use crate::model;
+
+const MODEL: &str = r#"
+title = "Shelves"
+
+[resources.room.fields]
+name = { type = "text" }
+
+[resources.shelf]
+parent = "room"
+plural = "shelves"
+id = "integer"
+
+[resources.shelf.fields]
+side = { type = "text" }
+"#;
+
+const ROOM: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+fn show(method: &str, target: &str) -> String {
+    show_in(MODEL, method, target)
+}
+
+fn show_in(text: &str, method: &str, target: &str) -> String {
+    let model = model::read("model.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let (path, query) =
+        target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+    let method = Method::from_bytes(method.as_bytes()).unwrap();
+    match route(&model, &method, path, query) {
+        Ok(Route { verb, place: Place::Collection(address) }) => {
+            format!("{verb:?} {}", show_address(&model, &address))
+        }
+        Ok(Route { verb, place: Place::Item(address) }) => {
+            format!("{verb:?} {}", show_address(&model, &address))
+        }
+        Ok(Route { verb, place: Place::Explanation(kind) }) => {
+            format!("{verb:?} explanation of {}", kind.slug)
+        }
+        Ok(Route { verb, place }) => format!("{verb:?} {place:?}"),
+        Err(Stop::Moved(to)) => format!("moved to {to}"),
+        Err(Stop::Problem(problem)) => problem.kind().slug.to_owned(),
+    }
+}
+
+fn show_address(model: &Model, address: &Address) -> String {
+    match &address.ids {
+        Some(ids) => path(model, address.resource, &ids.ancestors, ids.item),
+        None => "a place that cannot be".to_owned(),
+    }
+}
+
+#[test]
+fn known_paths_lead_somewhere() {
+    assert_eq!(show("GET", "/"), "Get Home");
+    assert_eq!(show("GET", "/rooms"), "Get /rooms");
+    assert_eq!(show("GET", "/%72ooms"), "Get /rooms");
+    assert_eq!(
+        show("POST", &format!("/rooms/{ROOM}/shelves")),
+        format!("Post /rooms/{ROOM}/shelves")
+    );
+    assert_eq!(
+        show("PUT", &format!("/rooms/{ROOM}/shelves/7")),
+        format!("Put /rooms/{ROOM}/shelves/7")
+    );
+    assert_eq!(show("OPTIONS", "*"), "Options Server");
+    assert_eq!(show("HEAD", "/-/health"), "Head Health");
+    assert_eq!(show("GET", "/-/problems/taken"), "Get explanation of taken");
+}
+
+#[test]
+fn an_id_that_cannot_be_one_is_an_item_that_is_not_there() {
+    assert_eq!(show("GET", "/rooms/abc"), "Get a place that cannot be");
+    assert_eq!(show("GET", "/rooms/abc/shelves"), "Get a place that cannot be");
+    assert_eq!(show("GET", &format!("/rooms/{ROOM}/shelves/007")), "Get a place that cannot be");
+}
+
+#[test]
+fn unknown_paths_lead_nowhere() {
+    for target in [
+        "/room",
+        "/shelves",
+        "/rooms/abc/books",
+        "//",
+        "/rooms//",
+        "/-",
+        "/-/",
+        "/-/nothing",
+        "/-/problems",
+        "/-/problems/nothing",
+        "/rooms/a/shelves/1/x",
+        "/..",
+        "/rooms/..",
+        "/%ff",
+        "rooms",
+        "/ROOMS",
+    ] {
+        let found = show("GET", target);
+        assert!(
+            found == "no-such-path"
+                || found == "Get a place that cannot be" && target.ends_with(".."),
+            "{target}: {found}"
+        );
+    }
+}
+
+#[test]
+fn one_slash_too_many_is_moved_where_the_rest_is_known() {
+    assert_eq!(show("GET", "/rooms/"), "moved to /rooms");
+    assert_eq!(show("POST", "/rooms/?a=1&b"), "moved to /rooms?a=1&b");
+    assert_eq!(show("GET", "/-/health/"), "moved to /-/health");
+    assert_eq!(show("GET", "/rooms//"), "no-such-path");
+    assert_eq!(show("GET", "/nothing/"), "no-such-path");
+    assert_eq!(show("PATCH", "/rooms/"), "moved to /rooms");
+}
+
+#[test]
+fn methods_are_unknown_or_not_allowed_in_that_order() {
+    assert_eq!(show("BREW", "/nothing"), "unknown-method");
+    assert_eq!(show("get", "/rooms"), "unknown-method");
+    assert_eq!(show("DELETE", "/nothing"), "no-such-path");
+    for (method, path) in [
+        ("PUT", "/rooms"),
+        ("DELETE", "/rooms"),
+        ("POST", "/rooms/abc"),
+        ("TRACE", "/"),
+        ("CONNECT", ""),
+        ("POST", "/-/ready"),
+    ] {
+        assert_eq!(show(method, path), "method-not-allowed", "{method} {path}");
+    }
+}
+
+#[test]
+fn a_prefix_belongs_to_every_path() {
+    let model = format!("{MODEL}\n[server]\nbase_path = \"/v1\"\n");
+    assert_eq!(show_in(&model, "GET", "/v1/rooms"), "Get /v1/rooms");
+    assert_eq!(show_in(&model, "GET", "/v1/rooms/"), "moved to /v1/rooms");
+    assert_eq!(show_in(&model, "GET", "/v1/"), "Get Home");
+    assert_eq!(show_in(&model, "GET", "/rooms"), "no-such-path");
+    assert_eq!(show_in(&model, "GET", "/v1rooms"), "no-such-path");
+}
+
+mod never_panics {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn on_any_path(path in "(/|%|\\.|-|[a-z0-9]|rooms|shelves|\\PC){0,12}") {
+            let _ = super::show("GET", &path);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! JSON text, strictly: RFC 8259 and RFC 7493 without exceptions.
+//!
+//! Knows nothing of models, fields or wrappers: what a number or a text may be is a field type's
+//! question. The one surprising thing: a number stays the text it was sent as. `number_exact`,
+//! `integer` and `decimal_units` read that text without losing a digit, or not at all.
+
+mod number;
+mod parse;
+mod write;
+
+use std::borrow::Cow;
+
+pub use number::{decimal_units, integer, is_number, number_exact};
+pub use parse::parse;
+pub use write::{write, write_text, write_value};
+
+/// A JSON value as it was written. Numbers keep their own text, so that nothing is rounded before a
+/// field type has looked at it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Json<'a> {
+    Null,
+    Boolean(bool),
+    Number(&'a str),
+    Text(Cow<'a, str>),
+    List(Vec<Json<'a>>),
+    /// In the order of the text; no key twice.
+    Object(Vec<(Cow<'a, str>, Json<'a>)>),
+}
+
+impl Json<'_> {
+    /// What it is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Boolean(_) => "a boolean",
+            Self::Number(_) => "a number",
+            Self::Text(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Object(_) => "an object",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

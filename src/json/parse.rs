@@ -1,0 +1,338 @@
+//! Reads one JSON value from bytes, or says where the text stops being one.
+//!
+//! Refuses more than RFC 8259 does: doubled keys and lone surrogates (RFC 7493), and what is nested
+//! too deep. Noncharacters such as U+FFFF pass, as in other readers: they are text, if odd text.
+//! The one surprising thing: a key is doubled when it is the same after unescaping, so
+//! `{"a":1,"\u0061":2}` is refused.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use super::Json;
+use super::number::Pieces;
+
+/// Where reading stopped and why. `line` and `column` count from 1, the column in characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    pub offset: usize,
+    pub line: usize,
+    pub column: usize,
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Up to this many keys a list is searched; from there on a set is kept.
+const KEYS_SEARCHED_MAX: usize = 16;
+
+/// Most characters of a key that a message shows.
+const SHOWN_CHARACTERS_MAX: usize = 40;
+
+/// Reads `bytes` as exactly one value. `depth_max` bounds how deep lists and objects nest, the
+/// outermost being 1, and with it the recursion.
+pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Json<'_>, Error> {
+    let text = match str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(invalid) => {
+            let valid =
+                bytes.get(..invalid.valid_up_to()).and_then(|valid| str::from_utf8(valid).ok());
+            let message = "expected UTF-8, got a byte that does not belong there";
+            return Err(Error::at_end_of(valid.unwrap_or_default(), message.to_owned()));
+        }
+    };
+    // RFC 8259 §8.1: a reader may refuse a byte order mark.
+    if text.starts_with('\u{feff}') {
+        return Err(Error::at_end_of(
+            "",
+            "expected no byte order mark before the value".to_owned(),
+        ));
+    }
+    let mut parser = Parser { text, at: 0, depth_max };
+    parser.skip_space();
+    let json = parser.value(0)?;
+    parser.skip_space();
+    if parser.at < text.len() { Err(parser.expected("nothing after the value")) } else { Ok(json) }
+}
+
+impl Error {
+    /// `before` is all of the text up to the place.
+    fn at_end_of(before: &str, message: String) -> Self {
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.matches('\n').count() + 1;
+        let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
+        Self { offset: before.len(), line, column, message }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// Always at the start of a character.
+    at: usize,
+    depth_max: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// Reads a value; there must be no space before it. `depth` is how many lists and objects it is in.
+    fn value(&mut self, depth: usize) -> Result<Json<'a>, Error> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Json::Text),
+            Some(b'{') => self.object(depth + 1),
+            Some(b'[') => self.list(depth + 1),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => {
+                let literals = [
+                    ("null", Json::Null),
+                    ("true", Json::Boolean(true)),
+                    ("false", Json::Boolean(false)),
+                ];
+                let found = literals.into_iter().find(|(word, _)| self.rest().starts_with(word));
+                let (word, json) = found.ok_or_else(|| self.expected("a value"))?;
+                self.at += word.len();
+                Ok(json)
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Json<'a>, Error> {
+        self.open(depth)?;
+        let mut members: Vec<(Cow<'a, str>, Json<'a>)> = Vec::new();
+        let mut seen = HashSet::new();
+        if self.take(b'}') {
+            return Ok(Json::Object(members));
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return Err(self.expected(if members.is_empty() {
+                    "a key in quotes or }"
+                } else {
+                    "a key in quotes"
+                }));
+            }
+            let start = self.at;
+            let key = self.string()?;
+            if is_doubled(&key, &members, &mut seen) {
+                return Err(
+                    self.error(start, format!("expected each key once, got {} again", shown(&key)))
+                );
+            }
+            self.skip_space();
+            if !self.take(b':') {
+                return Err(self.expected("a colon"));
+            }
+            members.push((key, self.value(depth)?));
+            self.skip_space();
+            if self.take(b'}') {
+                return Ok(Json::Object(members));
+            }
+            if !self.take(b',') {
+                return Err(self.expected("a comma or }"));
+            }
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Json<'a>, Error> {
+        self.open(depth)?;
+        let mut list = Vec::new();
+        if self.take(b']') {
+            return Ok(Json::List(list));
+        }
+        loop {
+            list.push(self.value(depth)?);
+            self.skip_space();
+            if self.take(b']') {
+                return Ok(Json::List(list));
+            }
+            if !self.take(b',') {
+                return Err(self.expected("a comma or ]"));
+            }
+        }
+    }
+
+    /// Steps over the bracket that opens a list or object at `depth`.
+    fn open(&mut self, depth: usize) -> Result<(), Error> {
+        if depth > self.depth_max {
+            let message = format!(
+                "expected at most {} levels of lists and objects, got one more",
+                self.depth_max
+            );
+            return Err(self.error(self.at, message));
+        }
+        self.at += 1;
+        self.skip_space();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<Json<'a>, Error> {
+        let rest = self.rest();
+        let length = match Pieces::read(rest) {
+            Ok(pieces) => pieces.length,
+            Err(stop) => {
+                self.at += stop.offset;
+                return Err(self.expected(stop.expected));
+            }
+        };
+        self.at += length;
+        Ok(Json::Number(rest.get(..length).unwrap_or_default()))
+    }
+
+    /// Reads a string from its opening quote; borrows it when nothing is escaped.
+    fn string(&mut self) -> Result<Cow<'a, str>, Error> {
+        self.at += 1;
+        let mut unescaped: Option<String> = None;
+        loop {
+            let run = self.run();
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(match unescaped {
+                        None => Cow::Borrowed(run),
+                        Some(text) => Cow::Owned(text + run),
+                    });
+                }
+                Some(b'\\') => {
+                    let text = unescaped.get_or_insert_default();
+                    text.push_str(run);
+                    text.push(self.escape()?);
+                }
+                // RFC 8259 §7: control characters must be escaped.
+                Some(_) => {
+                    return Err(self.expected("an escape such as \\n for a control character"));
+                }
+                None => return Err(self.expected("a closing quote")),
+            }
+        }
+    }
+
+    /// The characters that stand for themselves, up to a quote, a backslash or a control character.
+    fn run(&mut self) -> &'a str {
+        let rest = self.rest();
+        let end = rest
+            .bytes()
+            .position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')
+            .unwrap_or(rest.len());
+        let run = rest.get(..end).unwrap_or_default();
+        self.at += end;
+        run
+    }
+
+    /// Reads an escape from its backslash.
+    fn escape(&mut self) -> Result<char, Error> {
+        let start = self.at;
+        self.at += 1;
+        let character = match self.peek() {
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => return self.unicode_escape(start),
+            _ => return Err(self.expected("one of \" \\ / b f n r t u after the backslash")),
+        };
+        self.at += 1;
+        Ok(character)
+    }
+
+    /// Reads `u` and four digits, and a second escape where the first is half of a pair. `start` is the backslash.
+    fn unicode_escape(&mut self, start: usize) -> Result<char, Error> {
+        let first = self.hex()?;
+        let code = match first {
+            0xd800..=0xdbff if self.rest().starts_with("\\u") => {
+                self.at += 1;
+                let second = self.hex()?;
+                // Wraps to a large number when `second` is no low surrogate.
+                let low = second.wrapping_sub(0xdc00);
+                if low < 0x400 { 0x10000 + ((first - 0xd800) << 10) + low } else { first }
+            }
+            code => code,
+        };
+        match char::from_u32(code) {
+            Some(character) => Ok(character),
+            // RFC 7493 §2.1: no surrogates on their own.
+            None => Err(self.error(
+                start,
+                format!("expected a high and a low surrogate together, got \\u{first:04x} alone"),
+            )),
+        }
+    }
+
+    /// Reads `u` and four hex digits.
+    fn hex(&mut self) -> Result<u32, Error> {
+        self.at += 1;
+        let mut code = 0;
+        for _ in 0..4 {
+            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
+            code = code * 16 + digit.ok_or_else(|| self.expected("four hex digits after \\u"))?;
+            self.at += 1;
+        }
+        Ok(code)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn skip_space(&mut self) {
+        // RFC 8259 §2: these four and no others.
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// Steps over `byte` and the space behind it, if it is next.
+    fn take(&mut self, byte: u8) -> bool {
+        let there = self.peek() == Some(byte);
+        if there {
+            self.at += 1;
+            self.skip_space();
+        }
+        there
+    }
+
+    fn expected(&self, what: &str) -> Error {
+        let got = match self.rest().chars().next() {
+            None => "the end".to_owned(),
+            Some(character) if character.is_control() => format!("U+{:04X}", u32::from(character)),
+            Some(character) => shown(character.encode_utf8(&mut [0; 4])),
+        };
+        self.error(self.at, format!("expected {what}, got {got}"))
+    }
+
+    fn error(&self, at: usize, message: String) -> Error {
+        Error::at_end_of(self.text.get(..at).unwrap_or_default(), message)
+    }
+}
+
+/// Whether `key` is among the members; `seen` follows them once there are too many to search.
+fn is_doubled<'a>(
+    key: &str,
+    members: &[(Cow<'a, str>, Json<'a>)],
+    seen: &mut HashSet<Cow<'a, str>>,
+) -> bool {
+    if members.len() <= KEYS_SEARCHED_MAX {
+        return members.iter().any(|(other, _)| other == key);
+    }
+    seen.extend(members.iter().skip(seen.len()).map(|(key, _)| key.clone()));
+    seen.contains(key)
+}
+
+/// A text for a message: in quotes, escaped, cut to a decent length.
+fn shown(text: &str) -> String {
+    let mut out = Vec::new();
+    let cut = text.char_indices().nth(SHOWN_CHARACTERS_MAX).and_then(|(end, _)| text.get(..end));
+    super::write_text(&mut out, cut.map(|start| format!("{start}…")).as_deref().unwrap_or(text));
+    String::from_utf8_lossy(&out).into_owned()
+}

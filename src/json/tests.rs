@@ -1,0 +1,380 @@
+//! What the reader takes and refuses, by example and against another implementation.
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::parse::Error;
+use super::*;
+
+const DEPTH_MAX: usize = 32;
+
+fn read(text: &str) -> Result<Json<'_>, Error> {
+    parse(text.as_bytes(), DEPTH_MAX)
+}
+
+fn written(json: &Json<'_>) -> String {
+    let mut out = Vec::new();
+    write(&mut out, json);
+    String::from_utf8(out).unwrap()
+}
+
+fn check(bytes: &[u8], expected: &Expect) {
+    let said = match parse(bytes, DEPTH_MAX) {
+        Ok(json) => written(&json),
+        Err(error) => error.to_string(),
+    };
+    expected.assert_eq(&said);
+}
+
+#[test]
+fn values_are_read_as_they_were_written() {
+    check(
+        b" \t\r\n{ \"a\" : [ 1 , -2.50e+7 , true , false , null ] , \"\" : { } } \n",
+        &expect![[r#"{"a":[1,-2.50e+7,true,false,null],"":{}}"#]],
+    );
+    check(b"0", &expect!["0"]);
+    check(
+        br#""\u0041\ud83d\ude00\u00e9\"\\\/\b\f\n\r\t\u0000""#,
+        &expect![[r#""A😀é\"\\/\b\f\n\r\t\u0000""#]],
+    );
+    check("\"\u{7f}é\u{2028}😀\u{fffd}\"".as_bytes(), &expect![[r#""é 😀�""#]]);
+}
+
+#[test]
+fn refusals_say_where_and_what_of_structure() {
+    check(b"", &expect!["line 1, column 1: expected a value, got the end"]);
+    check(b" \n ", &expect!["line 2, column 2: expected a value, got the end"]);
+    check(
+        b"\xef\xbb\xbf{}",
+        &expect!["line 1, column 1: expected no byte order mark before the value"],
+    );
+    check(
+        b"{\n  \"a\": 1,\n  \"b\": \"\xc3\xa9\" x\n}",
+        &expect![[r#"line 3, column 12: expected a comma or }, got "x""#]],
+    );
+    check(b"{\"a\":1,}", &expect![[r#"line 1, column 8: expected a key in quotes, got "}""#]]);
+    check(b"{,}", &expect![[r#"line 1, column 2: expected a key in quotes or }, got ",""#]]);
+    check(b"{\"a\" 1}", &expect![[r#"line 1, column 6: expected a colon, got "1""#]]);
+    check(b"[1 2]", &expect![[r#"line 1, column 4: expected a comma or ], got "2""#]]);
+    check(b"[1,]", &expect![[r#"line 1, column 4: expected a value, got "]""#]]);
+    check(b"[", &expect!["line 1, column 2: expected a value, got the end"]);
+    check(b"{} {}", &expect![[r#"line 1, column 4: expected nothing after the value, got "{""#]]);
+    check(b"nul", &expect![[r#"line 1, column 1: expected a value, got "n""#]]);
+    check(b"trueish", &expect![[r#"line 1, column 5: expected nothing after the value, got "i""#]]);
+    check(
+        b"{\"a\":1,\"b\":2,\"\\u0061\":3}",
+        &expect![[r#"line 1, column 14: expected each key once, got "a" again"#]],
+    );
+    check("\u{a0}1".as_bytes(), &expect![[r#"line 1, column 1: expected a value, got " ""#]]);
+}
+
+#[test]
+fn refusals_say_where_and_what_of_texts() {
+    check(b"'a'", &expect![[r#"line 1, column 1: expected a value, got "'""#]]);
+    check(b"\"a", &expect!["line 1, column 3: expected a closing quote, got the end"]);
+    check(
+        b"\"a\nb\"",
+        &expect![[
+            r#"line 1, column 3: expected an escape such as \n for a control character, got U+000A"#
+        ]],
+    );
+    check(
+        b"\"\\x\"",
+        &expect![[
+            r#"line 1, column 3: expected one of " \ / b f n r t u after the backslash, got "x""#
+        ]],
+    );
+    check(
+        b"\"\\u12g4\"",
+        &expect![[r#"line 1, column 6: expected four hex digits after \u, got "g""#]],
+    );
+    check(
+        b"\"\\u+123\"",
+        &expect![[r#"line 1, column 4: expected four hex digits after \u, got "+""#]],
+    );
+    check(
+        b"\"\\ud800\"",
+        &expect![[
+            r#"line 1, column 2: expected a high and a low surrogate together, got \ud800 alone"#
+        ]],
+    );
+    check(
+        b"\"\\ud800\\ud800\"",
+        &expect![[
+            r#"line 1, column 2: expected a high and a low surrogate together, got \ud800 alone"#
+        ]],
+    );
+    check(
+        b"\"\\ude00\\ud83d\"",
+        &expect![[
+            r#"line 1, column 2: expected a high and a low surrogate together, got \ude00 alone"#
+        ]],
+    );
+    check(
+        b"\"\\ud83d\\n\"",
+        &expect![[
+            r#"line 1, column 2: expected a high and a low surrogate together, got \ud83d alone"#
+        ]],
+    );
+    check(
+        b"\"\xff\"",
+        &expect!["line 1, column 2: expected UTF-8, got a byte that does not belong there"],
+    );
+    check(
+        b"\"\xed\xa0\x80\"",
+        &expect!["line 1, column 2: expected UTF-8, got a byte that does not belong there"],
+    );
+}
+
+#[test]
+fn refusals_say_where_and_what_of_numbers() {
+    check(b"01", &expect![[r#"line 1, column 2: expected no digit after a leading 0, got "1""#]]);
+    check(b"-", &expect!["line 1, column 2: expected a digit, got the end"]);
+    check(b"1.e5", &expect![[r#"line 1, column 3: expected a digit after the point, got "e""#]]);
+    check(b"1e+", &expect!["line 1, column 4: expected a digit of the exponent, got the end"]);
+    check(b"[-Infinity]", &expect![[r#"line 1, column 3: expected a digit, got "I""#]]);
+}
+
+#[test]
+fn every_byte_is_looked_at() {
+    for byte in 0..=0xff {
+        let before = [byte, b'1'];
+        let is_space = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        assert_eq!(
+            parse(&before, 1).is_ok(),
+            is_space || byte == b'-' || (b'1'..=b'9').contains(&byte),
+            "{byte:#x}"
+        );
+        let inside = [b'"', byte, b'"'];
+        let is_plain = (0x20..0x80).contains(&byte) && byte != b'"' && byte != b'\\';
+        assert_eq!(parse(&inside, 1).is_ok(), is_plain, "{byte:#x}");
+        let escaped = [b'"', b'\\', byte, b'"'];
+        assert_eq!(parse(&escaped, 1).is_ok(), b"\"\\/bfnrt".contains(&byte), "{byte:#x}");
+    }
+}
+
+#[test]
+fn surrogates_make_pairs_within_their_ranges() {
+    let text = |escapes: &str| match read(&format!("\"{escapes}\"")) {
+        Ok(Json::Text(text)) => Some(text.into_owned()),
+        _ => None,
+    };
+    assert_eq!(text(r"\ud800\udc00").as_deref(), Some("\u{10000}"));
+    assert_eq!(text(r"\uDBFF\uDFFD").as_deref(), Some("\u{10fffd}"));
+    assert_eq!(text(r"\ud7ff\ue000").as_deref(), Some("\u{d7ff}\u{e000}"));
+    for refused in [
+        r"\ud800\udbff",
+        r"\ud800\ue000",
+        r"\ud800\u0041",
+        r"\udc00\udc00",
+        r"\udbff",
+        r"\udfff",
+        r"\ud800\",
+    ] {
+        assert_eq!(text(refused), None, "{refused}");
+    }
+}
+
+#[test]
+fn a_text_without_escapes_is_borrowed() {
+    let Ok(Json::Object(members)) = read(r#"{"plain":"text","esc\u0061ped":"\n"}"#) else {
+        panic!()
+    };
+    let [
+        (Cow::Borrowed("plain"), Json::Text(Cow::Borrowed("text"))),
+        (Cow::Owned(key), Json::Text(Cow::Owned(text))),
+    ] = &members[..]
+    else {
+        panic!("{members:?}")
+    };
+    assert_eq!((&**key, &**text), ("escaped", "\n"));
+}
+
+#[test]
+fn depth_counts_lists_and_objects_from_one() {
+    let nested = |depth: usize| "[".repeat(depth) + "1" + &"]".repeat(depth);
+    assert!(read(&nested(DEPTH_MAX)).is_ok());
+    assert_eq!(read(&nested(DEPTH_MAX + 1)).unwrap_err().offset, DEPTH_MAX);
+    assert!(read(&r#"{"a":"#.repeat(100_000)).is_err());
+    assert!(parse(b"1", 0).is_ok());
+    assert!(parse(b"[]", 0).is_err());
+}
+
+#[test]
+fn many_keys_are_checked_as_well_as_few() {
+    for count in [1, 15, 16, 17, 18, 100, 50_000] {
+        let keys: Vec<_> = (0..count).map(|index| format!("\"k{index}\":0")).collect();
+        let once = keys.join(",");
+        assert!(read(&format!("{{{once}}}")).is_ok(), "{count}");
+        for again in ["k0".to_owned(), format!("\\u006b{}", count - 1)] {
+            let error = read(&format!("{{{once},\"{again}\":0}}")).unwrap_err();
+            assert_eq!(error.offset, once.len() + 2, "{count}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_long_key_is_cut_in_the_message() {
+    let key = "é".repeat(100_000);
+    let error = read(&format!("{{\"{key}\":1,\"{key}\":2}}")).unwrap_err();
+    assert!(error.message.len() < 200, "{}", error.message);
+}
+
+/// Equal but for the spelling of numbers, which the other side does not keep.
+fn same(ours: &Json<'_>, theirs: &serde_json::Value) -> bool {
+    use serde_json::Value as Theirs;
+    match (ours, theirs) {
+        (Json::Null, Theirs::Null) => true,
+        (Json::Boolean(a), Theirs::Bool(b)) => a == b,
+        (Json::Number(a), Theirs::Number(b)) => a.parse().ok() == b.as_f64(),
+        (Json::Text(a), Theirs::String(b)) => a == b,
+        (Json::List(a), Theirs::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
+        (Json::Object(a), Theirs::Object(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|((k, a), (l, b))| k == l && same(a, b))
+        }
+        (
+            Json::Null
+            | Json::Boolean(_)
+            | Json::Number(_)
+            | Json::Text(_)
+            | Json::List(_)
+            | Json::Object(_),
+            Theirs::Null
+            | Theirs::Bool(_)
+            | Theirs::Number(_)
+            | Theirs::String(_)
+            | Theirs::Array(_)
+            | Theirs::Object(_),
+        ) => false,
+    }
+}
+
+/// What we refuse beyond the other reader, in a message of our own.
+const STRICTER: [&str; 2] = ["expected each key once", "levels of lists and objects"];
+
+fn compare(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let theirs: Result<serde_json::Value, _> = serde_json::from_slice(bytes);
+    match (parse(bytes, DEPTH_MAX), theirs) {
+        (Ok(ours), Ok(theirs)) => prop_assert!(same(&ours, &theirs), "{ours:?} is not {theirs:?}"),
+        (Err(ours), Ok(_)) => {
+            prop_assert!(
+                STRICTER.iter().any(|message| ours.message.contains(message)),
+                "refused alone: {ours}"
+            );
+        }
+        // The other reader keeps numbers as doubles and refuses what overflows them.
+        (Ok(ours), Err(theirs)) => {
+            prop_assert!(theirs.to_string().contains("out of range"), "{ours:?}: {theirs}");
+        }
+        (Err(_), Err(_)) => {}
+    }
+    Ok(())
+}
+
+/// JSON of every kind, as text with space and escapes in odd places.
+fn any_json() -> impl Strategy<Value = String> {
+    let text = prop::collection::vec(
+        prop_oneof![
+            8 => "[a-c]",
+            1 => r#"\\["\\/bfnrt]"#,
+            1 => r"\\u[0-9a-fA-D]{4}",
+            1 => r"\\ud[89ab][0-9a-f]{2}\\uD[c-f][0-9A-F]{2}",
+            1 => r"\\ud[89a-f][0-9a-f]{2}",
+            1 => "[é€😀\u{2028}\u{fffd}\u{fdd0}\u{1ffff}]",
+        ],
+        0..4,
+    )
+    .prop_map(|parts| format!("\"{}\"", parts.concat()));
+    let number = "-?(0|[1-9][0-9]{0,20})(\\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?";
+    let space = "[ \t\r\n]{0,2}";
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".into()),
+        Just("false".into()),
+        number,
+        text.clone()
+    ];
+    leaf.prop_recursive(5, 40, 6, move |inner| {
+        let spaced = (space, inner, space).prop_map(|(a, json, b)| a + &json + &b);
+        let member = (space, text.clone(), space, spaced.clone())
+            .prop_map(|(a, key, b, json)| a + &key + &b + ":" + &json);
+        prop_oneof![
+            prop::collection::vec(spaced, 0..6).prop_map(|list| format!("[{}]", list.join(","))),
+            prop::collection::vec(member, 0..6)
+                .prop_map(|members| format!("{{{}}}", members.join(","))),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn json_is_read_as_another_reader_does(text in any_json()) {
+        compare(text.as_bytes())?;
+    }
+
+    #[test]
+    fn nearly_json_is_refused_as_another_reader_does(
+        text in any_json(), place: prop::sample::Index, cut in 0_usize..3, put in prop::collection::vec(any::<u8>(), 0..3),
+    ) {
+        let mut bytes = text.into_bytes();
+        let start = place.index(bytes.len() + 1);
+        let end = (start + cut).min(bytes.len());
+        bytes.splice(start..end, put);
+        compare(&bytes)?;
+    }
+
+    #[test]
+    fn tokens_in_any_order_never_panic(tokens in prop::collection::vec(
+        prop::sample::select(vec!["{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "d800", "-", "0", "1", ".", "e", "a", "null", "é", "\n", " "]), 0..20,
+    )) {
+        compare(tokens.concat().as_bytes())?;
+    }
+
+    #[test]
+    fn any_bytes_never_panic(bytes: Vec<u8>) {
+        compare(&bytes)?;
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(text in any_json()) {
+        if let Ok(json) = read(&text) {
+            let again = written(&json);
+            prop_assert_eq!(read(&again), Ok(json));
+        }
+    }
+
+    #[test]
+    fn any_text_is_written_so_that_it_reads_back(text: String) {
+        let mut out = Vec::new();
+        write_text(&mut out, &text);
+        prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
+    }
+}
+
+#[expect(dead_code, reason = "where a body is sent does not concern its syntax")]
+#[path = "../../tests/it/json_bodies/table.rs"]
+mod table;
+
+#[test]
+fn the_bodies_of_the_black_box_table_are_read_or_refused() {
+    let rows = table::rows();
+    assert!(rows.len() > 170, "{}", rows.len());
+    for row in rows {
+        let refused = row.expected == table::Expected::Refused("bad-json".to_owned());
+        assert_eq!(parse(&row.body, DEPTH_MAX).is_err(), refused, "{}", row.line);
+    }
+}
+
+#[test]
+fn a_string_holds_a_number_as_json_has_it() {
+    for good in ["0", "-0.50", "12", "1e3", "1.5E-2", "1e+05"] {
+        assert!(is_number(good), "{good}");
+    }
+    for bad in
+        ["", "-", "01", "+1", ".5", "1.", "1e", "1 ", "0x1", "1,5", "inf", "--1", "1e--1", "1.5.5"]
+    {
+        assert!(!is_number(bad), "{bad}");
+    }
+}

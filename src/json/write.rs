@@ -1,0 +1,199 @@
+//! JSON text out: compact, in UTF-8, escaping only what must be.
+//!
+//! Does not decide what an answer looks like; formats do. The one surprising thing: `Value::Json`
+//! is text that was written here before, so it is copied and never read again.
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+use super::Json;
+use crate::value::Value;
+
+/// Writes a text in quotes.
+pub fn write_text(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let mut rest = text.as_bytes();
+    while let Some((run, byte, after)) = split_at_escape(rest) {
+        out.extend_from_slice(run);
+        write_escape(out, byte);
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}
+
+/// Writes a value as it was read: numbers keep their spelling.
+pub fn write(out: &mut Vec<u8>, json: &Json<'_>) {
+    match json {
+        Json::Null => out.extend_from_slice(b"null"),
+        Json::Boolean(boolean) => write_boolean(out, *boolean),
+        Json::Number(text) => out.extend_from_slice(text.as_bytes()),
+        Json::Text(text) => write_text(out, text),
+        Json::List(list) => write_list(out, list, write),
+        Json::Object(members) => write_object(out, members, write),
+    }
+}
+
+/// Writes a value of an item. A number that JSON cannot spell is `null`; no field type lets one in.
+pub fn write_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Boolean(boolean) => write_boolean(out, *boolean),
+        Value::Integer(number) => {
+            out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
+        }
+        Value::Number(number) if number.is_finite() => {
+            out.extend_from_slice(zmij::Buffer::new().format_finite(*number).as_bytes());
+        }
+        Value::Number(_) => out.extend_from_slice(b"null"),
+        Value::Decimal(decimal) => write_quoted(out, decimal),
+        Value::Text(text) => write_text(out, text),
+        Value::Moment(moment) => write_quoted(out, moment),
+        Value::Json(json) => out.extend_from_slice(json.as_bytes()),
+        Value::List(list) => write_list(out, list, write_value),
+        Value::Object(members) => write_object(out, members, write_value),
+    }
+}
+
+fn write_boolean(out: &mut Vec<u8>, boolean: bool) {
+    out.extend_from_slice(if boolean { b"true" } else { b"false" });
+}
+
+/// For what prints nothing that needs an escape.
+fn write_quoted(out: &mut Vec<u8>, plain: &impl Display) {
+    // Writing to a Vec cannot fail.
+    let _written = write!(out, "\"{plain}\"");
+}
+
+fn write_list<T>(out: &mut Vec<u8>, list: &[T], write_one: fn(&mut Vec<u8>, &T)) {
+    out.push(b'[');
+    for (index, one) in list.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_one(out, one);
+    }
+    out.push(b']');
+}
+
+fn write_object<K: AsRef<str>, T>(
+    out: &mut Vec<u8>,
+    members: &[(K, T)],
+    write_one: fn(&mut Vec<u8>, &T),
+) {
+    out.push(b'{');
+    for (index, (key, one)) in members.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_text(out, key.as_ref());
+        out.push(b':');
+        write_one(out, one);
+    }
+    out.push(b'}');
+}
+
+/// What comes before the first byte that must be escaped, that byte, and what follows it.
+fn split_at_escape(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
+    // RFC 8259 §7: the quotation mark, the reverse solidus and U+0000 to U+001F.
+    let at = bytes.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\')?;
+    let (run, rest) = bytes.split_at_checked(at)?;
+    let (byte, after) = rest.split_first()?;
+    Some((run, *byte, after))
+}
+
+fn write_escape(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        0x08 => b'b',
+        b'\t' => b't',
+        b'\n' => b'n',
+        0x0c => b'f',
+        b'\r' => b'r',
+        _ => {
+            let _written = write!(out, "\\u{byte:04x}");
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::value::{Decimal, Moment};
+
+    fn check(value: &Value, expected: &Expect) {
+        let mut out = Vec::new();
+        write_value(&mut out, value);
+        expected.assert_eq(&String::from_utf8(out).unwrap());
+    }
+
+    #[test]
+    fn values_have_one_spelling() {
+        let moment = Moment::parse("2026-11-15T02:28:14Z").unwrap();
+        let object = Value::Object(vec![
+            ("null".into(), Value::Null),
+            ("yes".into(), Value::Boolean(true)),
+            ("no".into(), Value::Boolean(false)),
+            ("integer".into(), Value::Integer(-9_007_199_254_740_991)),
+            ("decimal".into(), Value::Decimal(Decimal { units: -5, scale: 2 })),
+            ("text".into(), Value::text("Ann")),
+            ("moment".into(), Value::Moment(moment)),
+            ("json".into(), Value::Json("{\"a\":[1.50]}".into())),
+            (
+                "list".into(),
+                Value::List(vec![Value::Integer(1), Value::List(vec![]), Value::Object(vec![])]),
+            ),
+            ("a \"key\"".into(), Value::Null),
+        ]);
+        check(
+            &object,
+            &expect![[
+                r#"{"null":null,"yes":true,"no":false,"integer":-9007199254740991,"decimal":"-0.05","text":"Ann","moment":"2026-11-15T02:28:14.000000Z","json":{"a":[1.50]},"list":[1,[],{}],"a \"key\"":null}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn numbers_are_short_and_always_json() {
+        let numbers = [
+            0.0,
+            -0.0,
+            1.0,
+            -17.0,
+            0.1,
+            0.1 + 0.2,
+            1e15,
+            1e16,
+            1e23,
+            1e300,
+            5e-324,
+            1e-7,
+            f64::MAX,
+        ];
+        let mut list: Vec<_> = numbers.into_iter().map(Value::Number).collect();
+        list.extend([f64::NAN, f64::INFINITY].map(Value::Number));
+        check(
+            &Value::List(list),
+            &expect![
+                "[0.0,-0.0,1.0,-17.0,0.1,0.30000000000000004,1000000000000000.0,1e+16,1e+23,1e+300,5e-324,1e-7,1.7976931348623157e+308,null,null]"
+            ],
+        );
+    }
+
+    #[test]
+    fn only_what_must_be_is_escaped() {
+        let every: String =
+            ('\0'..='\u{22}').chain(['/', '\\', '\u{7f}', 'é', '\u{2028}', '😀']).collect();
+        check(&Value::text(""), &expect![[r#""""#]]);
+        check(
+            &Value::Text(every.into()),
+            &expect![[
+                r#""\u0000\u0001\u0002\u0003\u0004\u0005\u0006\u0007\b\t\n\u000b\f\r\u000e\u000f\u0010\u0011\u0012\u0013\u0014\u0015\u0016\u0017\u0018\u0019\u001a\u001b\u001c\u001d\u001e\u001f !\"/\\é 😀""#
+            ]],
+        );
+    }
+}

@@ -1,0 +1,329 @@
+//! How a line looks, as JSON and for people.
+//!
+//! Pure text, no I/O.
+//! The one surprising thing: more is escaped than JSON asks for. Whatever could move a terminal's
+//! cursor, end a line or turn the direction of writing comes from a client and must not.
+
+use std::fmt::{Display, Write};
+
+use super::{Level, RequestLine, Style};
+use crate::value::Moment;
+
+/// Longer values are cut: a client chooses some of them.
+const VALUE_BYTES_MAX: usize = 2048;
+
+pub(super) struct Event<'a> {
+    pub(super) time: Moment,
+    pub(super) level: Level,
+    pub(super) message: &'a str,
+    pub(super) pairs: &'a [(&'a str, &'a dyn Display)],
+}
+
+pub(super) fn event(out: &mut String, style: Style, event: &Event<'_>) {
+    match style {
+        Style::Json => {
+            json_start(out, event.time, event.level, event.message);
+            for (key, value) in event.pairs {
+                json_text(out, key, &value.to_string());
+            }
+            out.push('}');
+        }
+        Style::Pretty { colour } => {
+            pretty_start(out, event.time);
+            let paint = Paint { colour };
+            let (code, word) = match event.level {
+                Level::Info => ("32", "info "),
+                Level::Warning => ("33", "warn "),
+                Level::Error => ("31", "error"),
+            };
+            paint.put(out, code, word);
+            out.push(' ');
+            escape(out, event.message);
+            for (key, value) in event.pairs {
+                pretty_pair(out, paint, key, &value.to_string());
+            }
+        }
+    }
+}
+
+pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
+    json_start(out, request.time, request.level(), "request");
+    json_text(out, "request_id", request.request_id);
+    json_number(out, "status", u64::from(request.status));
+    json_text(out, "method", request.method);
+    json_text(out, "path", request.path);
+    json_text(out, "caller", request.caller);
+    put(out, format_args!(",\"peer\":\"{}\"", request.peer));
+    json_number(out, "bytes", u64::try_from(request.bytes).unwrap_or(u64::MAX));
+    json_number(out, "duration_us", micros(request.duration));
+    if let Some(problem) = request.problem {
+        json_text(out, "problem", problem);
+    }
+    if let Some(cause) = request.cause {
+        json_text(out, "cause", cause);
+    }
+    out.push_str(",\"stages_us\":{");
+    for (index, (name, took)) in request.stages.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        put(out, format_args!("\"{name}\":{}", micros(took)));
+    }
+    out.push_str("}}");
+}
+
+pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour: bool) {
+    let paint = Paint { colour };
+    pretty_start(out, request.time);
+    let code = match request.status {
+        ..300 => "32",
+        300..400 => "36",
+        400..500 => "33",
+        500.. => "31",
+    };
+    paint.put(out, code, format_args!("{}", request.status));
+    put(out, format_args!(" {:<7} {:>9} ", Escaped(request.method), Took(request.duration)));
+    escape(out, request.path);
+    pretty_pair(out, paint, "bytes", itoa::Buffer::new().format(request.bytes));
+    pretty_pair(out, paint, "caller", request.caller);
+    pretty_pair(out, paint, "peer", &request.peer.to_string());
+    pretty_pair(out, paint, "id", request.request_id);
+    if let Some(problem) = request.problem {
+        pretty_pair(out, paint, "problem", problem);
+    }
+    if let Some(cause) = request.cause {
+        pretty_pair(out, paint, "cause", cause);
+    }
+    for (name, took) in request.stages.iter() {
+        pretty_pair(out, paint, name, &Took(took).to_string());
+    }
+}
+
+fn json_start(out: &mut String, time: Moment, level: Level, message: &str) {
+    put(out, format_args!("{{\"time\":\"{time}\",\"level\":\"{}\"", level.as_str()));
+    json_text(out, "message", message);
+}
+
+fn json_text(out: &mut String, key: &str, value: &str) {
+    put(out, format_args!(",\"{key}\":\""));
+    let (kept, was_cut) = shorten(value);
+    for c in kept.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if is_dangerous(c) => put(out, format_args!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    if was_cut {
+        out.push('…');
+    }
+    out.push('"');
+}
+
+fn json_number(out: &mut String, key: &str, value: u64) {
+    put(out, format_args!(",\"{key}\":"));
+    out.push_str(itoa::Buffer::new().format(value));
+}
+
+/// The time of day is enough for a person who is watching.
+fn pretty_start(out: &mut String, time: Moment) {
+    let stamp = time.to_string();
+    out.push_str(stamp.get(11..23).unwrap_or(&stamp));
+    out.push(' ');
+}
+
+fn pretty_pair(out: &mut String, paint: Paint, key: &str, value: &str) {
+    out.push(' ');
+    paint.put(out, "2", format_args!("{key}="));
+    let plain = !value.is_empty() && !value.contains([' ', '"', '=']);
+    if plain {
+        escape(out, value);
+    } else {
+        out.push('"');
+        escape(out, &value.replace('"', "\\\""));
+        out.push('"');
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    fn put(self, out: &mut String, code: &str, text: impl Display) {
+        if self.colour {
+            put(out, format_args!("\x1b[{code}m{text}\x1b[0m"));
+        } else {
+            put(out, format_args!("{text}"));
+        }
+    }
+}
+
+/// `812 µs`, `3.4 ms`, `1.20 s`.
+struct Took(std::time::Duration);
+
+impl Display for Took {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let micros = micros(self.0);
+        let text = match micros {
+            ..1_000 => format!("{micros}µs"),
+            1_000..1_000_000 => format!("{}.{}ms", micros / 1_000, micros / 100 % 10),
+            1_000_000.. => format!("{}.{:02}s", micros / 1_000_000, micros / 10_000 % 100),
+        };
+        f.pad(&text)
+    }
+}
+
+/// Text from outside, for a terminal.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = String::with_capacity(self.0.len());
+        escape(&mut text, self.0);
+        f.pad(&text)
+    }
+}
+
+fn escape(out: &mut String, value: &str) {
+    let (kept, was_cut) = shorten(value);
+    for c in kept.chars() {
+        if is_dangerous(c) {
+            put(out, format_args!("\\u{{{:x}}}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    if was_cut {
+        out.push('…');
+    }
+}
+
+fn is_dangerous(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+fn shorten(value: &str) -> (&str, bool) {
+    if value.len() <= VALUE_BYTES_MAX {
+        return (value, false);
+    }
+    let end = value.floor_char_boundary(VALUE_BYTES_MAX);
+    (value.get(..end).unwrap_or_default(), true)
+}
+
+fn micros(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = out.write_fmt(arguments);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::log::Stages;
+
+    fn request<'a>(path: &'a str, status: u16, stages: &'a Stages) -> RequestLine<'a> {
+        RequestLine {
+            time: Moment::parse("2026-11-15T02:28:14.123456Z").unwrap(),
+            request_id: "01jcq0000000000000000000ab",
+            peer: "127.0.0.1:5000".parse().unwrap(),
+            method: "GET",
+            path,
+            status,
+            caller: "open",
+            bytes: 312,
+            duration: Duration::from_micros(1234),
+            problem: (status >= 400).then_some("internal"),
+            cause: (status >= 500).then_some("disk says \"no\""),
+            stages,
+        }
+    }
+
+    fn check_requests(line: impl Fn(&RequestLine<'_>) -> String, expected: &Expect) {
+        let stages = Stages::start();
+        let lines = [
+            line(&request("/customers", 200, &stages)),
+            line(&request("/a\r\nb\x1b[2J\u{202e}\u{9b}\"\\", 500, &stages)),
+        ];
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn requests_as_json() {
+        check_requests(
+            |request| {
+                let mut out = String::new();
+                request_json(&mut out, request);
+                let _: serde_json::Value = serde_json::from_str(&out).unwrap();
+                out
+            },
+            &expect![[r#"
+                {"time":"2026-11-15T02:28:14.123456Z","level":"info","message":"request","request_id":"01jcq0000000000000000000ab","status":200,"method":"GET","path":"/customers","caller":"open","peer":"127.0.0.1:5000","bytes":312,"duration_us":1234,"stages_us":{}}
+                {"time":"2026-11-15T02:28:14.123456Z","level":"error","message":"request","request_id":"01jcq0000000000000000000ab","status":500,"method":"GET","path":"/a\u000d\nb\u001b[2J\u202e\u009b\"\\","caller":"open","peer":"127.0.0.1:5000","bytes":312,"duration_us":1234,"problem":"internal","cause":"disk says \"no\"","stages_us":{}}"#]],
+        );
+    }
+
+    #[test]
+    fn requests_for_people() {
+        check_requests(
+            |request| {
+                let mut out = String::new();
+                request_pretty(&mut out, request, false);
+                out
+            },
+            &expect![[r#"
+                02:28:14.123 200 GET         1.2ms /customers bytes=312 caller=open peer=127.0.0.1:5000 id=01jcq0000000000000000000ab
+                02:28:14.123 500 GET         1.2ms /a\u{d}\u{a}b\u{1b}[2J\u{202e}\u{9b}"\ bytes=312 caller=open peer=127.0.0.1:5000 id=01jcq0000000000000000000ab problem=internal cause="disk says \"no\"""#]],
+        );
+    }
+
+    #[test]
+    fn events() {
+        let show = |style| {
+            let mut out = String::new();
+            let time = Moment::parse("2026-11-15T02:28:14Z").unwrap();
+            let pairs: &[(&str, &dyn Display)] =
+                &[("address", &"127.0.0.1:1"), ("why", &"two words")];
+            event(&mut out, style, &Event { time, level: Level::Warning, message: "odd", pairs });
+            out
+        };
+        expect![[r#"{"time":"2026-11-15T02:28:14.000000Z","level":"warning","message":"odd","address":"127.0.0.1:1","why":"two words"}"#]].assert_eq(&show(Style::Json));
+        expect![[r#"02:28:14.000 warn  odd address=127.0.0.1:1 why="two words""#]]
+            .assert_eq(&show(Style::Pretty { colour: false }));
+        assert!(show(Style::Pretty { colour: true }).contains("\x1b[33mwarn \x1b[0m"));
+    }
+
+    #[test]
+    fn long_values_are_cut_between_characters() {
+        let mut out = String::new();
+        escape(&mut out, &"ü".repeat(5000));
+        assert_eq!(out.chars().count(), VALUE_BYTES_MAX / 2 + 1);
+        assert!(out.ends_with('…'));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_breaks_a_line(text in "\\PC*|[\\x00-\\x{9f}]*") {
+            let mut json = String::new();
+            json_start(&mut json, Moment::from_micros(0).unwrap(), Level::Info, &text);
+            json.push('}');
+            let back: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(back["message"].as_str(), Some(text.as_str()));
+            let mut pretty = String::new();
+            escape(&mut pretty, &text);
+            assert!(!json.chars().chain(pretty.chars()).any(|c| c.is_control()));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The log: one line a request, one line an event, to stderr.
+//!
+//! There is no way to log a header, a query or a body: what may hold a secret has no field here.
+//! The one surprising thing: a line is dropped, and counted, rather than let a slow terminal or a full
+//! pipe slow a request down.
+
+mod line;
+mod writer;
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::value::Moment;
+use writer::Writer;
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// One JSON object a line.
+    Json,
+    /// For people. Whether colours are wanted is for the caller to know: only a terminal shows them.
+    Pretty { colour: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    Info,
+    Warning,
+    Error,
+}
+
+impl Level {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// All that is said about one request.
+#[derive(Debug)]
+pub struct RequestLine<'a> {
+    pub time: Moment,
+    pub request_id: &'a str,
+    pub peer: SocketAddr,
+    pub method: &'a str,
+    /// Without the query, which may hold personal data.
+    pub path: &'a str,
+    pub status: u16,
+    pub caller: &'a str,
+    /// Of the answer's body.
+    pub bytes: usize,
+    pub duration: Duration,
+    /// The slug of the problem that was answered.
+    pub problem: Option<&'a str>,
+    /// What the client was not told.
+    pub cause: Option<&'a str>,
+    pub stages: &'a Stages,
+}
+
+impl RequestLine<'_> {
+    fn level(&self) -> Level {
+        if self.status >= 500 { Level::Error } else { Level::Info }
+    }
+}
+
+/// Where lines go. A clone writes to the same place.
+#[derive(Debug, Clone)]
+pub struct Log {
+    style: Style,
+    writer: Arc<Writer>,
+}
+
+thread_local! {
+    static LINE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+impl Log {
+    /// Begins to write to stderr, on a thread of its own.
+    pub fn start(style: Style) -> io::Result<Self> {
+        Self::start_to(style, io::stderr())
+    }
+
+    pub fn start_to(style: Style, target: impl Write + Send + 'static) -> io::Result<Self> {
+        Ok(Self { style, writer: Writer::start(style, target)? })
+    }
+
+    pub fn request(&self, request: &RequestLine<'_>) {
+        self.put(request.level(), |out| match self.style {
+            Style::Json => line::request_json(out, request),
+            Style::Pretty { colour } => line::request_pretty(out, request, colour),
+        });
+    }
+
+    pub fn event(&self, level: Level, message: &str, pairs: &[(&str, &dyn Display)]) {
+        let event = line::Event { time: clock::moment(), level, message, pairs };
+        self.put(level, |out| line::event(out, self.style, &event));
+    }
+
+    /// Waits until all lines so far are written, but not for ever: a pipe nobody reads must not keep
+    /// the program from ending.
+    pub fn flush(&self) {
+        self.writer.flush();
+    }
+
+    fn put(&self, level: Level, format: impl FnOnce(&mut String)) {
+        LINE.with_borrow_mut(|line| {
+            line.clear();
+            format(line);
+            line.push('\n');
+            self.writer.append(line.as_bytes(), level);
+        });
+    }
+}
+
+const STAGES_MAX: usize = 8;
+
+/// How long each stage of a request took.
+#[derive(Debug)]
+pub struct Stages {
+    began: Instant,
+    last: Instant,
+    length: usize,
+    list: [(&'static str, Duration); STAGES_MAX],
+}
+
+impl Stages {
+    pub fn start() -> Self {
+        let now = clock::now();
+        Self { began: now, last: now, length: 0, list: [("", Duration::ZERO); STAGES_MAX] }
+    }
+
+    /// Names the stage that ends now. Stages beyond the eighth are counted into the eighth.
+    pub fn mark(&mut self, name: &'static str) {
+        let now = clock::now();
+        let took = now.duration_since(self.last);
+        self.last = now;
+        if self.length < STAGES_MAX {
+            self.length += 1;
+        }
+        if let Some((entry, sum)) = self.list.get_mut(self.length - 1) {
+            *entry = name;
+            *sum += took;
+        }
+    }
+
+    /// From the start to the last mark.
+    pub fn total(&self) -> Duration {
+        self.last.duration_since(self.began)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Duration)> + '_ {
+        self.list.iter().take(self.length).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_add_up_and_never_overflow() {
+        let mut stages = Stages::start();
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+            stages.mark(name);
+        }
+        let names: Vec<_> = stages.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "b", "c", "d", "e", "f", "g", "j"]);
+        assert_eq!(stages.iter().map(|(_, took)| took).sum::<Duration>(), stages.total());
+    }
+}

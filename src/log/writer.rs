@@ -1,0 +1,218 @@
+//! The thread that writes lines, and the buffer between it and the requests.
+//!
+//! It knows bytes, not what is in them.
+//! The one surprising thing: the thread lets lines gather for a few milliseconds, so that under load a
+//! request pays for a copy and not for a system call.
+
+use std::io::Write;
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+use super::{Level, Style, line};
+use crate::clock;
+
+const BUFFER_BYTES_MAX: usize = 4 << 20;
+const GATHER: Duration = Duration::from_millis(5);
+const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    state: Mutex<State>,
+    /// Something is to be done.
+    work: Condvar,
+    /// Everything is written.
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    buffer: Vec<u8>,
+    dropped: u64,
+    /// The thread waits with nothing to do.
+    asleep: bool,
+    /// The thread should not wait for more lines.
+    hurry: bool,
+    /// Lines are taken from the buffer but not yet written.
+    writing: bool,
+}
+
+impl State {
+    fn has_work(&self) -> bool {
+        !self.buffer.is_empty() || self.dropped > 0
+    }
+}
+
+impl Writer {
+    pub(super) fn start(
+        style: Style,
+        target: impl Write + Send + 'static,
+    ) -> io::Result<Arc<Self>> {
+        let writer =
+            Arc::new(Self { state: Mutex::default(), work: Condvar::new(), done: Condvar::new() });
+        let shared = Arc::clone(&writer);
+        thread::Builder::new().name("log".to_owned()).spawn(move || shared.run(style, target))?;
+        Ok(writer)
+    }
+
+    pub(super) fn append(&self, line: &[u8], level: Level) {
+        let mut state = self.lock();
+        if state.buffer.len() + line.len() > BUFFER_BYTES_MAX {
+            state.dropped += 1;
+        } else {
+            state.buffer.extend_from_slice(line);
+        }
+        let hurry = level == Level::Error && !mem::replace(&mut state.hurry, true);
+        if mem::take(&mut state.asleep) || hurry {
+            drop(state);
+            self.work.notify_one();
+        }
+    }
+
+    pub(super) fn flush(&self) {
+        let mut state = self.lock();
+        state.hurry = true;
+        self.work.notify_one();
+        // The result says only whether the time was over, and there is nothing to do about that.
+        let _waited = self
+            .done
+            .wait_timeout_while(state, FLUSH_MAX, |state| state.has_work() || state.writing)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+
+    fn run(&self, style: Style, mut target: impl Write) {
+        let mut spare = Vec::new();
+        let mut note = String::new();
+        loop {
+            let dropped = self.take(&mut spare);
+            // There is no other place to report to when stderr itself fails.
+            let _ = target.write_all(&spare);
+            spare.clear();
+            if dropped > 0 {
+                note.clear();
+                line::event(
+                    &mut note,
+                    style,
+                    &line::Event {
+                        time: clock::moment(),
+                        level: Level::Warning,
+                        message: "log lines were dropped: they came faster than they could be written",
+                        pairs: &[("dropped", &dropped)],
+                    },
+                );
+                note.push('\n');
+                let _ = target.write_all(note.as_bytes());
+            }
+            let _ = target.flush();
+            self.rest();
+        }
+    }
+
+    /// Waits for work and takes it: the lines, in exchange for an empty buffer, and the number dropped.
+    fn take(&self, spare: &mut Vec<u8>) -> u64 {
+        let mut state = self.lock();
+        while !state.has_work() {
+            state.asleep = true;
+            state.hurry = false;
+            self.done.notify_all();
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.asleep = false;
+        state.hurry = false;
+        state.writing = true;
+        mem::swap(&mut state.buffer, spare);
+        mem::take(&mut state.dropped)
+    }
+
+    /// Says what is done, then lets lines gather.
+    fn rest(&self) {
+        let mut state = self.lock();
+        state.writing = false;
+        if !state.has_work() {
+            self.done.notify_all();
+        }
+        let _waited = self
+            .work
+            .wait_timeout_while(state, GATHER, |state| !state.hurry)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Passes on what is written; blocks while `gate` is held by the test.
+    struct Target {
+        gate: Arc<Mutex<()>>,
+        sent: mpsc::Sender<Vec<u8>>,
+    }
+
+    impl Write for Target {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _open = self.gate.lock().unwrap();
+            self.sent.send(bytes.to_vec()).unwrap();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn start() -> (Arc<Writer>, Arc<Mutex<()>>, mpsc::Receiver<Vec<u8>>) {
+        let gate = Arc::new(Mutex::new(()));
+        let (sent, received) = mpsc::channel();
+        let target = Target { gate: Arc::clone(&gate), sent };
+        (Writer::start(Style::Json, target).unwrap(), gate, received)
+    }
+
+    #[test]
+    fn lines_are_written_in_order_without_being_asked() {
+        let (writer, _gate, received) = start();
+        for number in 0..1000 {
+            writer.append(format!("{number}\n").as_bytes(), Level::Info);
+        }
+        let mut text = Vec::new();
+        while text.iter().filter(|byte| **byte == b'\n').count() < 1000 {
+            text.extend(received.recv_timeout(Duration::from_secs(10)).unwrap());
+        }
+        let expected: String = (0..1000).map(|number| format!("{number}\n")).collect();
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn flush_returns_when_all_is_written() {
+        let (writer, _gate, received) = start();
+        writer.append(b"one\n", Level::Info);
+        writer.flush();
+        assert_eq!(received.try_iter().flatten().collect::<Vec<_>>(), b"one\n");
+        writer.flush();
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_and_counted() {
+        let (writer, gate, received) = start();
+        let closed = gate.lock().unwrap();
+        let line = vec![b'x'; 1 << 20];
+        // One buffer may be in the thread's hands and one waiting: more than two never fit.
+        for _ in 0..12 {
+            writer.append(&line, Level::Info);
+        }
+        drop(closed);
+        writer.flush();
+        let text: Vec<u8> = received.try_iter().flatten().collect();
+        let kept = text.iter().filter(|byte| **byte == b'x').count() >> 20;
+        assert!((4..=8).contains(&kept), "{kept}");
+        let note =
+            String::from_utf8(text.into_iter().filter(|byte| *byte != b'x').collect()).unwrap();
+        assert!(note.contains(&format!("\"dropped\":\"{}\"", 12 - kept)), "{note}");
+    }
+}

@@ -1,0 +1,331 @@
+//! What a changed model means for the data that is there.
+//!
+//! Only what adds is a difference to apply: a resource, a field that rows can do without. What could
+//! lose or break data is refused in words. What data cannot feel (looser rules, other defaults, more
+//! states, filters, roles) is no difference at all: indexes are made from the new model as it is.
+
+use std::cmp::Ordering;
+
+use super::{Bound, Field, Model, Resource, ResourceIndex, Rules, Unique, UniqueScope};
+use crate::value::IdKind;
+
+/// One difference; indices are those of the new model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Difference {
+    AddResource(ResourceIndex),
+    AddField(ResourceIndex, usize),
+    /// Why it cannot be applied as it is.
+    Refused(String),
+}
+
+/// What has to be done, in the order of the new model, and what cannot be.
+pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    for resource in &new.resources {
+        match find(old, &resource.name) {
+            Some(before) => compare_resources((old, before), (new, resource), &mut differences),
+            None => match resource.renamed_from.as_deref().filter(|name| find(old, name).is_some())
+            {
+                Some(name) => refuse(
+                    &mut differences,
+                    &resource.name,
+                    &format!(
+                        "the resource was renamed from {name}, and renaming is not applied at start"
+                    ),
+                ),
+                None => differences.push(Difference::AddResource(resource.index)),
+            },
+        }
+    }
+    for resource in &old.resources {
+        let renamed = new
+            .resources
+            .iter()
+            .any(|other| other.renamed_from.as_deref() == Some(&*resource.name));
+        if find(new, &resource.name).is_none() && !renamed {
+            refuse(
+                &mut differences,
+                &resource.name,
+                "the resource was removed, but the database keeps its items",
+            );
+        }
+    }
+    differences
+}
+
+fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
+    model.resources.iter().find(|resource| &*resource.name == name)
+}
+
+fn refuse(differences: &mut Vec<Difference>, place: &str, reason: &str) {
+    differences.push(Difference::Refused(format!("{place}: {reason}")));
+}
+
+type Side<'m> = (&'m Model, &'m Resource);
+
+/// The name of the table and the kind of its key.
+fn compare_keys(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
+    if before.plural != after.plural {
+        let message = format!(
+            "the plural changed from {} to {}, but it is the name of the table",
+            before.plural, after.plural
+        );
+        refuse(differences, &after.name, &message);
+    }
+    if before.id != after.id {
+        let words = |kind: IdKind| match kind {
+            IdKind::Uuid => "uuid",
+            IdKind::Integer => "integer",
+        };
+        let message = format!(
+            "the kind of id changed from {} to {}, but ids never change",
+            words(before.id),
+            words(after.id)
+        );
+        refuse(differences, &after.name, &message);
+    }
+}
+
+fn compare_resources(
+    (old, before): Side<'_>,
+    (new, after): Side<'_>,
+    differences: &mut Vec<Difference>,
+) {
+    let name = |model: &'_ Model, parent: Option<ResourceIndex>| {
+        parent.map(|parent| model.resource(parent).name.clone())
+    };
+    if name(old, before.parent) != name(new, after.parent) {
+        let words = |parent: Option<Box<str>>| parent.unwrap_or("none".into());
+        let (was, is) = (words(name(old, before.parent)), words(name(new, after.parent)));
+        refuse(
+            differences,
+            &after.name,
+            &format!("the parent changed from {was} to {is}, but the items belong where they are"),
+        );
+    }
+    compare_keys(before, after, differences);
+    for (index, field) in after.fields.iter().enumerate() {
+        let place = format!("{}.{}", after.name, field.name);
+        match before.field(&field.name) {
+            Some((_, was)) => {
+                let target = |model: &Model, field: &Field| {
+                    field.rules.to.map(|to| model.resource(to.resource).name.clone())
+                };
+                if was.kind.name() == field.kind.name() && target(old, was) != target(new, field) {
+                    refuse(
+                        differences,
+                        &place,
+                        "the ref points to another resource, but the stored ids do not",
+                    );
+                }
+                compare_fields(&place, was, field, differences);
+            }
+            None => match field.renamed_from.as_deref().filter(|name| before.field(name).is_some())
+            {
+                Some(name) => refuse(
+                    differences,
+                    &place,
+                    &format!(
+                        "the field was renamed from {name}, and renaming is not applied at start"
+                    ),
+                ),
+                None => add_field(after, index, field, differences),
+            },
+        }
+    }
+    for field in &before.fields {
+        let renamed =
+            after.fields.iter().any(|other| other.renamed_from.as_deref() == Some(&*field.name));
+        if after.field(&field.name).is_none() && !renamed {
+            let place = format!("{}.{}", before.name, field.name);
+            refuse(
+                differences,
+                &place,
+                "the field was removed, but the database keeps values for it",
+            );
+        }
+    }
+    compare_uniques(before, after, differences);
+}
+
+fn add_field(resource: &Resource, index: usize, field: &Field, differences: &mut Vec<Difference>) {
+    let place = format!("{}.{}", resource.name, field.name);
+    if field.computed.is_some() {
+        refuse(
+            differences,
+            &place,
+            "the new field is computed, but the items that are there have no value for it",
+        );
+    } else if field.required {
+        refuse(
+            differences,
+            &place,
+            "the new field is required, but the items that are there have no value for it; give it a default instead",
+        );
+    } else {
+        differences.push(Difference::AddField(resource.index, index));
+    }
+}
+
+/// A rule that values have kept so far may be given up; a new one may be broken by what is there.
+fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
+    for unique in &after.unique {
+        // A new field without a default is absent everywhere, and absent values do not clash.
+        let harmless = named(unique, after)
+            .any(|field| before.field(&field.name).is_none() && field.default.is_none());
+        let names: Vec<&str> = named(unique, after).map(|field| &*field.name).collect();
+        let implied = before.unique.iter().any(|other| {
+            let wide_enough =
+                other.scope == UniqueScope::Resource || unique.scope == UniqueScope::Parent;
+            wide_enough && named(other, before).all(|field| names.contains(&&*field.name))
+        });
+        if !harmless && !implied {
+            let place = format!("{}.{}", after.name, names.join("+"));
+            refuse(
+                differences,
+                &place,
+                "the values are unique now, but those that are there may not be",
+            );
+        }
+    }
+}
+
+fn named<'r>(unique: &'r Unique, resource: &'r Resource) -> impl Iterator<Item = &'r Field> {
+    unique.fields.iter().filter_map(|index| resource.fields.get(*index))
+}
+
+fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut Vec<Difference>) {
+    if before.kind.name() != after.kind.name() {
+        let message =
+            format!("the type changed from {} to {}", before.kind.name(), after.kind.name());
+        return refuse(differences, place, &message);
+    }
+    if before.rules.scale != after.rules.scale {
+        let message =
+            format!("the scale changed from {} to {}", before.rules.scale, after.rules.scale);
+        return refuse(differences, place, &message);
+    }
+    let text = |field: &Field| field.computed.as_ref().map(|expression| expression.text.clone());
+    match (text(before), text(after)) {
+        (before, after) if before == after => {}
+        (Some(_), None) => {
+            refuse(differences, place, "the field is no longer computed, but its values were");
+        }
+        (None, Some(_)) => refuse(
+            differences,
+            place,
+            "the field is computed now, but the values that are there were sent",
+        ),
+        _ => refuse(
+            differences,
+            place,
+            "the expression changed, but the values that are there were computed by the old one",
+        ),
+    }
+    // Absent and null are kept alike, so a required field may be without a value where it was nullable.
+    let may_be_absent = !before.required || before.nullable;
+    if may_be_absent && after.required && !after.nullable {
+        refuse(
+            differences,
+            place,
+            "the field is required now, but items may be without it; give it a default instead",
+        );
+    }
+    for rule in tightened(&before.rules, &after.rules) {
+        refuse(differences, place, &format!("{rule} now, and values that are there may break it"));
+    }
+    if let (Some(was), Some(is)) = (&before.rules.states, &after.rules.states) {
+        for (state, _) in
+            was.next.iter().filter(|(state, _)| !is.next.iter().any(|(other, _)| other == state))
+        {
+            refuse(
+                differences,
+                place,
+                &format!("the state {state} was removed, but items may be in it"),
+            );
+        }
+    }
+    if let (Some(was), Some(is)) = (&before.rules.of, &after.rules.of) {
+        compare_fields(&format!("{place}[]"), was, is, differences);
+    }
+    compare_members(place, &before.rules.fields, &after.rules.fields, differences);
+}
+
+/// The fields of an object live in stored text, which is not rewritten.
+fn compare_members(
+    place: &str,
+    before: &[Field],
+    after: &[Field],
+    differences: &mut Vec<Difference>,
+) {
+    for field in after {
+        let place = format!("{place}.{}", field.name);
+        match before.iter().find(|other| other.name == field.name) {
+            Some(was) => {
+                compare_fields(&place, was, field, differences);
+                if was.nullable != field.nullable {
+                    refuse(
+                        differences,
+                        &place,
+                        "nullable changed inside an object, but stored objects are not rewritten",
+                    );
+                }
+            }
+            None if field.required => refuse(
+                differences,
+                &place,
+                "the new field is required, but stored objects do not have it",
+            ),
+            None if field.default.is_some() || field.nullable => {
+                refuse(
+                    differences,
+                    &place,
+                    "a new field inside an object can have no default and not be nullable: stored objects are not rewritten",
+                );
+            }
+            None => {}
+        }
+    }
+    for field in before.iter().filter(|field| !after.iter().any(|other| other.name == field.name)) {
+        refuse(
+            differences,
+            &format!("{place}.{}", field.name),
+            "the field was removed, but stored objects may have it",
+        );
+    }
+}
+
+/// The rules that values which kept the old ones may break.
+fn tightened(before: &Rules, after: &Rules) -> Vec<&'static str> {
+    let bound =
+        |before: &Option<Bound>, after: &Option<Bound>, stricter: Ordering| match (before, after) {
+            (Some(before), Some(after)) => after.order_of(before) == Some(stricter),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+    let least =
+        |before: Option<usize>, after: Option<usize>| after.unwrap_or(0) > before.unwrap_or(0);
+    let most = |before: Option<usize>, after: Option<usize>| {
+        after.unwrap_or(usize::MAX) < before.unwrap_or(usize::MAX)
+    };
+    let pattern = |rules: &Rules| rules.pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
+    let one_of = !after.one_of.is_empty()
+        && (before.one_of.is_empty()
+            || before.one_of.iter().any(|value| !after.one_of.contains(value)));
+    [
+        ("min is stricter", bound(&before.min, &after.min, Ordering::Greater)),
+        ("max is stricter", bound(&before.max, &after.max, Ordering::Less)),
+        ("min_length is stricter", least(before.min_length, after.min_length)),
+        ("max_length is stricter", most(before.max_length, after.max_length)),
+        ("pattern is another", after.pattern.is_some() && pattern(before) != pattern(after)),
+        ("one_of is stricter", one_of),
+        ("min_items is stricter", least(before.min_items, after.min_items)),
+        ("max_items is stricter", most(before.max_items, after.max_items)),
+    ]
+    .into_iter()
+    .filter_map(|(name, stricter)| stricter.then_some(name))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! One base model, changed in many ways.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::model::read;
+
+const BASE: &str = r#"
+    [resources.customer.fields]
+    name = { type = "text", max_length = 10, filter = true }
+    kind = { type = "text", one_of = ["a", "b"] }
+    size = { type = "decimal", min = 1, max = 9, nullable = true }
+    state = { type = "state", initial = "on", next = { on = ["off"], off = [] } }
+    lines = { type = "list", max_items = 9, of = { fields = { n = { type = "integer" } } } }
+    twice = { type = "decimal", computed = "size * 2" }
+    [resources.order]
+    parent = "customer"
+    [resources.order.fields]
+    code = { type = "text", pattern = "^a" }
+    friend = { type = "ref", to = "customer" }
+"#;
+
+fn model(text: &str) -> Model {
+    read("test", &format!("title = \"T\"\n{text}")).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// `BASE` with parts replaced.
+fn check(changes: &[(&str, &str)], expected: &Expect) {
+    let mut text = BASE.to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    let new = model(&text);
+    let lines = compare(&model(BASE), &new).into_iter().map(|difference| match difference {
+        Difference::AddResource(index) => format!("add {}\n", new.resource(index).name),
+        Difference::AddField(index, field) => {
+            format!("add {}.{}\n", new.resource(index).name, new.resource(index).fields[field].name)
+        }
+        Difference::Refused(reason) => format!("{reason}\n"),
+    });
+    expected.assert_eq(&lines.collect::<String>());
+}
+
+#[test]
+fn what_data_cannot_feel_is_no_difference() {
+    check(&[], &expect![[""]]);
+    check(
+        &[
+            ("max_length = 10, filter = true", "max_length = 20, search = true, default = \"x\""),
+            ("[\"a\", \"b\"]", "[\"b\", \"c\", \"a\"]"),
+            ("min = 1, max = 9, nullable = true", "min = 0, max = 10"),
+            ("on = [\"off\"], off = []", "on = [\"off\", \"gone\"], off = [], gone = []"),
+            (
+                "max_items = 9, of = { fields = { n = { type = \"integer\" } } }",
+                "of = { fields = { n = { type = \"integer\" }, m = { type = \"text\" } } }",
+            ),
+            (", pattern = \"^a\"", ""),
+            ("parent = \"customer\"", "parent = \"customer\"\non_delete = \"cascade\""),
+        ],
+        &expect![[""]],
+    );
+}
+
+#[test]
+fn what_adds_is_applied() {
+    check(
+        &[(
+            "[resources.order]",
+            "note = { type = \"text\" }\nvat = { type = \"integer\", default = 19 }\ntag = { type = \"uuid\", unique = true }\n[resources.item]\nparent = \"order\"\n[resources.order]",
+        )],
+        &expect![[r#"
+            add customer.note
+            add customer.vat
+            add customer.tag
+            add item
+        "#]],
+    );
+}
+
+#[test]
+fn another_plural_would_be_another_table() {
+    let change = ("parent = \"customer\"", "parent = \"customer\"\nplural = \"orderings\"");
+    check(
+        &[change],
+        &expect![[r#"
+        order: the plural changed from orders to orderings, but it is the name of the table
+    "#]],
+    );
+}
+
+#[test]
+fn what_could_break_data_is_refused() {
+    check(
+        &[
+            ("max_length = 10", "max_length = 9, min_length = 1, required = true, unique = true"),
+            ("[\"a\", \"b\"]", "[\"a\"]"),
+            ("min = 1, max = 9, nullable = true", "scale = 3, min = 2"),
+            ("on = [\"off\"], off = []", "on = []"),
+            (
+                "max_items = 9, of = { fields = { n = { type = \"integer\" } } }",
+                "max_items = 8, min_items = 1, of = { fields = { n = { type = \"text\" } } }",
+            ),
+            ("size * 2", "size * 3"),
+            ("parent = \"customer\"", "id = \"integer\""),
+            (
+                "code = { type = \"text\", pattern = \"^a\" }",
+                "code = { type = \"text\", pattern = \"^b\" }\nmust = { type = \"text\", required = true }\nsum = { type = \"integer\", computed = \"1\" }",
+            ),
+            ("to = \"customer\"", "to = \"order\""),
+        ],
+        &expect![[r#"
+            customer.name: the field is required now, but items may be without it; give it a default instead
+            customer.name: min_length is stricter now, and values that are there may break it
+            customer.name: max_length is stricter now, and values that are there may break it
+            customer.kind: one_of is stricter now, and values that are there may break it
+            customer.size: the scale changed from 2 to 3
+            customer.state: the state off was removed, but items may be in it
+            customer.lines: min_items is stricter now, and values that are there may break it
+            customer.lines: max_items is stricter now, and values that are there may break it
+            customer.lines[].n: the type changed from integer to text
+            customer.twice: the expression changed, but the values that are there were computed by the old one
+            customer.name: the values are unique now, but those that are there may not be
+            order: the parent changed from customer to none, but the items belong where they are
+            order: the kind of id changed from uuid to integer, but ids never change
+            order.code: pattern is another now, and values that are there may break it
+            order.must: the new field is required, but the items that are there have no value for it; give it a default instead
+            order.sum: the new field is computed, but the items that are there have no value for it
+            order.friend: the ref points to another resource, but the stored ids do not
+        "#]],
+    );
+}
+
+#[test]
+fn bounds_that_move_inwards_are_refused() {
+    check(
+        &[("min = 1, max = 9, nullable = true", "min = \"1.01\", max = 8.99, required = true")],
+        &expect![[r#"
+            customer.size: the field is required now, but items may be without it; give it a default instead
+            customer.size: min is stricter now, and values that are there may break it
+            customer.size: max is stricter now, and values that are there may break it
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_removed_or_renamed_is_refused() {
+    check(
+        &[
+            (
+                "name = { type = \"text\",",
+                "full_name = { renamed_from = \"name\", type = \"text\",",
+            ),
+            ("kind = { type = \"text\", one_of = [\"a\", \"b\"] }", ""),
+            (
+                "n = { type = \"integer\" }",
+                "m = { type = \"integer\", required = true }, k = { type = \"text\", nullable = true }",
+            ),
+            ("[resources.order", "[resources.purchase"),
+            (
+                "to = \"customer\"",
+                "to = \"customer\" }\n[resources.extra]\n[resources.extra.fields]\nx = { type = \"text\"",
+            ),
+            ("parent = \"customer\"", "parent = \"customer\"\nrenamed_from = \"order\""),
+        ],
+        &expect![[r#"
+            customer.full_name: the field was renamed from name, and renaming is not applied at start
+            customer.lines[].m: the new field is required, but stored objects do not have it
+            customer.lines[].k: a new field inside an object can have no default and not be nullable: stored objects are not rewritten
+            customer.lines[].n: the field was removed, but stored objects may have it
+            customer.kind: the field was removed, but the database keeps values for it
+            purchase: the resource was renamed from order, and renaming is not applied at start
+            add extra
+        "#]],
+    );
+    let old = model(BASE);
+    let new = model("[resources.customer]\n");
+    assert!(compare(&old, &new).contains(&Difference::Refused(
+        "order: the resource was removed, but the database keeps its items".into()
+    )));
+}
+
+#[test]
+fn a_unique_that_another_implies_may_be_added() {
+    let base = |unique: &str, a: &str| {
+        let text = format!(
+            "[resources.r]\n{unique}\n[resources.r.fields]\na = {{ type = \"text\"{a} }}\nb = {{ type = \"text\" }}\n"
+        );
+        model(&text)
+    };
+    let wide = base("", ", unique = true");
+    let pair = base("unique = [[\"a\", \"b\"]]", "");
+    assert_eq!(compare(&wide, &pair), []);
+    assert_eq!(compare(&pair, &wide).len(), 1);
+}

@@ -1,0 +1,121 @@
+//! Text to words and signs, each with its place.
+
+use std::ops::Range;
+
+use super::{Comparison, Failure};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Token {
+    pub(super) at: Range<usize>,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Kind {
+    Number(String),
+    Text(String),
+    Word(String),
+    User,
+    Sign(char),
+    Compare(Comparison),
+}
+
+impl Kind {
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Number(text) => text.clone(),
+            Self::Text(_) => "a text".to_owned(),
+            Self::Word(word) => format!("`{word}`"),
+            Self::User => "`$user`".to_owned(),
+            Self::Sign(sign) => format!("`{sign}`"),
+            Self::Compare(comparison) => format!("`{}`", comparison.as_str()),
+        }
+    }
+}
+
+pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Failure> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(first) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        if first.is_ascii_whitespace() {
+            at += first.len_utf8();
+            continue;
+        }
+        let (length, kind) = token(text.get(at..).unwrap_or_default(), first, at)?;
+        tokens.push(Token { at: at..at + length, kind });
+        at += length;
+    }
+    Ok(tokens)
+}
+
+/// Signs of other languages, and what stands for them here.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("==", "=", "a comparison is one `=`"),
+    ("<>", "!=", "\"not equal\" is `!=`"),
+    ("&&", "and", "write the word: `a and b`"),
+    ("||", "or", "write the word: `a or b`"),
+];
+
+/// The token that `rest` begins with, and its length in bytes.
+fn token(rest: &str, first: char, at: usize) -> Result<(usize, Kind), Failure> {
+    let count = |fits: fn(char) -> bool| rest.find(|c| !fits(c)).unwrap_or(rest.len());
+    if let Some((sign, here, help)) = ELSEWHERE.iter().find(|(sign, _, _)| rest.starts_with(sign)) {
+        return Err(Failure::with(at..at + 2, format!("expected `{here}`, got `{sign}`"), *help));
+    }
+    let second = rest.chars().nth(1);
+    Ok(match (first, second) {
+        ('"' | '\'', _) => quoted(rest, first, at)?,
+        ('0'..='9', _) => {
+            let length = count(|c| c.is_ascii_digit() || c == '.');
+            let number = rest.get(..length).unwrap_or_default();
+            let zero_before =
+                number.len() > 1 && number.starts_with('0') && !number.starts_with("0.");
+            if zero_before || number.matches('.').count() > 1 || number.ends_with('.') {
+                return Err(Failure::new(
+                    at..at + length,
+                    format!("expected a number such as 1 or 1.5, got {number}"),
+                ));
+            }
+            (length, Kind::Number(number.to_owned()))
+        }
+        ('a'..='z' | 'A'..='Z' | '_', _) => {
+            let length = count(|c| c.is_ascii_alphanumeric() || c == '_');
+            (length, Kind::Word(rest.get(..length).unwrap_or_default().to_owned()))
+        }
+        ('$', _) => {
+            let length = 1 + rest.get(1..).map_or(0, |rest| {
+                rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len())
+            });
+            if rest.get(..length) != Some("$user") {
+                return Err(Failure::with(
+                    at..at + length,
+                    "the only name with a `$` is `$user`",
+                    "fields are named without it",
+                ));
+            }
+            (length, Kind::User)
+        }
+        ('!', Some('=')) => (2, Kind::Compare(Comparison::NotEqual)),
+        ('<', Some('=')) => (2, Kind::Compare(Comparison::LessOrEqual)),
+        ('>', Some('=')) => (2, Kind::Compare(Comparison::GreaterOrEqual)),
+        ('=', _) => (1, Kind::Compare(Comparison::Equal)),
+        ('<', _) => (1, Kind::Compare(Comparison::Less)),
+        ('>', _) => (1, Kind::Compare(Comparison::Greater)),
+        ('+' | '-' | '*' | '/' | '(' | ')' | '[' | ']' | ',' | '.', _) => (1, Kind::Sign(first)),
+        _ => {
+            return Err(Failure::new(
+                at..at + first.len_utf8(),
+                format!("`{}` means nothing here", first.escape_debug()),
+            ));
+        }
+    })
+}
+
+/// A text in single or double quotes, without escapes: it cannot hold the quote it stands in.
+fn quoted(rest: &str, quote: char, at: usize) -> Result<(usize, Kind), Failure> {
+    let inner = rest.get(1..).unwrap_or_default();
+    match inner.split_once(quote) {
+        Some((text, _)) => Ok((text.len() + 2, Kind::Text(text.to_owned()))),
+        None => Err(Failure::new(at..at + rest.len(), format!("the text has no closing {quote}"))),
+    }
+}

@@ -1,0 +1,177 @@
+//! The keys of a model file, table by table, each with what it holds and a line of help.
+//!
+//! The reader takes its known names from here and `schema` its JSON Schema, so they cannot drift.
+
+/// One key of one table.
+#[derive(Debug)]
+pub(in crate::model) struct Key {
+    pub(in crate::model) name: &'static str,
+    pub(in crate::model) holds: Holds,
+    pub(in crate::model) about: &'static str,
+}
+
+/// What stands behind a key.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) enum Holds {
+    Text,
+    /// A name of the model.
+    Name,
+    Flag,
+    /// A whole number from this one on.
+    Count(u64),
+    Choice(&'static [&'static str]),
+    Names,
+    Choices(&'static [&'static str]),
+    /// A value of the field's own type.
+    Value,
+    Values,
+    /// A text or several.
+    Texts,
+    /// A table of the schema with that name.
+    Table(&'static str),
+    /// A table whose keys are names the author chose, each holding the named table.
+    Tables(&'static str),
+    Unique,
+    UniqueGroups,
+    Transitions,
+}
+
+const fn key(name: &'static str, holds: Holds, about: &'static str) -> Key {
+    Key { name, holds, about }
+}
+
+pub(in crate::model) const SCHEMES: &[&str] = &["digest", "basic"];
+pub(in crate::model) const ID_KINDS: &[&str] = &["uuid", "integer"];
+pub(in crate::model) const ON_DELETE: &[&str] = &["restrict", "cascade"];
+pub(in crate::model) const CHANGES: &[&str] = &["values", "ids"];
+pub(in crate::model) const VERBS: &[&str] = &["get", "post", "put", "patch", "delete"];
+pub(in crate::model) const LOGS: &[&str] = &["pretty", "json"];
+
+pub(in crate::model) static ROOT: &[Key] = &[
+    key("title", Holds::Text, "what the service is called"),
+    key(
+        "realms",
+        Holds::Tables("realm"),
+        "protection spaces; left out, there is one with the name of the title",
+    ),
+    key("resources", Holds::Tables("resource"), "the nouns, by their singular names"),
+    key("roles", Holds::Tables("role"), "who may do what; what no role grants is closed"),
+    key(
+        "server",
+        Holds::Table("server"),
+        "settings of the server, which flags and the environment override",
+    ),
+];
+
+pub(in crate::model) static REALM: &[Key] =
+    &[key("schemes", Holds::Choices(SCHEMES), "ways to prove identity, offered in this order")];
+
+pub(in crate::model) static RESOURCE: &[Key] = &[
+    key("plural", Holds::Name, "the word in paths, where adding s, es or ies is not right"),
+    key("parent", Holds::Name, "the resource whose items these belong to"),
+    key(
+        "on_delete",
+        Holds::Choice(ON_DELETE),
+        "what deleting the parent does: refuse while there are any, or delete them too",
+    ),
+    key("id", Holds::Choice(ID_KINDS), "the kind of id the server makes"),
+    key("realm", Holds::Text, "the protection space; a nested resource has its parent's"),
+    key("fields", Holds::Tables("field"), "what an item is made of"),
+    key("unique", Holds::UniqueGroups, "groups of fields whose values together occur once"),
+    key(
+        "require_if_match",
+        Holds::Flag,
+        "updates and deletes must say which version they saw (428 otherwise)",
+    ),
+    key(
+        "changes",
+        Holds::Choice(CHANGES),
+        "what the change log keeps of an item: its values, or its id alone",
+    ),
+    key("deprecated", Holds::Table("deprecated"), "marks it as going away"),
+    key("renamed_from", Holds::Name, "the name it had before"),
+];
+
+/// What every field takes, whatever its type.
+pub(in crate::model) const FIELD_COMMON: &[&str] =
+    &["type", "required", "nullable", "default", "deprecated", "renamed_from"];
+
+/// What a field of some types cannot do without.
+pub(in crate::model) const FIELD_NEEDED: &[(&str, &[&str])] = &[
+    ("ref", &["to"]),
+    ("state", &["initial", "next"]),
+    ("list", &["of"]),
+    ("object", &["fields"]),
+];
+
+/// Every key a field may have; `FieldType::keys` says which of them fit a type.
+pub(in crate::model) static FIELD: &[Key] = &[
+    key("type", Holds::Name, "the type of its values"),
+    key("required", Holds::Flag, "must be sent"),
+    key("nullable", Holds::Flag, "may be null, and is null where it has no value"),
+    key("default", Holds::Value, "the value where none is sent"),
+    key("computed", Holds::Text, "an expression that the server evaluates on every write"),
+    key("min", Holds::Value, "the smallest value"),
+    key("max", Holds::Value, "the largest value"),
+    key("min_length", Holds::Count(0), "the fewest characters"),
+    key("max_length", Holds::Count(1), "the most characters"),
+    key(
+        "pattern",
+        Holds::Text,
+        "a regular expression that must be found in the text; ^ and $ anchor it",
+    ),
+    key("one_of", Holds::Values, "the only values there are"),
+    key("min_items", Holds::Count(0), "the fewest elements"),
+    key("max_items", Holds::Count(1), "the most elements"),
+    key("scale", Holds::Count(0), "digits after the point, 0 to 9; 2 where left out"),
+    key("to", Holds::Name, "the resource that it refers to"),
+    key("on_delete", Holds::Choice(ON_DELETE), "what deleting the item referred to does"),
+    key("initial", Holds::Name, "the state of a new item"),
+    key("next", Holds::Transitions, "each state with those that may follow it"),
+    key("of", Holds::Table("element"), "what the list is made of"),
+    key("fields", Holds::Tables("member"), "what the object is made of"),
+    key(
+        "unique",
+        Holds::Unique,
+        "occurs once: in the resource (true) or within one parent (\"parent\")",
+    ),
+    key("filter", Holds::Flag, "may be filtered and sorted by, and has an index"),
+    key("search", Holds::Flag, "takes part in full-text search"),
+    key("deprecated", Holds::Table("deprecated"), "marks it as going away"),
+    key("renamed_from", Holds::Name, "the name it had before"),
+];
+
+pub(in crate::model) static DEPRECATED: &[Key] = &[
+    key("since", Holds::Text, "the day from which it is deprecated, YYYY-MM-DD"),
+    key("sunset", Holds::Text, "the day from which it may be gone, YYYY-MM-DD"),
+    key("use", Holds::Name, "what to use instead"),
+];
+
+pub(in crate::model) static GRANT: &[Key] = &[
+    key("verbs", Holds::Choices(VERBS), "what may be done; \"*\" is all of it"),
+    key("where", Holds::Text, "only items for which this holds"),
+    key("hide", Holds::Names, "fields that this role does not know of"),
+    key("readonly", Holds::Names, "fields that this role may not change"),
+];
+
+pub(in crate::model) static SERVER: &[Key] = &[
+    key("database", Holds::Text, "sqlite:PATH or postgres://…"),
+    key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
+    key("open", Holds::Flag, "no authentication; loopback addresses only"),
+    key("log", Holds::Choice(LOGS), "how log lines look"),
+    key("realm", Holds::Text, "the realm of / and /-/"),
+    key("base_path", Holds::Text, "a prefix of all paths, such as /v1"),
+    key(
+        "base_url",
+        Holds::Text,
+        "the address that clients reach the server at, such as https://example.com",
+    ),
+    key("changes_keep", Holds::Text, "how long the change log is kept: 30d, 12h, 90m or forever"),
+    key("http2_prior_knowledge", Holds::Flag, "HTTP/2 without TLS for clients that begin with it"),
+    key("limits", Holds::Table("limits"), "upper bounds"),
+];
+
+/// The names of a table's keys.
+pub(in crate::model) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> + Clone {
+    keys.iter().map(|key| key.name)
+}

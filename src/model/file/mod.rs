@@ -1,0 +1,164 @@
+//! The model file: TOML text in, a checked `Model` out, or every mistake at once.
+//!
+//! Nothing is read from disk here and nothing is guessed: what is not known is refused with the
+//! nearest word that is. Limits keep any text from costing much: 1 MiB, 1,000 resources, 500 fields
+//! each, 16 levels.
+//! The one surprising thing: a mistake does not stop the reading. A part that cannot be used is
+//! replaced by something harmless, and the model is thrown away at the end.
+
+mod expression;
+pub(in crate::model) mod field;
+pub(in crate::model) mod keys;
+mod lifecycle;
+mod links;
+mod literal;
+mod names;
+mod resource;
+mod role;
+mod rules;
+mod shape;
+mod states;
+pub(in crate::model) mod tree;
+
+use toml::de::DeTable;
+
+use super::report::Mistakes;
+use super::settings::ServerTable;
+use super::{Model, ModelErrors, Realm, Scheme};
+use names::Names;
+use tree::Table;
+
+const FILE_BYTES_MAX: usize = 1024 * 1024;
+const RESOURCES_MAX: usize = 1000;
+const FIELDS_MAX: usize = 500;
+const LEVELS_MAX: usize = 16;
+const TITLE_CHARS_MAX: usize = 100;
+
+/// Reads a model file; `name` is what messages call it.
+pub fn read(name: &str, text: &str) -> Result<Model, ModelErrors> {
+    read_as(Purpose::Model, name, text)
+}
+
+/// Reads what a database remembers: `Model::shape` of the model it was made for.
+pub fn read_shape(text: &str) -> Result<Model, ModelErrors> {
+    read_as(Purpose::Shape, "the model in the database", text)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Model,
+    Shape,
+}
+
+fn read_as(purpose: Purpose, name: &str, text: &str) -> Result<Model, ModelErrors> {
+    let mut mistakes = Mistakes::default();
+    // A shape is our own text, with left-out words written out.
+    if text.len() > FILE_BYTES_MAX && purpose == Purpose::Model {
+        mistakes.add(
+            0..0,
+            format!("the file is too large: expected at most 1 MiB, got {} bytes", text.len()),
+        );
+        return Err(ModelErrors::new(name, "", mistakes));
+    }
+    let tree = match DeTable::parse(text) {
+        Ok(tree) => tree,
+        Err(error) => {
+            mistakes
+                .add(error.span().unwrap_or(0..0), format!("not valid TOML: {}", error.message()));
+            return Err(ModelErrors::new(name, text, mistakes));
+        }
+    };
+    let root = Table::new(tree.get_ref());
+    let model = build(purpose, &root, &mut mistakes);
+    if mistakes.is_empty() { Ok(model) } else { Err(ModelErrors::new(name, text, mistakes)) }
+}
+
+fn build(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Model {
+    root.only(&keys::names(keys::ROOT), "a model", mistakes);
+    let title = title(purpose, root, mistakes);
+    let realms = realms(root, &title, mistakes);
+    let names = Names::read(root, mistakes);
+    let drafts = resource::read(&names, mistakes);
+    let roles = role::read(root, &drafts, mistakes);
+    let resources = links::tie(drafts, &names, &realms, mistakes);
+    let server = root
+        .find("server")
+        .and_then(|entry| ServerTable::read(entry, &realms, mistakes))
+        .unwrap_or_default();
+    let shape = shape::write(&resources);
+    Model { title, realms, resources, roles, server, shape }
+}
+
+fn title(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Box<str> {
+    let Some(entry) = root.find("title") else {
+        if purpose == Purpose::Model {
+            mistakes.add_with(
+                0..0,
+                "the model has no title",
+                "begin the file with a line such as: title = \"Store\"",
+            );
+        }
+        return "".into();
+    };
+    let Some(title) = entry.text(mistakes) else { return "".into() };
+    if title.value.trim().is_empty()
+        || title.value.chars().count() > TITLE_CHARS_MAX
+        || title.value.chars().any(char::is_control)
+    {
+        mistakes.add(
+            title.span,
+            format!("`title` expected 1 to {TITLE_CHARS_MAX} characters on one line"),
+        );
+    }
+    title.value.into()
+}
+
+/// With none declared there is one, named by the title, with all schemes.
+fn realms(root: &Table<'_>, title: &str, mistakes: &mut Mistakes) -> Vec<Realm> {
+    let Some(entry) = root.find("realms") else {
+        if let Some(entry) = root.find("title").filter(|_| !is_realm_name(title)) {
+            let help = "take them out of the title, or declare a realm: [realms.main]";
+            mistakes.add_with(
+                entry.span(),
+                "the title names the realm, which cannot have `\"` or `\\`",
+                help,
+            );
+        }
+        return vec![Realm { name: title.into(), schemes: vec![Scheme::Digest, Scheme::Basic] }];
+    };
+    let Some(table) = entry.table(mistakes) else { return Vec::new() };
+    if table.entries().is_empty() {
+        let help = "declare one, such as [realms.main], or leave `realms` out";
+        mistakes.add_with(entry.key_span.clone(), "`realms` is empty", help);
+    }
+    let mut realms = Vec::new();
+    for entry in table.entries() {
+        if entry.key.is_empty() || !is_realm_name(entry.key) {
+            let message = format!("{:?} cannot be the name of a realm", entry.key);
+            mistakes.add_with(
+                entry.key_span.clone(),
+                message,
+                "a realm name is not empty and has no `\"`, no `\\` and no control characters",
+            );
+        }
+        let Some(table) = entry.table(mistakes) else { continue };
+        table.only(&keys::names(keys::REALM), "a realm", mistakes);
+        let schemes = match table.find("schemes") {
+            Some(entry) => entry.choices("scheme", keys::SCHEMES, mistakes),
+            None => keys::SCHEMES.to_vec(),
+        };
+        let schemes = schemes
+            .into_iter()
+            .map(|scheme| if scheme == "basic" { Scheme::Basic } else { Scheme::Digest });
+        realms.push(Realm { name: entry.key.into(), schemes: schemes.collect() });
+    }
+    realms
+}
+
+// RFC 9110 §11.5: a realm is a quoted string; without `"` and `\` it needs no escapes.
+fn is_realm_name(name: &str) -> bool {
+    !name.contains(['"', '\\']) && !name.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests;

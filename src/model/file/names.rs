@@ -1,0 +1,246 @@
+//! First look at `[resources]`: which nouns there are, their plurals, parents and kinds of id.
+//!
+//! Fields and roles refer to all of these, so they must be known before anything else is read.
+
+use std::ops::Range;
+
+use super::tree::{Entry, Table, check_name};
+use super::{LEVELS_MAX, RESOURCES_MAX, keys};
+use crate::model::report::Mistakes;
+use crate::model::{ResourceIndex, nearest};
+use crate::value::IdKind;
+
+/// What every item has on the wire beside its own fields.
+pub(super) const SYSTEM_FIELDS: &[&str] = &["id", "created_at", "updated_at", "version"];
+
+/// A plural is also the name of a table; these beginnings are not ours to use.
+const TABLE_PREFIXES: &[&str] = &["sqlite_", "pg_", "nouns_"];
+
+#[derive(Debug, Default)]
+pub(super) struct Names<'t> {
+    pub(super) list: Vec<Named<'t>>,
+}
+
+/// A resource by its name.
+#[derive(Debug)]
+pub(super) struct Named<'t> {
+    pub(super) name: &'t str,
+    pub(super) name_span: Range<usize>,
+    pub(super) table: Table<'t>,
+    pub(super) plural: String,
+    /// Where the plural is said, or else the name it comes from.
+    pub(super) plural_span: Range<usize>,
+    pub(super) parent: Option<ResourceIndex>,
+    pub(super) id: IdKind,
+}
+
+impl<'t> Names<'t> {
+    pub(super) fn read(root: &Table<'t>, mistakes: &mut Mistakes) -> Self {
+        let help = "declare a noun with its fields: [resources.customer.fields]";
+        let Some(entry) = root.find("resources") else {
+            // A slip in the word itself has been found already.
+            let slip = |key| nearest(key, keys::names(keys::ROOT)) == Some("resources");
+            if !root.entries().iter().any(|entry| slip(entry.key)) {
+                mistakes.add_with(0..0, "the model has no resources", help);
+            }
+            return Self::default();
+        };
+        let Some(table) = entry.table(mistakes) else { return Self::default() };
+        if table.entries().is_empty() {
+            mistakes.add_with(entry.key_span.clone(), "the model has no resources", help);
+        }
+        if table.entries().len() > RESOURCES_MAX {
+            let message = format!(
+                "expected at most {RESOURCES_MAX} resources, got {}",
+                table.entries().len()
+            );
+            mistakes.add(entry.key_span.clone(), message);
+            return Self::default();
+        }
+        let mut names =
+            Self { list: table.entries().iter().map(|entry| named(entry, mistakes)).collect() };
+        names.check_plurals(mistakes);
+        names.find_parents(mistakes);
+        names.cut_cycles(mistakes);
+        names
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<(ResourceIndex, &Named<'t>)> {
+        let index = self.list.iter().position(|named| named.name == name)?;
+        Some((ResourceIndex(index), self.list.get(index)?))
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &'t str> {
+        self.list.iter().map(|named| named.name)
+    }
+
+    /// The ancestors of a resource, its parent first. Ends, once `cut_cycles` has run.
+    pub(super) fn ancestors(&self, of: usize) -> impl Iterator<Item = (usize, &Named<'t>)> {
+        let parent = |index: usize| {
+            let parent = self.list.get(index)?.parent?.0;
+            Some((parent, self.list.get(parent)?))
+        };
+        std::iter::successors(parent(of), move |(index, _)| parent(*index))
+    }
+
+    fn check_plurals(&self, mistakes: &mut Mistakes) {
+        for (index, named) in self.list.iter().enumerate() {
+            let plural = &named.plural;
+            let span = named.plural_span.clone();
+            let help = "say another one with `plural`";
+            if let Some(other) = self.list.iter().take(index).find(|other| other.plural == *plural)
+            {
+                mistakes.add_with(
+                    span,
+                    format!(
+                        "`{}` and `{}` both have the plural `{plural}`",
+                        other.name, named.name
+                    ),
+                    help,
+                );
+            } else if plural == named.name {
+                let help = "the name holds one item and the plural a list of them: say another one with `plural`";
+                mistakes.add_with(
+                    span,
+                    format!("the plural of `{plural}` must differ from its name"),
+                    help,
+                );
+            } else if let Some(taken) =
+                TABLE_PREFIXES.iter().find(|taken| plural.starts_with(**taken))
+            {
+                mistakes.add_with(
+                    span,
+                    format!("`{plural}` cannot be a plural: tables that begin with `{taken}` are the database's own"),
+                    help,
+                );
+            } else if SYSTEM_FIELDS.contains(&plural.as_str()) || plural == "page" {
+                mistakes.add_with(
+                    span,
+                    format!("`{plural}` cannot be a plural: answers use that name themselves"),
+                    help,
+                );
+            }
+        }
+    }
+
+    fn find_parents(&mut self, mistakes: &mut Mistakes) {
+        for index in 0..self.list.len() {
+            let Some(text) =
+                self.list.get(index).and_then(|named| named.table.text("parent", mistakes))
+            else {
+                continue;
+            };
+            let parent = self.find(text.value).map(|(parent, _)| parent);
+            if parent.is_none() {
+                mistakes.add_unknown(
+                    text.span,
+                    format!("there is no resource `{}`", text.value),
+                    text.value,
+                    self.all(),
+                );
+            }
+            if let Some(named) = self.list.get_mut(index) {
+                named.parent = parent;
+            }
+        }
+    }
+
+    /// One mistake for each circle of parents; it is opened so that the rest can go on.
+    fn cut_cycles(&mut self, mistakes: &mut Mistakes) {
+        for index in 0..self.list.len() {
+            let chain: Vec<(usize, &str)> = self
+                .ancestors(index)
+                .take(self.list.len())
+                .map(|(index, named)| (index, named.name))
+                .collect();
+            let Some(named) = self.list.get(index) else { continue };
+            let span = named.table.find("parent").map_or(named.name_span.clone(), Entry::span);
+            if let Some(end) = chain.iter().position(|(ancestor, _)| *ancestor == index) {
+                let circle: Vec<&str> = chain.iter().take(end).map(|(_, name)| *name).collect();
+                let name = named.name;
+                let (message, help) = match circle.as_slice() {
+                    [] => (
+                        format!("`{name}` cannot be its own parent"),
+                        "for a tree of items, refer to one with a field of type `ref`",
+                    ),
+                    circle => {
+                        let circle = circle.join(" → ");
+                        (
+                            format!("the parents go round in a circle: {name} → {circle} → {name}"),
+                            "take `parent` out of one of them; a field of type `ref` can point anywhere",
+                        )
+                    }
+                };
+                mistakes.add_with(span, message, help);
+                if let Some(named) = self.list.get_mut(index) {
+                    named.parent = None;
+                }
+            } else if chain.len() == LEVELS_MAX {
+                mistakes.add(
+                    span,
+                    format!("expected at most {LEVELS_MAX} resources inside one another"),
+                );
+            }
+        }
+    }
+}
+
+fn named<'t>(entry: &Entry<'t>, mistakes: &mut Mistakes) -> Named<'t> {
+    check_name("resource", entry.key, entry.key_span.clone(), mistakes);
+    let table = entry.table(mistakes).unwrap_or_default();
+    let (plural, plural_span) = match table.text("plural", mistakes) {
+        Some(text) => {
+            check_name("collection", text.value, text.span.clone(), mistakes);
+            (text.value.to_owned(), text.span)
+        }
+        None => (plural(entry.key), entry.key_span.clone()),
+    };
+    let id = match table.choice("id", keys::ID_KINDS, mistakes) {
+        Some("integer") => IdKind::Integer,
+        _ => IdKind::Uuid,
+    };
+    Named {
+        name: entry.key,
+        name_span: entry.key_span.clone(),
+        table,
+        plural,
+        plural_span,
+        parent: None,
+        id,
+    }
+}
+
+/// `category` → `categories`, `box` → `boxes`, `order` → `orders`.
+fn plural(name: &str) -> String {
+    let hisses = ["s", "x", "z", "ch", "sh"].iter().any(|end| name.ends_with(end));
+    match name.strip_suffix('y') {
+        Some(stem) if !stem.is_empty() && !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => {
+            format!("{stem}ies")
+        }
+        _ if hisses => format!("{name}es"),
+        _ => format!("{name}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plural;
+
+    #[test]
+    fn plurals_by_the_three_rules() {
+        for (name, expected) in [
+            ("customer", "customers"),
+            ("category", "categories"),
+            ("day", "days"),
+            ("box", "boxes"),
+            ("bus", "buses"),
+            ("quiz", "quizes"),
+            ("branch", "branches"),
+            ("wish", "wishes"),
+            ("y", "ys"),
+            ("order_2", "order_2s"),
+        ] {
+            assert_eq!(plural(name), expected);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! One resource of the file: its fields, and what is said about several of them together.
+
+use std::ops::Range;
+
+use super::field::{self, Context, Place};
+use super::names::{Named, Names};
+use super::tree::{Entry, Table};
+use super::{expression, keys, lifecycle};
+use crate::model::expr::Scope;
+use crate::model::report::Mistakes;
+use crate::model::{ChangesKept, Class, Field, Resource, ResourceIndex, Unique, UniqueScope};
+use toml::de::DeValue;
+
+/// A resource that does not know its relatives yet.
+#[derive(Debug)]
+pub(super) struct Draft<'t> {
+    pub(super) resource: Resource,
+    /// Fields that have mistakes of their own.
+    pub(super) broken: Vec<&'t str>,
+    /// Every declared field and where.
+    pub(super) declared: Vec<(&'t str, Range<usize>)>,
+}
+
+pub(super) fn read<'t>(names: &Names<'t>, mistakes: &mut Mistakes) -> Vec<Draft<'t>> {
+    names
+        .list
+        .iter()
+        .enumerate()
+        .map(|(index, named)| draft(ResourceIndex(index), named, names, mistakes))
+        .collect()
+}
+
+fn draft<'t>(
+    index: ResourceIndex,
+    named: &Named<'t>,
+    names: &Names<'t>,
+    mistakes: &mut Mistakes,
+) -> Draft<'t> {
+    let table = &named.table;
+    table.only(&keys::names(keys::RESOURCE), "a resource", mistakes);
+    if let Some(entry) = table.find("on_delete").filter(|_| table.find("parent").is_none()) {
+        let help =
+            "it says what deleting the parent does; a `ref` field has an `on_delete` of its own";
+        mistakes.add_with(
+            entry.key_span.clone(),
+            format!("`on_delete` needs a `parent`, which `{}` has not", named.name),
+            help,
+        );
+    }
+    let context = Context { names, place: Place::Resource, in_list: false, level: 0 };
+    let (mut fields, broken) = match table.find("fields") {
+        Some(entry) => field::read_all(entry, context, mistakes),
+        None => Default::default(),
+    };
+    let entries = table
+        .find("fields")
+        .and_then(|entry| entry.node.get_ref().as_table())
+        .map(Table::new)
+        .unwrap_or_default();
+    check_states(&fields, &entries, mistakes);
+    compute(&mut fields, &broken, &entries, mistakes);
+    let mut unique = unique_fields(&fields, &entries, table, mistakes);
+    unique.extend(unique_groups(&fields, &broken, table, mistakes));
+    let all: Vec<&str> = names.all().collect();
+    let resource = Resource {
+        index,
+        name: named.name.into(),
+        plural: named.plural.as_str().into(),
+        parent: named.parent,
+        children: Vec::new(),
+        referrers: Vec::new(),
+        depth: 0,
+        on_delete: field::on_delete(table, mistakes),
+        id: named.id,
+        realm: 0,
+        fields,
+        unique,
+        require_if_match: table.flag("require_if_match", mistakes).unwrap_or_default(),
+        changes: match table.choice("changes", keys::CHANGES, mistakes) {
+            Some("ids") => ChangesKept::Ids,
+            _ => ChangesKept::Values,
+        },
+        deprecated: lifecycle::deprecated(table, "resource", named.name, &all, mistakes),
+        renamed_from: lifecycle::renamed_from(table, "resource", &all, mistakes),
+    };
+    let declared =
+        entries.entries().iter().map(|entry| (entry.key, entry.key_span.clone())).collect();
+    Draft { resource, broken, declared }
+}
+
+fn check_states(fields: &[Field], entries: &Table<'_>, mistakes: &mut Mistakes) {
+    let mut states = fields.iter().filter(|field| field.kind.name() == "state");
+    let Some(first) = states.next() else { return };
+    for second in states {
+        if let Some(entry) = entries.find(&second.name) {
+            let message =
+                format!("a resource has one state at most, and `{}` is one already", first.name);
+            mistakes.add_with(
+                entry.key_span.clone(),
+                message,
+                "make one of them a `text` with `one_of`",
+            );
+        }
+    }
+}
+
+fn compute(fields: &mut [Field], broken: &[&str], entries: &Table<'_>, mistakes: &mut Mistakes) {
+    let texts: Vec<_> = entries
+        .entries()
+        .iter()
+        .filter_map(|entry| {
+            let index = fields.iter().position(|field| *field.name == *entry.key)?;
+            let computed = Table::new(entry.node.get_ref().as_table()?).find("computed")?.clone();
+            // Types that cannot be computed have refused the key already.
+            let fits = fields.get(index)?.kind.keys().contains(&"computed");
+            fits.then_some((index, entry.key, computed))
+        })
+        .collect();
+    let computed: Vec<&str> = texts.iter().map(|(_, name, _)| *name).collect();
+    for (index, _, entry) in &texts {
+        let Some(text) = entry.text(mistakes) else { continue };
+        let scope = Scope { fields, broken, computed: &computed };
+        let expression = fields
+            .get(*index)
+            .and_then(|target| expression::computed(&text, target, scope, mistakes));
+        if let Some(field) = fields.get_mut(*index) {
+            field.computed = expression;
+        }
+    }
+}
+
+/// `unique = true` and `unique = "parent"` on fields.
+fn unique_fields(
+    fields: &[Field],
+    entries: &Table<'_>,
+    resource: &Table<'_>,
+    mistakes: &mut Mistakes,
+) -> Vec<Unique> {
+    let mut unique = Vec::new();
+    for (index, field) in fields.iter().enumerate() {
+        let table = entries
+            .find(&field.name)
+            .and_then(|entry| entry.node.get_ref().as_table())
+            .map(Table::new);
+        let Some(entry) = table.as_ref().and_then(|table| table.find("unique")) else { continue };
+        if !field.kind.keys().contains(&"unique") {
+            continue;
+        }
+        let scope = match entry.node.get_ref() {
+            DeValue::Boolean(false) => continue,
+            DeValue::Boolean(true) => UniqueScope::Resource,
+            DeValue::String(scope) if scope == "parent" => {
+                if resource.find("parent").is_none() {
+                    let help = "say `unique = true`: unique among all items of the resource";
+                    mistakes.add_with(
+                        entry.span(),
+                        "`unique = \"parent\"` needs a resource with a parent",
+                        help,
+                    );
+                }
+                UniqueScope::Parent
+            }
+            _ => {
+                mistakes.add(entry.span(), "`unique` expected true, false or \"parent\"");
+                continue;
+            }
+        };
+        unique.push(Unique { fields: vec![index], scope });
+    }
+    unique
+}
+
+/// `unique = [["a", "b"]]` on the resource.
+fn unique_groups(
+    fields: &[Field],
+    broken: &[&str],
+    table: &Table<'_>,
+    mistakes: &mut Mistakes,
+) -> Vec<Unique> {
+    let Some(entry) = table.find("unique") else { return Vec::new() };
+    let DeValue::Array(groups) = entry.node.get_ref() else {
+        let help = "on a resource it takes groups of fields: unique = [[\"street\", \"number\"]]";
+        mistakes.add_with(entry.span(), "`unique` expected a list of lists of fields", help);
+        return Vec::new();
+    };
+    let mut unique: Vec<Unique> = Vec::new();
+    for group in groups {
+        let entry = Entry { key: "unique", key_span: group.span(), node: group };
+        let Some(texts) = entry.texts(mistakes) else { continue };
+        let mut indices = Vec::new();
+        for text in &texts {
+            match fields.iter().position(|field| *field.name == *text.value) {
+                Some(index) if indices.contains(&index) => {
+                    mistakes.add(text.span.clone(), format!("`{}` stands here twice", text.value));
+                }
+                Some(index)
+                    if fields.get(index).is_some_and(|field| field.class() == Class::Json) =>
+                {
+                    mistakes.add(
+                        text.span.clone(),
+                        format!(
+                            "`{}` is a list, an object or json and cannot be unique",
+                            text.value
+                        ),
+                    );
+                }
+                Some(index) => indices.push(index),
+                None if broken.contains(&text.value) => {}
+                None => mistakes.add_unknown(
+                    text.span.clone(),
+                    format!("there is no field `{}`", text.value),
+                    text.value,
+                    fields.iter().map(|field| &*field.name),
+                ),
+            }
+        }
+        if texts.len() < 2 {
+            let help = "for one field, say `unique = true` on the field";
+            mistakes.add_with(group.span(), "a group of `unique` has at least two fields", help);
+        }
+        let one = Unique { fields: indices, scope: UniqueScope::Resource };
+        if one.fields.len() > 1 && unique.contains(&one) {
+            mistakes.add(group.span(), "this group stands here twice");
+        }
+        unique.push(one);
+    }
+    unique
+}

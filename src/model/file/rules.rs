@@ -1,0 +1,88 @@
+//! The constraints of a field, as far as its type takes them, and whether they agree.
+
+use std::cmp::Ordering;
+
+use regex::RegexBuilder;
+
+use super::literal::{self, Against};
+use super::tree::{Entry, Table};
+use crate::model::report::Mistakes;
+use crate::model::{Bound, Field};
+
+/// What a compiled pattern may take; a few kilobytes are usual.
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Fills `field.rules` in place. Keys that do not fit the type have been refused already.
+pub(super) fn read(field: &mut Field, table: &Table<'_>, mistakes: &mut Mistakes) {
+    let fits = |key: &str| table.find(key).filter(|_| field.kind.keys().contains(&key));
+    let count = |key: &str, least: u64, mistakes: &mut Mistakes| {
+        let count = fits(key)?.count(least..u64::MAX, mistakes)?;
+        usize::try_from(count).ok()
+    };
+    let min_length = count("min_length", 0, mistakes);
+    let max_length = count("max_length", 1, mistakes);
+    let min_items = count("min_items", 0, mistakes);
+    let max_items = count("max_items", 1, mistakes);
+    let pattern = fits("pattern").and_then(|entry| pattern(entry, mistakes));
+    let (min, max) = (fits("min").cloned(), fits("max").cloned());
+    let one_of = fits("one_of").cloned();
+    field.rules.min = min.and_then(|entry| bound(field, &entry, mistakes));
+    field.rules.max = max.and_then(|entry| bound(field, &entry, mistakes));
+    field.rules.min_length = min_length;
+    field.rules.max_length = max_length;
+    field.rules.min_items = min_items;
+    field.rules.max_items = max_items;
+    field.rules.pattern = pattern;
+    agree(field, table, mistakes);
+    if let Some(entry) = one_of {
+        field.rules.one_of = literal::read_list(field, &entry, mistakes);
+    }
+}
+
+fn bound(field: &Field, entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Bound> {
+    Bound::from_value(&literal::read(field, entry, Against::Form, mistakes)?)
+}
+
+fn pattern(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<regex::Regex> {
+    let text = entry.text(mistakes)?;
+    match RegexBuilder::new(text.value).size_limit(PATTERN_BYTES_MAX).build() {
+        Ok(pattern) => Some(pattern),
+        Err(regex::Error::CompiledTooBig(_)) => {
+            mistakes.add_with(
+                text.span,
+                "the pattern is too large",
+                "repeat less: `{1000}` of a large class takes much memory",
+            );
+            None
+        }
+        Err(error) => {
+            // The last line of the message says what is wrong; the others draw the pattern again.
+            let error = error.to_string();
+            let reason =
+                error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            mistakes.add(text.span, format!("`pattern` is not a regular expression: {reason}"));
+            None
+        }
+    }
+}
+
+/// Lower limits above upper ones.
+fn agree(field: &Field, table: &Table<'_>, mistakes: &mut Mistakes) {
+    let rules = &field.rules;
+    let mut refuse = |low: &str, high: &str| {
+        if let Some(entry) = table.find(low) {
+            mistakes.add(entry.span(), format!("`{low}` is above `{high}`: no value would fit"));
+        }
+    };
+    if let (Some(min), Some(max)) = (&rules.min, &rules.max)
+        && min.order_of(max) == Some(Ordering::Greater)
+    {
+        refuse("min", "max");
+    }
+    if matches!((rules.min_length, rules.max_length), (Some(min), Some(max)) if min > max) {
+        refuse("min_length", "max_length");
+    }
+    if matches!((rules.min_items, rules.max_items), (Some(min), Some(max)) if min > max) {
+        refuse("min_items", "max_items");
+    }
+}

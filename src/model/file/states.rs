@@ -1,0 +1,114 @@
+//! The `initial` and `next` of a state field: every state is a key of `next`, and can be reached.
+
+use super::tree::{Entry, Table, check_name};
+use crate::model::States;
+use crate::model::report::Mistakes;
+
+const STATES_MAX: usize = 100;
+
+pub(super) fn read(
+    field: &Entry<'_>,
+    table: &Table<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<States> {
+    let missing = |key: &str, help: &str, mistakes: &mut Mistakes| {
+        mistakes.add_with(field.key_span.clone(), format!("a state field needs `{key}`"), help);
+    };
+    let initial = match table.find("initial") {
+        Some(entry) => entry.text(mistakes),
+        None => {
+            missing("initial", "name the state of a new item: initial = \"open\"", mistakes);
+            None
+        }
+    };
+    let Some(entry) = table.find("next") else {
+        missing(
+            "next",
+            "list each state with those that may follow it: next = { open = [\"closed\"], closed = [] }",
+            mistakes,
+        );
+        return None;
+    };
+    let next = entry.table(mistakes)?;
+    if next.entries().len() > STATES_MAX {
+        mistakes.add(
+            entry.key_span.clone(),
+            format!("expected at most {STATES_MAX} states, got {}", next.entries().len()),
+        );
+        return None;
+    }
+    let states: Vec<&str> = next.entries().iter().map(|entry| entry.key).collect();
+    let next = transitions(&next, &states, mistakes);
+    let initial = initial?;
+    if !states.contains(&initial.value) {
+        mistakes.add_unknown(
+            initial.span,
+            format!("there is no state `{}` in `next`", initial.value),
+            initial.value,
+            states,
+        );
+        return None;
+    }
+    let states = States { initial: initial.value.into(), next };
+    check_reach(&states, entry, mistakes);
+    Some(states)
+}
+
+fn transitions(
+    next: &Table<'_>,
+    states: &[&str],
+    mistakes: &mut Mistakes,
+) -> Vec<(Box<str>, Vec<Box<str>>)> {
+    let mut transitions = Vec::new();
+    for entry in next.entries() {
+        check_name("state", entry.key, entry.key_span.clone(), mistakes);
+        let mut following: Vec<Box<str>> = Vec::new();
+        for text in entry.texts(mistakes).unwrap_or_default() {
+            let value = text.value;
+            if !states.contains(&value) {
+                let message =
+                    format!("there is no state `{value}`: every state is a key of `next`");
+                mistakes.add_unknown(text.span, message, value, states.iter().copied());
+            } else if value == entry.key {
+                mistakes.add_with(
+                    text.span,
+                    format!("`{value}` is followed by itself"),
+                    "leave it out: staying is always allowed",
+                );
+            } else if following.iter().any(|state| &**state == value) {
+                mistakes.add(text.span, format!("`{value}` stands here twice"));
+            } else {
+                following.push(value.into());
+            }
+        }
+        transitions.push((entry.key.into(), following));
+    }
+    transitions
+}
+
+fn check_reach(states: &States, next: &Entry<'_>, mistakes: &mut Mistakes) {
+    let mut reached: Vec<&str> = vec![&states.initial];
+    let mut at = 0;
+    while let Some(state) = reached.get(at).copied() {
+        for following in states.allowed(state) {
+            if !reached.contains(&&**following) {
+                reached.push(following);
+            }
+        }
+        at += 1;
+    }
+    let Some(table) = next.table(mistakes) else { return };
+    for entry in table.entries() {
+        if !reached.contains(&entry.key) {
+            let message = format!(
+                "no item can ever be `{}`: it cannot be reached from `{}`",
+                entry.key, states.initial
+            );
+            mistakes.add_with(
+                entry.key_span.clone(),
+                message,
+                "let another state lead to it, or take it out",
+            );
+        }
+    }
+}

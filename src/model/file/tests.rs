@@ -1,0 +1,240 @@
+//! The examples read without mistakes, every broken model shows what it should, nothing panics.
+
+use std::path::Path;
+
+use expect_test::expect_file;
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Field, OnDelete, Referrer, ResourceIndex, types};
+use crate::value::Value;
+
+const STORE: &str = include_str!("../../../examples/store/nouns.toml");
+const LIBRARY: &str = include_str!("../../../examples/library/nouns.toml");
+
+fn good(text: &str) -> Model {
+    read("nouns.toml", text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+#[test]
+fn the_examples_have_no_mistakes() {
+    for text in [STORE, LIBRARY] {
+        good(text);
+    }
+}
+
+#[test]
+fn every_broken_model_shows_its_mistakes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/broken");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    let mut several = 0;
+    for path in &paths {
+        let text = std::fs::read_to_string(path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let errors = read(name, &text).expect_err(name);
+        several += usize::from(errors.mistakes().len() > 1);
+        expect_file![path.with_extension("txt")].assert_eq(&errors.render(false));
+    }
+    assert!(paths.len() >= 44, "{} broken models", paths.len());
+    assert!(several >= 6, "{several} of them with several mistakes");
+}
+
+#[test]
+fn the_store_is_what_it_says() {
+    let model = good(STORE);
+    assert_eq!(&*model.title, "Store");
+    let [customer, order] = model.resources.as_slice() else { panic!("two resources") };
+    assert_eq!((&*customer.plural, customer.depth, customer.parent), ("customers", 0, None));
+    assert_eq!((&*order.plural, order.depth, order.parent), ("orders", 1, Some(ResourceIndex(0))));
+    assert_eq!(customer.children, [ResourceIndex(1)]);
+    assert_eq!((order.realm, order.on_delete), (0, OnDelete::Cascade));
+    let names: Vec<&str> = order.fields.iter().map(|field| &*field.name).collect();
+    assert_eq!(names, ["status", "currency", "items", "total", "note"]);
+    let (_, states) = order.state().unwrap();
+    assert_eq!(states.allowed("placed"), ["paid".into(), "cancelled".into()]);
+    assert_eq!(order.fields[1].default, Some(Value::text("EUR")));
+    assert!(order.fields[0].filter, "a state is filterable by itself");
+    let grants = &model.roles[1].grants;
+    assert_eq!((grants[0].verbs.len(), grants[0].only.is_some()), (3, true));
+    assert_eq!(model.roles[0].grants[1].verbs.len(), 5);
+}
+
+#[test]
+fn the_library_has_every_type_and_knows_its_relations() {
+    fn collect<'f>(fields: impl Iterator<Item = &'f Field>, seen: &mut Vec<&'static str>) {
+        for field in fields {
+            seen.push(field.kind.name());
+            collect(field.rules.fields.iter().chain(field.rules.of.as_deref()), seen);
+        }
+    }
+    let model = good(LIBRARY);
+    let mut seen = Vec::new();
+    model.resources.iter().for_each(|resource| collect(resource.fields.iter(), &mut seen));
+    for kind in types::ALL {
+        assert!(seen.contains(&kind.name()), "{}", kind.name());
+    }
+    let find =
+        |name: &str| model.resources.iter().find(|resource| &*resource.name == name).unwrap();
+    let copy = find("copy");
+    assert_eq!(
+        model.lineage(copy.index).iter().map(|resource| &*resource.plural).collect::<Vec<_>>(),
+        ["branches", "shelves", "copies"]
+    );
+    assert_eq!((copy.realm, find("person").realm), (1, 0));
+    assert_eq!(
+        copy.referrers,
+        [Referrer { resource: find("loan").index, field: 0, on_delete: OnDelete::Cascade }]
+    );
+    assert_eq!(find("work").unique.len(), 2);
+    let librarian = &model.roles[1].grants;
+    assert_eq!(librarian.len(), model.resources.len());
+    assert_eq!(
+        librarian[find("member").index.0].verbs.len(),
+        4,
+        "the named resource is not the starred one"
+    );
+    assert_eq!(model.server.limits.page_items_default, 20);
+    assert_eq!(model.server.limits.page_items_max, 500);
+}
+
+#[test]
+fn a_shape_reads_back_as_itself() {
+    for text in [STORE, LIBRARY] {
+        let shape = good(text).shape;
+        let again = read_shape(&shape).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(again.shape, shape);
+    }
+}
+
+#[test]
+fn a_shape_keeps_what_data_depends_on_and_nothing_else() {
+    let model = good(
+        r#"
+        title = "T"
+        [roles.clerk]
+        thing = "*"
+        [resources.thing.fields]
+        b = { filter = true, type = "decimal", default = 1.5, scale = 3, max = 9, min = "0" } # a comment
+        a = { type = "json", default = { x = [1, 2.50, "\u0007\"é"], y = { z = true } }, required = false }
+        c = { type = "list", of = { fields = { n = { type = "integer", default = 1 } } }, default = [{ n = 2 }, {}] }
+        d = { type = "timestamp", min = 2026-01-01T00:00:00Z, nullable = true }
+        [resources.thing]
+        id = "uuid"
+        changes = "values"
+        "#,
+    );
+    expect_test::expect![[r#"
+        [resources.thing]
+        plural = "things"
+
+        [resources.thing.fields]
+        b = { type = "decimal", default = "1.500", filter = true, scale = 3, min = "0.000", max = "9.000" }
+        a = { type = "json", default = { "x" = [1, 2.50, "\u0007\"é"], "y" = { "z" = true } } }
+        c = { type = "list", default = [{ n = 2 }, { n = 1 }], of = { type = "object", fields = { n = { type = "integer", default = 1 } } } }
+        d = { type = "timestamp", nullable = true, min = "2026-01-01T00:00:00.000000Z" }
+    "#]]
+    .assert_eq(&model.shape);
+    assert_eq!(read_shape(&model.shape).unwrap().shape, model.shape);
+}
+
+#[test]
+fn realms_come_from_the_title_when_none_is_declared() {
+    let model = good("title = \"Shop\"\n[resources.thing]\n");
+    assert_eq!(&*model.realms[0].name, "Shop");
+    assert_eq!(model.realms[0].schemes, [Scheme::Digest, Scheme::Basic]);
+}
+
+#[test]
+fn limits_hold() {
+    let check = |text: &str, expected: &str| {
+        let shown = read("nouns.toml", text).unwrap_err().render(false);
+        assert!(shown.starts_with(&format!("error: {expected}")), "{shown}");
+    };
+    check(&" ".repeat(1024 * 1024 + 1), "the file is too large: expected at most 1 MiB");
+    let resources: String = (0..1001).map(|index| format!("[resources.r{index}]\n")).collect();
+    check(&format!("title = \"T\"\n{resources}"), "expected at most 1000 resources, got 1001");
+    let fields: String =
+        (0..501).map(|index| format!("f{index} = {{ type = \"text\" }}\n")).collect();
+    check(
+        &format!("title = \"T\"\n[resources.r.fields]\n{fields}"),
+        "expected at most 500 fields, got 501",
+    );
+    let parents: String = (1..18)
+        .map(|index| format!("[resources.r{index}]\nparent = \"r{}\"\n", index - 1))
+        .collect();
+    check(
+        &format!("title = \"T\"\n[resources.r0]\n{parents}"),
+        "expected at most 16 resources inside one another",
+    );
+    check(&format!("title = {}", "[".repeat(100_000)), "not valid TOML");
+}
+
+/// Pieces that a model is made of, put where they do not belong.
+const PIECES: &[&str] = &[
+    "",
+    " ",
+    "\n",
+    "=",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "'",
+    ",",
+    ".",
+    "#",
+    "\"\"\"",
+    "é",
+    "\u{feff}",
+    "\0",
+    "type",
+    "\"text\"",
+    "\"list\"",
+    "\"ref\"",
+    "-1",
+    "1e999",
+    "nan",
+    "0x7fff_ffff_ffff_ffff",
+    "1979-05-27T07:32:00Z",
+    "true",
+    "[[\"a\"]]",
+    "{}",
+    "computed = \"a + ",
+    "where",
+    "sum(",
+    "parent",
+    "[resources.order]\n",
+    "\"*\"",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_text_is_read_without_panic(text in "(?s).{0,200}") {
+        if let Err(errors) = read("nouns.toml", &text) {
+            prop_assert!(!errors.render(false).is_empty());
+        }
+    }
+
+    #[test]
+    fn damaged_models_are_read_without_panic(
+        library in any::<bool>(),
+        cuts in proptest::collection::vec((any::<prop::sample::Index>(), 0usize..12, 0..PIECES.len()), 1..5),
+    ) {
+        let mut text = if library { LIBRARY } else { STORE }.to_owned();
+        for (at, length, piece) in cuts {
+            let start = text.floor_char_boundary(at.index(text.len().max(1)));
+            let end = text.ceil_char_boundary((start + length).min(text.len()));
+            text.replace_range(start..end, PIECES[piece]);
+        }
+        match read("nouns.toml", &text) {
+            Ok(model) => prop_assert_eq!(&read_shape(&model.shape).unwrap().shape, &model.shape),
+            Err(errors) => prop_assert!(!errors.render(false).is_empty()),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Typed looks at the TOML tree: every look that finds something else adds a mistake and goes on.
+//!
+//! Entries come in the order of the file, which the parser's own map does not keep.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::model::nearest;
+use crate::model::report::{Mistakes, listed};
+
+pub(in crate::model) type Node<'t> = Spanned<DeValue<'t>>;
+
+/// A key with its value.
+#[derive(Debug, Clone)]
+pub(in crate::model) struct Entry<'t> {
+    pub(in crate::model) key: &'t str,
+    pub(in crate::model) key_span: Range<usize>,
+    pub(in crate::model) node: &'t Node<'t>,
+}
+
+/// A table as the file has it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::model) struct Table<'t> {
+    entries: Vec<Entry<'t>>,
+}
+
+impl<'t> Table<'t> {
+    pub(in crate::model) fn new(table: &'t DeTable<'t>) -> Self {
+        let mut entries: Vec<Entry<'t>> = table
+            .iter()
+            .map(|(key, node)| Entry { key: key.get_ref(), key_span: key.span(), node })
+            .collect();
+        entries.sort_by_key(|entry| entry.key_span.start);
+        Self { entries }
+    }
+
+    pub(in crate::model) fn entries(&self) -> &[Entry<'t>] {
+        &self.entries
+    }
+
+    pub(in crate::model) fn find(&self, key: &str) -> Option<&Entry<'t>> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    /// A mistake for every key that is not among `known`; `what` is what has them: "a resource".
+    pub(in crate::model) fn only(
+        &self,
+        known: &(impl Iterator<Item = &'static str> + Clone),
+        what: &str,
+        mistakes: &mut Mistakes,
+    ) {
+        for entry in &self.entries {
+            if !known.clone().any(|name| name == entry.key) {
+                let message = format!("unknown key `{}`: {what} has no such key", entry.key);
+                mistakes.add_unknown(entry.key_span.clone(), message, entry.key, known.clone());
+            }
+        }
+    }
+
+    pub(in crate::model) fn text(&self, key: &str, mistakes: &mut Mistakes) -> Option<Text<'t>> {
+        self.find(key)?.text(mistakes)
+    }
+
+    pub(in crate::model) fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<bool> {
+        self.find(key)?.flag(mistakes)
+    }
+
+    pub(in crate::model) fn choice<'c>(
+        &self,
+        key: &str,
+        choices: &[&'c str],
+        mistakes: &mut Mistakes,
+    ) -> Option<&'c str> {
+        let text = self.text(key, mistakes)?;
+        let found = choices.iter().copied().find(|choice| *choice == text.value);
+        if found.is_none() {
+            let message = format!("`{key}` expected {}, got {:?}", one_of(choices), text.value);
+            match nearest(text.value, choices.iter().copied()) {
+                Some(near) => {
+                    mistakes.add_with(text.span, message, format!("did you mean `{near}`?"));
+                }
+                None => mistakes.add(text.span, message),
+            }
+        }
+        found
+    }
+}
+
+/// "a" or "b".
+fn one_of(choices: &[&str]) -> String {
+    choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(" or ")
+}
+
+/// A text of the file and where it stands.
+#[derive(Debug, Clone)]
+pub(in crate::model) struct Text<'t> {
+    pub(in crate::model) value: &'t str,
+    pub(in crate::model) span: Range<usize>,
+}
+
+impl<'t> Entry<'t> {
+    pub(in crate::model) fn span(&self) -> Range<usize> {
+        self.node.span()
+    }
+
+    /// A mistake: something else was expected behind this key.
+    pub(in crate::model) fn expected(&self, what: &str, mistakes: &mut Mistakes) {
+        let message = format!("`{}` expected {what}, got {}", self.key, kind_of(self.node));
+        mistakes.add(self.span(), message);
+    }
+
+    pub(in crate::model) fn table(&self, mistakes: &mut Mistakes) -> Option<Table<'t>> {
+        match self.node.get_ref() {
+            DeValue::Table(table) => Some(Table::new(table)),
+            _ => {
+                self.expected("a table", mistakes);
+                None
+            }
+        }
+    }
+
+    pub(in crate::model) fn text(&self, mistakes: &mut Mistakes) -> Option<Text<'t>> {
+        match self.node.get_ref() {
+            DeValue::String(text) => Some(Text { value: text, span: self.span() }),
+            _ => {
+                self.expected("a text in quotes", mistakes);
+                None
+            }
+        }
+    }
+
+    pub(in crate::model) fn flag(&self, mistakes: &mut Mistakes) -> Option<bool> {
+        match self.node.get_ref() {
+            DeValue::Boolean(flag) => Some(*flag),
+            _ => {
+                self.expected("true or false", mistakes);
+                None
+            }
+        }
+    }
+
+    /// A whole number within `range`.
+    pub(in crate::model) fn count(
+        &self,
+        range: Range<u64>,
+        mistakes: &mut Mistakes,
+    ) -> Option<u64> {
+        let what = match (range.start, range.end) {
+            (0, u64::MAX) => "a whole number".to_owned(),
+            (1, u64::MAX) => "a positive whole number".to_owned(),
+            (start, end) => format!("a whole number from {start} to {}", end - 1),
+        };
+        let DeValue::Integer(number) = self.node.get_ref() else {
+            self.expected(&what, mistakes);
+            return None;
+        };
+        let count = u64::from_str_radix(number.as_str(), number.radix())
+            .ok()
+            .filter(|count| range.contains(count));
+        if count.is_none() {
+            mistakes.add(self.span(), format!("`{}` expected {what}, got {number}", self.key));
+        }
+        count
+    }
+
+    /// A list of texts.
+    pub(in crate::model) fn texts(&self, mistakes: &mut Mistakes) -> Option<Vec<Text<'t>>> {
+        let DeValue::Array(array) = self.node.get_ref() else {
+            self.expected("a list of texts", mistakes);
+            return None;
+        };
+        let mut texts = Vec::new();
+        for node in array {
+            match node.get_ref() {
+                DeValue::String(text) => texts.push(Text { value: text, span: node.span() }),
+                _ => mistakes.add(
+                    node.span(),
+                    format!("`{}` expected a list of texts, got {} in it", self.key, kind_of(node)),
+                ),
+            }
+        }
+        Some(texts)
+    }
+
+    /// A list whose texts are each one of `choices`, none twice, at least one.
+    pub(in crate::model) fn choices<'c>(
+        &self,
+        what: &str,
+        choices: &[&'c str],
+        mistakes: &mut Mistakes,
+    ) -> Vec<&'c str> {
+        let Some(texts) = self.texts(mistakes) else { return Vec::new() };
+        if matches!(self.node.get_ref(), DeValue::Array(array) if array.is_empty()) {
+            let message = format!("expected at least one {what}, got an empty list");
+            mistakes.add_with(self.span(), message, format!("known here: {}", listed(choices)));
+        }
+        let mut found = Vec::new();
+        for text in texts {
+            match choices.iter().copied().find(|choice| *choice == text.value) {
+                Some(choice) if found.contains(&choice) => {
+                    mistakes.add(text.span, format!("\"{choice}\" stands here twice"));
+                }
+                Some(choice) => found.push(choice),
+                None => mistakes.add_unknown(
+                    text.span,
+                    format!("unknown {what} {:?}", text.value),
+                    text.value,
+                    choices.iter().copied(),
+                ),
+            }
+        }
+        found
+    }
+}
+
+/// What a value of the file is, for messages.
+pub(in crate::model) fn kind_of(node: &Node<'_>) -> &'static str {
+    match node.get_ref() {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// Names are `[a-z][a-z0-9_]{0,39}`: the same in paths, bodies, columns and expressions.
+pub(in crate::model) fn check_name(
+    what: &str,
+    name: &str,
+    span: Range<usize>,
+    mistakes: &mut Mistakes,
+) -> bool {
+    let fits = matches!(name.as_bytes(), [b'a'..=b'z', rest @ ..]
+        if rest.len() < 40 && rest.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')));
+    if !fits {
+        let help =
+            "a name begins with a small letter and has at most 40 small letters, digits and `_`";
+        mistakes.add_with(span, format!("{name:?} cannot be the name of a {what}"), help);
+    }
+    fits
+}

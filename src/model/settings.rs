@@ -1,0 +1,303 @@
+//! The `[server]` table: settings that flags and the environment may override.
+//!
+//! Only what is said in the file is `Some`; defaults of settings are the command line's to give,
+//! those of limits stand here. Nothing is opened or bound.
+
+use std::time::Duration;
+
+use http::Uri;
+use toml::de::DeValue;
+
+use super::Realm;
+use super::file::keys;
+use super::file::tree::{Entry, Table, Text};
+use super::report::Mistakes;
+use super::types::is_url;
+
+/// What the file says about serving.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerTable {
+    pub database: Option<String>,
+    pub listen: Option<Vec<String>>,
+    pub open: Option<bool>,
+    pub log: Option<Log>,
+    /// The realm of `/` and `/-/`, one of the declared ones.
+    pub realm: Option<String>,
+    /// Begins with `/`, does not end with it.
+    pub base_path: Option<String>,
+    /// Scheme, host and maybe port.
+    pub base_url: Option<String>,
+    pub changes_keep: Option<Keep>,
+    pub http2_prior_knowledge: Option<bool>,
+    pub limits: Limits,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Log {
+    Pretty,
+    Json,
+}
+
+/// How long changes are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    Forever,
+    For(Duration),
+}
+
+impl Keep {
+    /// `30d`, `12h`, `90m` or `forever`.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "forever" {
+            return Some(Self::Forever);
+        }
+        let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let seconds = match unit {
+            "d" => 24 * 60 * 60,
+            "h" => 60 * 60,
+            "m" => 60,
+            _ => return None,
+        };
+        let digits = number.bytes().all(|b| b.is_ascii_digit());
+        let count: u32 = number.parse().ok().filter(|count| *count > 0 && digits)?;
+        Some(Self::For(Duration::from_secs(u64::from(count) * seconds)))
+    }
+}
+
+macro_rules! limits {
+    ($($name:ident: $type:ty = $default:expr, $about:literal;)*) => {
+        /// Upper bounds of everything a client can make large, many or slow.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct Limits {
+            $(#[doc = $about] pub $name: $type,)*
+        }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        /// Each limit with its default and a line of help.
+        pub(super) static LIMITS: &[(&str, u64, &str)] = &[$((stringify!($name), $default, $about),)*];
+
+        impl Limits {
+            fn set(&mut self, entry: &Entry<'_>, mistakes: &mut Mistakes) {
+                let Some(count) = entry.count(1..LIMIT_MAX + 1, mistakes) else { return };
+                match entry.key {
+                    $(stringify!($name) => if let Ok(count) = count.try_into() { self.$name = count },)*
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+
+/// No limit goes further, so that each fits its type.
+const LIMIT_MAX: u64 = 1 << 31;
+
+limits! {
+    body_bytes_max: usize = 1024 * 1024, "the body of a request";
+    bulk_bytes_max: usize = 8 * 1024 * 1024, "the body of a request with a list of new items";
+    target_bytes_max: usize = 8 * 1024, "path and query of a request";
+    headers_bytes_max: usize = 32 * 1024, "all header lines of a request";
+    headers_max: usize = 100, "header lines of a request";
+    header_seconds_max: u32 = 10, "time for the headers to arrive";
+    body_seconds_max: u32 = 30, "time for the body to arrive";
+    request_seconds_max: u32 = 30, "time for a request from first byte to last";
+    idle_seconds_max: u32 = 75, "time that a connection may wait for its next request";
+    statement_seconds_max: u32 = 5, "time for one statement in the database";
+    connections_max: usize = 10_000, "connections at once";
+    requests_max: usize = 1024, "requests under way at once";
+    page_items_default: usize = 50, "items of a page when the client does not say";
+    page_items_max: usize = 500, "items of a page when the client says";
+    bulk_items_max: usize = 1000, "new items in one request";
+    cascade_items_max: usize = 10_000, "items that one delete may take with it";
+}
+
+impl ServerTable {
+    pub(super) fn read(
+        entry: &Entry<'_>,
+        realms: &[Realm],
+        mistakes: &mut Mistakes,
+    ) -> Option<Self> {
+        let table = entry.table(mistakes)?;
+        table.only(&keys::names(keys::SERVER), "the server", mistakes);
+        let log = table.choice("log", keys::LOGS, mistakes);
+        Some(Self {
+            database: table.text("database", mistakes).and_then(|text| database(&text, mistakes)),
+            listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
+            open: table.flag("open", mistakes),
+            log: log.map(|log| if log == "json" { Log::Json } else { Log::Pretty }),
+            realm: table.text("realm", mistakes).and_then(|text| realm(&text, realms, mistakes)),
+            base_path: table
+                .text("base_path", mistakes)
+                .and_then(|text| base_path(&text, mistakes)),
+            base_url: table.text("base_url", mistakes).and_then(|text| base_url(&text, mistakes)),
+            changes_keep: table
+                .text("changes_keep", mistakes)
+                .and_then(|text| changes_keep(&text, mistakes)),
+            http2_prior_knowledge: table.flag("http2_prior_knowledge", mistakes),
+            limits: table
+                .find("limits")
+                .and_then(|entry| limits(entry, mistakes))
+                .unwrap_or_default(),
+        })
+    }
+}
+
+fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+    let known = ["sqlite:", "postgres://", "postgresql://"];
+    if known
+        .iter()
+        .any(|scheme| text.value.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+    {
+        return Some(text.value.to_owned());
+    }
+    let help = "an embedded database is a file: sqlite:nouns.db";
+    mistakes.add_with(
+        text.span.clone(),
+        format!("`database` expected sqlite:PATH or postgres://…, got {:?}", text.value),
+        help,
+    );
+    None
+}
+
+fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
+    let texts = match entry.node.get_ref() {
+        DeValue::String(_) => vec![entry.text(mistakes)?],
+        DeValue::Array(_) => entry.texts(mistakes)?,
+        _ => {
+            entry.expected("an address or a list of addresses", mistakes);
+            return None;
+        }
+    };
+    if texts.is_empty() {
+        mistakes.add(entry.span(), "`listen` is empty: nobody could connect");
+    }
+    for text in &texts {
+        let split = text.value.rsplit_once(':');
+        let bare = split.is_some_and(|(host, _)| {
+            host.contains(':') && !(host.starts_with('[') && host.ends_with(']'))
+        });
+        if bare
+            || !split.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        {
+            let message = format!("`listen` expected an address with a port, got {:?}", text.value);
+            mistakes.add_with(
+                text.span.clone(),
+                message,
+                "such as 127.0.0.1:8080, localhost:8080 or [::1]:8080",
+            );
+        }
+    }
+    Some(texts.iter().map(|text| text.value.to_owned()).collect())
+}
+
+fn realm(text: &Text<'_>, realms: &[Realm], mistakes: &mut Mistakes) -> Option<String> {
+    if realms.iter().any(|realm| *realm.name == *text.value) {
+        return Some(text.value.to_owned());
+    }
+    let message = format!("there is no realm `{}`", text.value);
+    mistakes.add_unknown(
+        text.span.clone(),
+        message,
+        text.value,
+        realms.iter().map(|realm| &*realm.name),
+    );
+    None
+}
+
+fn base_path(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+    // RFC 3986 §2.3: unreserved characters look the same however a client spells them.
+    let segment = |segment: &str| {
+        !matches!(segment, "" | "." | "..")
+            && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
+    };
+    if text.value.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment)) {
+        return Some(text.value.to_owned());
+    }
+    let help = "it begins with `/`, does not end with it, and has letters, digits and `-._~`";
+    mistakes.add_with(
+        text.span.clone(),
+        format!("`base_path` expected a path such as \"/v1\", got {:?}", text.value),
+        help,
+    );
+    None
+}
+
+fn base_url(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+    let plain = |uri: Uri| uri.path().trim_start_matches('/').is_empty() && uri.query().is_none();
+    let has_tail = text.value.ends_with('/') || text.value.contains(['#', '@']);
+    if is_url(text.value) && !has_tail && text.value.parse().is_ok_and(plain) {
+        return Some(text.value.to_owned());
+    }
+    let help = "scheme and host, and a port where needed; a path goes into `base_path`";
+    mistakes.add_with(
+        text.span.clone(),
+        format!(
+            "`base_url` expected an address such as \"https://example.com\", got {:?}",
+            text.value
+        ),
+        help,
+    );
+    None
+}
+
+fn changes_keep(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<Keep> {
+    let keep = Keep::parse(text.value);
+    if keep.is_none() {
+        let message =
+            format!("`changes_keep` expected a time such as \"30d\", got {:?}", text.value);
+        mistakes.add_with(
+            text.span.clone(),
+            message,
+            "a number and `d` for days, `h` for hours or `m` for minutes, or \"forever\"",
+        );
+    }
+    keep
+}
+
+fn limits(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Limits> {
+    let table: Table<'_> = entry.table(mistakes)?;
+    table.only(&LIMITS.iter().map(|(name, _, _)| *name), "`limits`", mistakes);
+    let mut limits = Limits::default();
+    for entry in table.entries() {
+        if LIMITS.iter().any(|(name, _, _)| *name == entry.key) {
+            limits.set(entry, mistakes);
+        }
+    }
+    let pairs = [
+        ("page_items_default", limits.page_items_default, "page_items_max", limits.page_items_max),
+        ("body_bytes_max", limits.body_bytes_max, "bulk_bytes_max", limits.bulk_bytes_max),
+    ];
+    for (low, low_value, high, high_value) in pairs {
+        if low_value > high_value
+            && let Some(entry) = table.find(low).or_else(|| table.find(high))
+        {
+            mistakes.add(
+                entry.span(),
+                format!("`{low}`, {low_value}, is above `{high}`, {high_value}"),
+            );
+        }
+    }
+    Some(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        let days = |days: u64| Some(Keep::For(Duration::from_secs(days * 86_400)));
+        assert_eq!(Keep::parse("30d"), days(30));
+        assert_eq!(Keep::parse("48h"), days(2));
+        assert_eq!(Keep::parse("1440m"), days(1));
+        assert_eq!(Keep::parse("forever"), Some(Keep::Forever));
+        for bad in ["", "d", "30", "0d", "-1d", "+1d", "1.5d", "1w", "30 d", "99999999999d", "é"] {
+            assert_eq!(Keep::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `json`: any JSON value, kept as its canonical text. Numbers keep their own text, and one that a
+//! double cannot hold without loss is refused: most readers of JSON would change it.
+
+use super::{FieldType, cut};
+use crate::json::{self, Json};
+use crate::model::{Class, Field};
+use crate::problem::{Code, Faults};
+use crate::value::Value;
+
+#[derive(Debug)]
+pub(super) struct AnyJson;
+
+impl FieldType for AnyJson {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn about(&self) -> &'static str {
+        "any JSON value"
+    }
+
+    fn class(&self, _field: &Field) -> Class {
+        Class::Json
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+        let exact = check(json, faults);
+        let mut text = Vec::new();
+        json::write(&mut text, json);
+        let text = String::from_utf8(text).ok()?;
+        exact.then_some(Value::Json(text.into()))
+    }
+}
+
+fn check(json: &Json<'_>, faults: &mut Faults) -> bool {
+    match json {
+        Json::Null | Json::Boolean(_) => true,
+        Json::Number(text) => {
+            let exact = json::number_exact(text).is_some();
+            if !exact {
+                faults.add(
+                    Code::Range,
+                    format!(
+                        "expected a number that a double holds without loss, got {}",
+                        cut(text)
+                    ),
+                );
+            }
+            exact
+        }
+        Json::Text(text) => check_text(text, faults),
+        Json::List(elements) => {
+            elements.iter().enumerate().fold(true, |exact, (index, element)| {
+                let mark = faults.enter(&index.to_string());
+                let element_exact = check(element, faults);
+                faults.leave(mark);
+                exact && element_exact
+            })
+        }
+        Json::Object(members) => members.iter().fold(true, |exact, (name, member)| {
+            let mark = faults.enter(name);
+            let member_exact = check_text(name, faults) & check(member, faults);
+            faults.leave(mark);
+            exact && member_exact
+        }),
+    }
+}
+
+fn check_text(text: &str, faults: &mut Faults) -> bool {
+    let clean = !text.contains('\0');
+    if !clean {
+        faults.add(Code::Format, "expected a text without the NUL character");
+    }
+    clean
+}

@@ -1,0 +1,43 @@
+//! `list`: values of one kind, in order. Elements are never null.
+
+use super::FieldType;
+use crate::json::Json;
+use crate::model::{Class, Field};
+use crate::problem::{Code, Faults};
+use crate::value::Value;
+
+#[derive(Debug)]
+pub(super) struct List;
+
+impl FieldType for List {
+    fn name(&self) -> &'static str {
+        "list"
+    }
+
+    fn about(&self) -> &'static str {
+        "a list"
+    }
+
+    fn class(&self, _field: &Field) -> Class {
+        Class::Json
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["of", "min_items", "max_items"]
+    }
+
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+        let Json::List(elements) = json else {
+            faults.add(Code::Type, format!("expected a list, got {}", json.kind()));
+            return None;
+        };
+        let of = field.rules.of.as_deref()?;
+        let mut values = Vec::with_capacity(elements.len());
+        for (index, element) in elements.iter().enumerate() {
+            let mark = faults.enter(&index.to_string());
+            values.extend(super::read(of, element, faults));
+            faults.leave(mark);
+        }
+        (values.len() == elements.len()).then_some(Value::List(values))
+    }
+}

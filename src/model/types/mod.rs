@@ -1,0 +1,129 @@
+//! The field types: one file each, one line each in `ALL`.
+//!
+//! A type reads the form of a value; `read` here looks at null and at the declared rules, which are
+//! the same for all types. Nothing here knows where a value is stored or who sent it.
+//! The one surprising thing: `seal` and `unseal` turn lists and objects into their canonical JSON
+//! text and back, because that text is what a store keeps and what the wire shows.
+
+mod boolean;
+mod date;
+mod decimal;
+mod email;
+mod integer;
+mod json_;
+mod list;
+mod number;
+mod object;
+mod ref_;
+mod rules;
+mod seal;
+mod state;
+mod text;
+mod timestamp;
+mod url;
+mod uuid_;
+
+use std::fmt;
+
+use super::{Class, Field};
+use crate::json::{self, Json};
+use crate::problem::{Code, Faults};
+use crate::value::Value;
+pub(in crate::model) use date::is_date;
+pub use object::{add_required, add_unknown};
+pub use seal::{seal, unseal};
+pub(in crate::model) use url::is_url;
+
+/// What a type of field has to say for itself.
+pub trait FieldType: fmt::Debug + Sync {
+    /// The word in the model file.
+    fn name(&self) -> &'static str;
+
+    /// One line for editors and documents.
+    fn about(&self) -> &'static str;
+
+    /// How its values are kept.
+    fn class(&self, field: &Field) -> Class;
+
+    /// The keys it takes in the model file beyond those every field has.
+    fn keys(&self) -> &'static [&'static str];
+
+    /// Reads a value that is not null; what is wrong with its form goes to `faults`.
+    /// Null and the declared rules are looked at by `read`, for all types alike.
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value>;
+}
+
+pub static ALL: &[&dyn FieldType] = &[
+    &text::Text,
+    &email::Email,
+    &url::Url,
+    &integer::Integer,
+    &number::Number,
+    &decimal::Decimal,
+    &boolean::Boolean,
+    &date::Date,
+    &timestamp::Timestamp,
+    &uuid_::Uuid,
+    &ref_::Ref,
+    &state::State,
+    &list::List,
+    &object::Object,
+    &json_::AnyJson,
+];
+
+/// Finds a type by its word in the model file.
+pub fn find(name: &str) -> Option<&'static dyn FieldType> {
+    ALL.iter().copied().find(|kind| kind.name() == name)
+}
+
+/// Reads one value of one field: null, then the form of its type, then the declared rules.
+pub fn read(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    if matches!(json, Json::Null) {
+        if !field.nullable {
+            faults.add(Code::Null, format!("expected {}, got null", field.kind.about()));
+            return None;
+        }
+        return Some(Value::Null);
+    }
+    let value = field.kind.read(field, json, faults)?;
+    rules::check(field, &value, faults).then_some(value)
+}
+
+/// How much of what came is repeated in a message.
+const ECHO_CHARS_MAX: usize = 40;
+
+/// A text in quotes, cut when long.
+fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    match text.char_indices().nth(ECHO_CHARS_MAX) {
+        None => json::write_text(&mut out, text),
+        Some((end, _)) => {
+            json::write_text(&mut out, &format!("{}…", text.get(..end).unwrap_or_default()));
+        }
+    }
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Number texts may be as long as the body.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(ECHO_CHARS_MAX) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+/// A JSON text without NUL, for all types whose values are texts.
+fn expect_text<'j>(json: &'j Json<'_>, expected: &str, faults: &mut Faults) -> Option<&'j str> {
+    let Json::Text(text) = json else {
+        faults.add(Code::Type, format!("expected {expected}, got {}", json.kind()));
+        return None;
+    };
+    if text.contains('\0') {
+        faults.add(Code::Format, "expected a text without the NUL character");
+        return None;
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests;

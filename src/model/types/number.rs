@@ -1,0 +1,45 @@
+//! `number`: a finite double. A text that a double cannot hold without loss is refused, so that what
+//! comes back is what was sent.
+
+use super::{FieldType, cut};
+use crate::json::{self, Json};
+use crate::model::{Class, Field};
+use crate::problem::{Code, Faults};
+use crate::value::Value;
+
+#[derive(Debug)]
+pub(super) struct Number;
+
+impl FieldType for Number {
+    fn name(&self) -> &'static str {
+        "number"
+    }
+
+    fn about(&self) -> &'static str {
+        "a number"
+    }
+
+    fn class(&self, _field: &Field) -> Class {
+        Class::Real
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["min", "max", "one_of", "unique", "filter", "computed"]
+    }
+
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+        let Json::Number(text) = json else {
+            faults.add(Code::Type, format!("expected a number, got {}", json.kind()));
+            return None;
+        };
+        let value = json::number_exact(text).filter(|value| value.is_finite());
+        if value.is_none() {
+            faults.add(
+                Code::Range,
+                format!("expected a number that a double holds without loss, got {}", cut(text)),
+            );
+        }
+        // There is one zero.
+        value.map(|value| Value::Number(value + 0.0))
+    }
+}

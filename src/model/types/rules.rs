@@ -1,0 +1,154 @@
+//! The declared rules of a field: lengths, bounds, patterns, counts, `one_of`.
+//!
+//! Rules that do not fit a type are never set (`file` sees to that), so all are looked at alike.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::model::{Bound, Field};
+use crate::problem::{Code, Faults};
+use crate::value::Value;
+
+/// Whether `value` keeps the rules; every one it breaks goes to `faults`.
+pub(super) fn check(field: &Field, value: &Value, faults: &mut Faults) -> bool {
+    let rules = &field.rules;
+    let mut kept = true;
+    let mut fault = |code: Code, detail: String| {
+        kept = false;
+        faults.add(code, detail);
+    };
+    if let Some(min) = &rules.min
+        && min.order(value) == Some(Ordering::Less)
+    {
+        fault(Code::Range, format!("expected at least {min}, got {}", Shown(value)));
+    }
+    if let Some(max) = &rules.max
+        && max.order(value) == Some(Ordering::Greater)
+    {
+        fault(Code::Range, format!("expected at most {max}, got {}", Shown(value)));
+    }
+    if let Value::Text(text) = value {
+        if rules.min_length.is_some() || rules.max_length.is_some() {
+            let length = text.chars().count();
+            counted(
+                &mut fault,
+                Code::Length,
+                "character",
+                (length, rules.min_length, rules.max_length),
+            );
+        }
+        if let Some(pattern) = &rules.pattern
+            && !pattern.is_match(text)
+        {
+            fault(
+                Code::Pattern,
+                format!("expected a text that matches {pattern}, got {}", super::quoted(text)),
+            );
+        }
+    }
+    if let Value::List(items) = value {
+        counted(&mut fault, Code::Items, "item", (items.len(), rules.min_items, rules.max_items));
+    }
+    if !rules.one_of.is_empty() && !rules.one_of.contains(value) {
+        let known: Vec<String> =
+            rules.one_of.iter().map(|known| Shown(known).to_string()).collect();
+        fault(Code::OneOf, format!("expected one of {}, got {}", known.join(", "), Shown(value)));
+    }
+    kept
+}
+
+type Counts = (usize, Option<usize>, Option<usize>);
+
+fn counted(
+    fault: &mut impl FnMut(Code, String),
+    code: Code,
+    unit: &str,
+    (count, min, max): Counts,
+) {
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    if let Some(min) = min.filter(|min| count < *min) {
+        fault(code, format!("expected at least {min} {unit}{}, got {count}", plural(min)));
+    }
+    if let Some(max) = max.filter(|max| count > *max) {
+        fault(code, format!("expected at most {max} {unit}{}, got {count}", plural(max)));
+    }
+}
+
+impl Bound {
+    /// How `value` compares with this bound; `None` when they are of different types.
+    pub fn order(&self, value: &Value) -> Option<Ordering> {
+        match (value, self) {
+            (Value::Integer(value), Self::Integer(bound)) => Some(value.cmp(bound)),
+            (Value::Number(value), Self::Number(bound)) => value.partial_cmp(bound),
+            // Both have the scale of the field.
+            (Value::Decimal(value), Self::Decimal(bound)) => Some(value.units.cmp(&bound.units)),
+            (Value::Text(value), Self::Text(bound)) => Some(value.cmp(bound)),
+            (Value::Moment(value), Self::Text(bound)) => {
+                Some(value.to_string().as_str().cmp(bound))
+            }
+            _ => None,
+        }
+    }
+
+    /// How this bound compares with another of the same field.
+    pub fn order_of(&self, other: &Self) -> Option<Ordering> {
+        other.order(&self.value())
+    }
+
+    /// The bound as a value; that of a timestamp as its text.
+    pub fn value(&self) -> Value {
+        match self {
+            Self::Integer(value) => Value::Integer(*value),
+            Self::Number(value) => Value::Number(*value),
+            Self::Decimal(value) => Value::Decimal(*value),
+            Self::Text(value) => Value::Text(value.clone()),
+        }
+    }
+
+    /// The bound that a value of the field's type stands for.
+    pub fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Integer(value) => Some(Self::Integer(*value)),
+            Value::Number(value) => Some(Self::Number(*value)),
+            Value::Decimal(value) => Some(Self::Decimal(*value)),
+            Value::Text(value) => Some(Self::Text(value.clone())),
+            Value::Moment(value) => Some(Self::Text(value.to_string().into())),
+            Value::Null
+            | Value::Boolean(_)
+            | Value::Json(_)
+            | Value::List(_)
+            | Value::Object(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(value) => value.fmt(f),
+            Self::Number(value) => value.fmt(f),
+            Self::Decimal(value) => value.fmt(f),
+            Self::Text(value) => value.fmt(f),
+        }
+    }
+}
+
+/// A value in a message.
+struct Shown<'v>(&'v Value);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Null => f.write_str("null"),
+            Value::Boolean(value) => value.fmt(f),
+            Value::Integer(value) => value.fmt(f),
+            Value::Number(value) => value.fmt(f),
+            Value::Decimal(value) => value.fmt(f),
+            Value::Text(value) => f.write_str(&super::quoted(value)),
+            Value::Moment(value) => value.fmt(f),
+            Value::Json(value) => f.write_str(&super::cut(value)),
+            Value::List(_) => f.write_str("a list"),
+            Value::Object(_) => f.write_str("an object"),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `timestamp`: a point in time as RFC 3339 writes it, kept to the microsecond in UTC.
+
+use super::{FieldType, expect_text, quoted};
+use crate::json::Json;
+use crate::model::{Class, Field};
+use crate::problem::{Code, Faults};
+use crate::value::{Moment, Value};
+
+#[derive(Debug)]
+pub(super) struct Timestamp;
+
+impl FieldType for Timestamp {
+    fn name(&self) -> &'static str {
+        "timestamp"
+    }
+
+    fn about(&self) -> &'static str {
+        "a timestamp such as \"2026-11-15T02:28:14Z\""
+    }
+
+    fn class(&self, _field: &Field) -> Class {
+        Class::Moment
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["min", "max", "one_of", "unique", "filter"]
+    }
+
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+        let text = expect_text(json, self.about(), faults)?;
+        let moment = Moment::parse(text);
+        if moment.is_none() {
+            let detail =
+                "expected a timestamp such as \"2026-11-15T02:28:14Z\" with at most 6 decimals";
+            faults.add(Code::Format, format!("{detail}, got {}", quoted(text)));
+        }
+        moment.map(Value::Moment)
+    }
+}

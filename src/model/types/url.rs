@@ -1,0 +1,104 @@
+//! `url`: an absolute http or https address with a host, kept as it was written.
+//!
+//! It is not resolved, normalised or fetched.
+
+use http::Uri;
+
+use super::{FieldType, expect_text, quoted};
+use crate::json::Json;
+use crate::model::{Class, Field};
+use crate::problem::{Code, Faults};
+use crate::value::Value;
+
+#[derive(Debug)]
+pub(super) struct Url;
+
+impl FieldType for Url {
+    fn name(&self) -> &'static str {
+        "url"
+    }
+
+    fn about(&self) -> &'static str {
+        "an http or https address"
+    }
+
+    fn class(&self, _field: &Field) -> Class {
+        Class::Text
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
+    }
+
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+        let text = expect_text(json, self.about(), faults)?;
+        if is_url(text) {
+            return Some(Value::text(text));
+        }
+        faults
+            .add(Code::Format, format!("expected an http or https address, got {}", quoted(text)));
+        None
+    }
+}
+
+/// Whether `text` is an absolute http or https address with a host.
+pub(in crate::model) fn is_url(text: &str) -> bool {
+    // RFC 3986 §2: what is neither reserved nor unreserved must be percent-encoded; `Uri` is laxer.
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
+    if !text.bytes().all(allowed) || !escapes_are_whole(text) {
+        return false;
+    }
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    let Some(authority) = uri.authority() else { return false };
+    let host = authority.host();
+    let rest = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
+    let port_fits =
+        rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty() && port_fits
+}
+
+// RFC 3986 §2.1: a percent sign stands before two hex digits.
+fn escapes_are_whole(text: &str) -> bool {
+    text.split('%')
+        .skip(1)
+        .all(|rest| matches!(rest.as_bytes(), [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_url;
+
+    #[test]
+    fn absolute_addresses_with_a_host() {
+        for good in [
+            "http://a",
+            "https://example.com/",
+            "https://example.com:8443/a/b?c=d&e=%20#f",
+            "http://[::1]:80/",
+            "http://127.0.0.1",
+            "https://user@example.com/x",
+        ] {
+            assert!(is_url(good), "{good}");
+        }
+        for bad in [
+            "",
+            "example.com",
+            "/path",
+            "ftp://a",
+            "http://",
+            "http:///x",
+            "http://a b",
+            "http://a/\u{e4}",
+            "http://a/%2",
+            "http://a/%zz",
+            "javascript:alert(1)",
+            "http://a:99999/",
+            "http://:80/",
+            "mailto:a@b",
+            "http://a/<b>",
+            "//a/b",
+        ] {
+            assert!(!is_url(bad), "{bad}");
+        }
+    }
+}

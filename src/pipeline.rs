@@ -1,0 +1,226 @@
+//! One request from first byte to last.
+//!
+//! ```text
+//!  wire ──► Intent ──► Plan ══► Outcome ──► Reply ──► wire
+//!           asked      decided   done        said
+//!                                (only here: I/O, one transaction)
+//! ```
+//!
+//! `answer` is the table of contents of the whole server: read it first. The numbers are the order of
+//! checks, the same for every resource and on every backend.
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use crate::formats::accept::{self, Accept};
+use crate::formats::json::Occasion;
+use crate::gate::Gate;
+use crate::intent::{Place, Stop, Verb};
+use crate::log::{Log, RequestLine, Stages};
+use crate::model::Model;
+use crate::plan::{By, Plan};
+use crate::problem::{self, Problem};
+use crate::reply::{Replies, Reply};
+use crate::value::Caller;
+use crate::wire::{self, After, Body, RequestId};
+use crate::{auth, clock, formats, intent, permit, plan, reply, store};
+
+/// What every worker thread shares.
+#[derive(Debug)]
+pub struct Shared {
+    pub model: Arc<Model>,
+    pub replies: Replies,
+    pub gate: Gate,
+    pub log: Log,
+    /// The `--listen` addresses: names that an open server answers to.
+    pub listen: Vec<String>,
+}
+
+/// What one worker thread needs to answer requests.
+#[derive(Debug)]
+pub struct App {
+    pub shared: Arc<Shared>,
+    pub store: store::Worker,
+}
+
+/// The whole way of one request.
+async fn answer(
+    app: &App,
+    asked: &Asked<'_>,
+    body: &mut Body,
+    stages: &mut Stages,
+) -> Result<Reply, Stop> {
+    let Shared { model, replies, gate, listen, .. } = &*app.shared;
+    let (parts, limits) = (asked.parts, &model.server.limits);
+    let (path, query) = (parts.uri.path(), parts.uri.query());
+
+    wire::check_head(parts, limits)?; //                                1  400 414 431
+    let route = intent::route(model, &parts.method, path, query)?; //   2  501 404 308 405
+    wire::cross_site(parts, model.server.base_url.as_deref())?; //      3  403
+    wire::host_is_ours(wire::authority(parts), listen)?; //                421
+    let caller = asked.caller.get_or_init(|| auth::identify(&parts.headers)); // 4  401 429
+    permit::check(caller, &route)?; //                                  5  403
+    let format = match route.verb {
+        Verb::Delete | Verb::Options => &formats::json::FORMAT, // never 406: there is no body
+        Verb::Get | Verb::Head | Verb::Post | Verb::Put => formats::choose(&asked.accept)?, // 6  406
+    };
+    if matches!(route.verb, Verb::Post | Verb::Put) {
+        formats::check_readable(&parts.headers)?; //                    7  415
+    }
+    stages.mark("head");
+
+    let bytes_max = match (route.verb, &route.place) {
+        (Verb::Post, Place::Collection(_)) => limits.bulk_bytes_max,
+        _ => limits.body_bytes_max,
+    };
+    let deadline = clock::now() + Duration::from_secs(limits.body_seconds_max.into());
+    let bytes = body.read(bytes_max, deadline).await?; //               8  413 408
+    stages.mark("body");
+
+    let intent = intent::read(model, route, query, &bytes)?; //            400, then 9  400
+    let by = By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
+    let plan = plan::make(model, intent, by)?; //                       what the request alone decides of 10 to 13
+    let about = plan.about().cloned();
+    stages.mark("plan");
+
+    let done = match plan {
+        Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
+        Plan::Read(read) => gate.pass(app.store.read(read)).await,
+        Plan::Write(write) => gate.pass(app.store.write(write, bytes.len())).await,
+    };
+    stages.mark("store");
+
+    let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?; // 10 404  11 428 412  12 422  13 409
+    Ok(replies.outcome(model, about, format, &outcome))
+}
+
+/// A request before anything is known about it.
+struct Asked<'a> {
+    parts: &'a Parts,
+    accept: Accept<'a>,
+    id: RequestId,
+    /// Known once step 4 is passed; the log wants it too.
+    caller: OnceCell<Caller>,
+}
+
+/// Answers one request, whatever happens: a problem is an answer, and so is a panic.
+pub async fn serve(
+    app: &App,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+) -> Response<Full<Bytes>> {
+    let (parts, incoming) = request.into_parts();
+    let mut body = Body::new(&parts, incoming);
+    let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
+    let asked = Asked {
+        parts: &parts,
+        accept: accept::parse(accepted),
+        id: RequestId::new(),
+        caller: OnceCell::new(),
+    };
+    let mut stages = Stages::start();
+
+    let answered = catch(answer(app, &asked, &mut body, &mut stages)).await;
+    let (reply, problem) = match answered {
+        Ok(reply) => (reply, None),
+        Err(Stop::Moved(to)) => (reply::moved(&to), None),
+        Err(Stop::Problem(problem)) => {
+            let base_path = app.shared.model.server.base_path.as_deref().unwrap_or("");
+            let occasion =
+                Occasion { base_path, path: parts.uri.path(), request_id: asked.id.as_str() };
+            (reply::problem(&problem, &asked.accept, occasion), Some(problem))
+        }
+    };
+    let after = body.finish().await;
+    stages.mark("reply");
+    record(app, &asked, peer, (&reply, problem.as_ref()), &stages);
+    respond(reply, &asked.id, after)
+}
+
+fn record(
+    app: &App,
+    asked: &Asked<'_>,
+    peer: SocketAddr,
+    said: (&Reply, Option<&Problem>),
+    stages: &Stages,
+) {
+    let (reply, problem) = said;
+    app.shared.log.request(&RequestLine {
+        time: clock::moment(),
+        request_id: asked.id.as_str(),
+        peer,
+        method: asked.parts.method.as_str(),
+        path: asked.parts.uri.path(),
+        status: reply.status.as_u16(),
+        caller: asked.caller.get().map_or("-", Caller::name),
+        bytes: reply.body.len(),
+        duration: stages.total(),
+        problem: problem.map(|problem| problem.kind().slug),
+        cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
+        stages,
+    });
+}
+
+fn respond(reply: Reply, id: &RequestId, after: After) -> Response<Full<Bytes>> {
+    const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+    let mut response = Response::new(Full::new(reply.body));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response.headers_mut().insert(X_REQUEST_ID, id.header());
+    if after == After::Close {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// A panic ends one request, not the process.
+async fn catch(answer: impl Future<Output = Result<Reply, Stop>>) -> Result<Reply, Stop> {
+    let mut answer = pin!(answer);
+    std::future::poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+        polled.unwrap_or_else(|panic| {
+            let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+            let words =
+                words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Poll::Ready(Err(Problem::new(&problem::INTERNAL)
+                .cause(format!("panic: {words}"))
+                .into()))
+        })
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_500_with_its_words_for_the_log_alone() {
+        let mut answer = pin!(catch(async { panic!("planted") }));
+        let polled = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Err(Stop::Problem(problem))) = polled else { panic!("no problem") };
+        assert_eq!(problem.kind().slug, "internal");
+        assert_eq!(problem.parts().cause.as_deref(), Some("panic: planted"));
+        let occasion = Occasion { base_path: "", path: "/", request_id: "r1" };
+        let reply = reply::problem(&problem, &Accept::Anything, occasion);
+        assert_eq!(
+            str::from_utf8(&reply.body),
+            Ok(
+                r#"{"type":"/-/problems/internal","title":"Something went wrong here","status":500,"instance":"/","request_id":"r1"}"#
+            )
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! What a write does, once the stored data it depends on is known.
+//!
+//! Pure: the store looks, calls `decide` inside its transaction, and runs the `Script` it gets.
+//! Steps 11 to 13 of the order of checks are here; the store reports only what it alone can see,
+//! a unique value that is taken.
+
+use super::admit::complete;
+use super::{Action, Collection, Count, Draft, Outcome, Refusal, Values};
+use crate::model::{Model, Resource, ResourceIndex, Unique, UniqueScope, types};
+use crate::problem::{Code, Fault};
+use crate::value::{Id, Item, Moment, Value};
+
+/// What the store found when it looked.
+#[derive(Debug)]
+pub struct Found {
+    pub now: Moment,
+    /// The ids for new items, as many as there are drafts.
+    pub ids: Vec<Id>,
+    /// The item to be replaced or removed.
+    pub item: Option<Item>,
+    /// Pointers of the references that lead nowhere.
+    pub lost_references: Vec<String>,
+    /// What goes with a removed item, children before their parents.
+    pub dependents: Vec<Dependent>,
+    /// A resource whose items stand in the way of a removal.
+    pub restricted_by: Option<ResourceIndex>,
+}
+
+/// An item that goes when another one goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dependent {
+    pub collection: Collection,
+    pub id: Id,
+}
+
+/// A transaction as data: the steps, and what is said when all of them are done.
+#[derive(Debug, PartialEq)]
+pub struct Script {
+    pub steps: Vec<Step>,
+    pub outcome: Said,
+}
+
+/// One row and its entry in the change log. `root` is the pointer to blame when a value is taken.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Insert { item: Item, root: String },
+    Update { before: Item, after: Item, changed: Vec<Box<str>>, root: String },
+    Delete(Dependent),
+}
+
+/// What the items of the steps become in the answer.
+#[derive(Debug, PartialEq)]
+pub enum Said {
+    Created(Count),
+    Updated,
+    /// The item is as it was: no step, no new version, no change.
+    Unchanged(Item),
+    Removed,
+}
+
+impl Said {
+    /// `items` are those the steps wrote, in order.
+    pub fn outcome(self, mut items: Vec<Item>) -> Option<Outcome> {
+        match self {
+            Self::Created(count) => Some(Outcome::Created(items, count)),
+            Self::Updated => items.pop().map(Outcome::Updated),
+            Self::Unchanged(item) => Some(Outcome::Updated(item)),
+            Self::Removed => Some(Outcome::Removed),
+        }
+    }
+}
+
+pub fn decide(
+    model: &Model,
+    collection: &Collection,
+    action: Action,
+    found: Found,
+) -> Result<Script, Refusal> {
+    let resource = model.resource(collection.resource);
+    match action {
+        Action::Create { drafts, count } => {
+            refuse_lost(&found.lost_references)?;
+            let steps = create(resource, collection, drafts, found)?;
+            Ok(Script { steps, outcome: Said::Created(count) })
+        }
+        Action::Replace { draft, .. } => {
+            let stored = found.item.ok_or(Refusal::Missing)?;
+            refuse_lost(&found.lost_references)?;
+            replace(resource, stored, draft, found.now)
+        }
+        Action::Remove { id, .. } => {
+            if found.item.is_none() {
+                return Err(Refusal::Missing);
+            }
+            if let Some(by) = found.restricted_by {
+                return Err(Refusal::Referenced(by));
+            }
+            let own = Dependent { collection: collection.clone(), id };
+            let steps = found.dependents.into_iter().chain([own]).map(Step::Delete).collect();
+            Ok(Script { steps, outcome: Said::Removed })
+        }
+    }
+}
+
+fn create(
+    resource: &Resource,
+    collection: &Collection,
+    drafts: Vec<Draft>,
+    found: Found,
+) -> Result<Vec<Step>, Refusal> {
+    let mut steps = Vec::with_capacity(drafts.len());
+    for (draft, id) in drafts.into_iter().zip(found.ids) {
+        let Draft { root, values, .. } = draft;
+        let values = settle(resource, &root, values, None)?;
+        // A new item starts where the model says it starts.
+        if let Some((index, states)) = resource.state()
+            && let Some(Value::Text(to)) = values.get(index)
+            && *to != states.initial
+        {
+            return Err(Refusal::Transition {
+                from: None,
+                to: to.clone(),
+                allowed: vec![states.initial.clone()],
+            });
+        }
+        let parent = collection.ancestors.last().copied();
+        let (created_at, updated_at) = (found.now, found.now);
+        steps.push(Step::Insert {
+            item: Item { id, parent, created_at, updated_at, version: 1, values },
+            root,
+        });
+    }
+    Ok(steps)
+}
+
+fn replace(
+    resource: &Resource,
+    stored: Item,
+    draft: Draft,
+    now: Moment,
+) -> Result<Script, Refusal> {
+    let Draft { root, values, .. } = draft;
+    let values = settle(resource, &root, values, Some(&stored))?;
+    if let Some((index, states)) = resource.state()
+        && let (Some(Value::Text(from)), Some(Value::Text(to))) =
+            (stored.values.get(index), values.get(index))
+        && from != to
+        && !states.allowed(from).contains(to)
+    {
+        let allowed = states.allowed(from).to_vec();
+        return Err(Refusal::Transition { from: Some(from.clone()), to: to.clone(), allowed });
+    }
+    let pairs = resource.fields.iter().zip(stored.values.iter().zip(&values));
+    let changed: Vec<Box<str>> =
+        pairs.filter(|(_, (old, new))| old != new).map(|(field, _)| field.name.clone()).collect();
+    if changed.is_empty() {
+        return Ok(Script { steps: Vec::new(), outcome: Said::Unchanged(stored) });
+    }
+    // A clock that was set back must not make an update look older than what it replaced.
+    let updated_at = now.max(stored.updated_at);
+    let (id, parent, created_at, version) =
+        (stored.id, stored.parent, stored.created_at, stored.version + 1);
+    let after = Item { id, parent, created_at, updated_at, version, values };
+    Ok(Script {
+        steps: vec![Step::Update { before: stored, after, changed, root }],
+        outcome: Said::Updated,
+    })
+}
+
+/// The values as they will be stored: what stays is taken from the stored item.
+fn settle(
+    resource: &Resource,
+    root: &str,
+    values: Values,
+    stored: Option<&Item>,
+) -> Result<Vec<Value>, Refusal> {
+    let values = match values {
+        Values::Complete(values) => return Ok(values),
+        Values::Partial(values) => values,
+    };
+    let stays = |index: usize| {
+        stored.and_then(|item| item.values.get(index)).cloned().unwrap_or(Value::Null)
+    };
+    let whole = values.into_iter().zip(&resource.fields).enumerate();
+    let whole = whole
+        .map(|(index, (value, field))| value.unwrap_or_else(|| types::unseal(field, stays(index))));
+    complete(resource, root, whole.collect()).map_err(Refusal::Invalid)
+}
+
+fn refuse_lost(pointers: &[String]) -> Result<(), Refusal> {
+    if pointers.is_empty() { Ok(()) } else { Err(Refusal::Invalid(lost(pointers))) }
+}
+
+/// The faults of references that lead nowhere.
+pub fn lost(pointers: &[String]) -> Vec<Fault> {
+    let fault = |pointer: &String| Fault {
+        pointer: pointer.clone(),
+        code: Code::Reference,
+        detail: "no such item".to_owned(),
+    };
+    pointers.iter().map(fault).collect()
+}
+
+/// The faults of a value that another item has.
+pub fn taken(resource: &Resource, unique: &Unique, root: &str) -> Refusal {
+    let within = match unique.scope {
+        UniqueScope::Resource => "",
+        UniqueScope::Parent => " under the same parent",
+    };
+    let together = if unique.fields.len() > 1 { "these values together" } else { "this value" };
+    let fields = unique.fields.iter().filter_map(|index| resource.fields.get(*index));
+    let fault = |name: &str| Fault {
+        pointer: format!("{root}/{name}"),
+        code: Code::Taken,
+        detail: format!("another {} has {together}{within}", resource.name),
+    };
+    Refusal::Taken(fields.map(|field| fault(&field.name)).collect())
+}

@@ -1,0 +1,231 @@
+//! 2, decided: what a request will do, as data, before anything is touched.
+//!
+//! Pure. `make` decides all that does not depend on stored data; what does is decided by
+//! `decide`, a pure function that the store calls inside its transaction, and which answers with a
+//! `Script`: the transaction as data. A plan holds owned values only, so that it can change threads.
+
+mod admit;
+pub mod decide;
+
+pub use admit::{Draft, Reference, Values};
+pub use decide::{Dependent, Found, Step, decide};
+
+use crate::intent::{Address, Bodies, Body, Ids, Intent, Members, Place, Span};
+use crate::model::{Model, ResourceIndex};
+use crate::problem::{self, Fault, Kind, Problem};
+use crate::value::{Id, Item, Page};
+use admit::{Aim, Sent};
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing stored is needed.
+    Say(Saying),
+    Read(Read),
+    Write(Write),
+}
+
+impl Plan {
+    /// The collection it is about, if any.
+    pub fn about(&self) -> Option<&Collection> {
+        match self {
+            Self::Say(_) | Self::Read(Read::Ready) => None,
+            Self::Read(Read::Item(collection, _) | Read::Page(collection, _)) => Some(collection),
+            Self::Read(Read::Refuse(refuse)) => Some(&refuse.collection),
+            Self::Write(write) => Some(&write.collection),
+        }
+    }
+}
+
+/// What can be said from the model alone.
+#[derive(Debug)]
+pub enum Saying {
+    Home,
+    Health,
+    Explain(&'static Kind),
+    Options(Place),
+}
+
+#[derive(Debug)]
+pub enum Read {
+    /// Can the store serve?
+    Ready,
+    Item(Collection, Id),
+    Page(Collection, Span),
+    /// The body has faults, but a missing item comes first in the order of checks.
+    Refuse(Refuse),
+}
+
+/// A write that will not happen.
+#[derive(Debug)]
+pub struct Refuse {
+    pub collection: Collection,
+    pub item: Option<Id>,
+    pub references: Vec<Reference>,
+    pub faults: Vec<Fault>,
+}
+
+/// The items of a resource under one parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collection {
+    pub resource: ResourceIndex,
+    /// The ids of the items the path runs through, the top-level one first.
+    pub ancestors: Vec<Id>,
+}
+
+/// One transaction that may change something.
+#[derive(Debug)]
+pub struct Write {
+    pub collection: Collection,
+    pub action: Action,
+    pub by: By,
+}
+
+/// Who asked for a change, as the change log keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct By {
+    pub actor: Box<str>,
+    pub request_id: Box<str>,
+}
+
+#[derive(Debug)]
+pub enum Action {
+    Create { drafts: Vec<Draft>, count: Count },
+    Replace { id: Id, draft: Draft },
+    Remove { id: Id, dependents_max: usize },
+}
+
+/// Whether the client spoke of one item or of a list; the answer has the same form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    One,
+    Many,
+}
+
+/// What was done or found.
+#[derive(Debug, PartialEq)]
+pub enum Outcome {
+    Ready,
+    Item(Item),
+    Page(Page),
+    Created(Vec<Item>, Count),
+    Updated(Item),
+    Removed,
+}
+
+/// Why nothing was done: the state of the data, or the data sent, does not allow it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The item or one of its ancestors is not there.
+    Missing,
+    Invalid(Vec<Fault>),
+    Transition {
+        from: Option<Box<str>>,
+        to: Box<str>,
+        allowed: Vec<Box<str>>,
+    },
+    Taken(Vec<Fault>),
+    /// By items of this resource.
+    Referenced(ResourceIndex),
+    TooMany {
+        dependents_max: usize,
+    },
+}
+
+/// Turns an intent into a plan. The one problem it can see by itself is an id that cannot be one.
+pub fn make(model: &Model, intent: Intent<'_>, by: By) -> Result<Plan, Problem> {
+    Ok(match intent {
+        Intent::Home => Plan::Say(Saying::Home),
+        Intent::Health => Plan::Say(Saying::Health),
+        Intent::Explain(kind) => Plan::Say(Saying::Explain(kind)),
+        Intent::Options(place) => Plan::Say(Saying::Options(place)),
+        Intent::Ready => Plan::Read(Read::Ready),
+        Intent::Show(address) => {
+            let (collection, id) = item(address)?;
+            Plan::Read(Read::Item(collection, id))
+        }
+        Intent::List(address, span) => Plan::Read(Read::Page(collection(address)?.0, span)),
+        Intent::Create(address, bodies) => create(model, collection(address)?.0, bodies, by),
+        Intent::Replace(address, body) => {
+            let (collection, id) = item(address)?;
+            replace(model, collection, id, body, by)
+        }
+        Intent::Remove(address) => {
+            let (collection, id) = item(address)?;
+            let action =
+                Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
+            Plan::Write(Write { collection, action, by })
+        }
+    })
+}
+
+fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> Plan {
+    let admit = |root: String, members: Members<'_>| {
+        let parent = collection.ancestors.last().copied();
+        admit::admit(
+            model,
+            model.resource(collection.resource),
+            Sent { root, parent, members },
+            Aim::Create,
+        )
+    };
+    let (count, admitted) = match bodies {
+        Bodies::One(Body { wrapper, members }) => {
+            (Count::One, vec![admit(format!("/{wrapper}"), members)])
+        }
+        Bodies::Many(wrapper, list) => {
+            let list = list.into_iter().enumerate();
+            (
+                Count::Many,
+                list.map(|(at, members)| admit(format!("/{wrapper}/{at}"), members)).collect(),
+            )
+        }
+    };
+    let mut faults = Vec::new();
+    let mut drafts = Vec::with_capacity(admitted.len());
+    for (draft, found) in admitted {
+        faults.extend(found);
+        drafts.push(draft);
+    }
+    if faults.is_empty() {
+        return Plan::Write(Write { collection, action: Action::Create { drafts, count }, by });
+    }
+    faults.truncate(problem::FAULTS_MAX);
+    refuse(collection, None, drafts, faults)
+}
+
+fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By) -> Plan {
+    let parent = collection.ancestors.last().copied();
+    let sent = Sent { root: format!("/{}", body.wrapper), parent, members: body.members };
+    let (draft, faults) =
+        admit::admit(model, model.resource(collection.resource), sent, Aim::Replace(id));
+    if faults.is_empty() {
+        Plan::Write(Write { collection, action: Action::Replace { id, draft }, by })
+    } else {
+        refuse(collection, Some(id), vec![draft], faults)
+    }
+}
+
+fn refuse(
+    collection: Collection,
+    item: Option<Id>,
+    drafts: Vec<Draft>,
+    faults: Vec<Fault>,
+) -> Plan {
+    let references = drafts.into_iter().flat_map(|draft| draft.references).collect();
+    Plan::Read(Read::Refuse(Refuse { collection, item, references, faults }))
+}
+
+/// Step 10, as far as the path alone tells: what cannot be an id names nothing.
+fn collection(address: Address) -> Result<(Collection, Option<Id>), Problem> {
+    let Ids { ancestors, item } = address.ids.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?;
+    Ok((Collection { resource: address.resource, ancestors }, item))
+}
+
+fn item(address: Address) -> Result<(Collection, Id), Problem> {
+    let (collection, item) = collection(address)?;
+    Ok((collection, item.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?))
+}
+
+#[cfg(test)]
+mod tests;

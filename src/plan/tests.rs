@@ -1,0 +1,382 @@
+//! Bodies against the model, and against what is stored.
+
+use std::fmt::Write as _;
+
+use expect_test::{Expect, expect};
+use uuid::Uuid;
+
+use super::decide::{Said, Script};
+use super::*;
+use crate::intent::{self, Route, Verb};
+use crate::model;
+use crate::value::{Moment, Value};
+
+const MODEL: &str = r#"
+title = "Shop"
+
+[resources.shop]
+id = "integer"
+
+[resources.shop.fields]
+name = { type = "text", required = true }
+
+[resources.order]
+parent = "shop"
+
+[resources.order.fields]
+status = { type = "state", initial = "placed", next = { placed = ["paid", "gone"], paid = ["gone"], gone = [] } }
+note = { type = "text", max_length = 5 }
+place = { type = "text", nullable = true }
+currency = { type = "text", default = "EUR" }
+lines = { type = "list", required = true, of = { fields = { count = { type = "integer", default = 1 }, price = { type = "integer", required = true } } } }
+total = { type = "integer", computed = "sum(lines, count * price)" }
+friend = { type = "ref", to = "shop" }
+"#;
+
+const ORDER: u128 = 0x0189_0a5d_ac96_774b_bcce_b302_099a_8057;
+
+fn order() -> Id {
+    Id::Uuid(Uuid::from_u128(ORDER))
+}
+
+fn address(item: Option<Id>) -> Address {
+    let ids = Ids { ancestors: vec![Id::Integer(7)], item };
+    Address { resource: ResourceIndex(1), ids: Some(ids) }
+}
+
+fn plan(model: &Model, verb: Verb, body: &str) -> Plan {
+    let place = match verb {
+        Verb::Post => Place::Collection(address(None)),
+        _ => Place::Item(address(Some(order()))),
+    };
+    let intent = intent::read(model, Route { verb, place }, None, body.as_bytes()).unwrap();
+    make(model, intent, By { actor: "ann".into(), request_id: "r1".into() }).unwrap()
+}
+
+fn show_faults(faults: &[Fault]) -> String {
+    faults.iter().fold(String::new(), |mut text, fault| {
+        writeln!(text, "{} {} {}", fault.pointer, fault.code.as_str(), fault.detail).unwrap();
+        text
+    })
+}
+
+fn show_values(values: &[Value]) -> String {
+    values.iter().fold(String::new(), |mut text, value| {
+        let mut out = Vec::new();
+        crate::json::write_value(&mut out, value);
+        writeln!(text, "{}", String::from_utf8(out).unwrap()).unwrap();
+        text
+    })
+}
+
+fn read() -> Model {
+    model::read("shop.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn check_admit(verb: Verb, body: &str, expected: &Expect) {
+    let shown = match plan(&read(), verb, body) {
+        Plan::Write(Write { action: Action::Create { drafts, .. }, .. }) => {
+            drafts.iter().map(show_draft).collect()
+        }
+        Plan::Write(Write { action: Action::Replace { draft, .. }, .. }) => show_draft(&draft),
+        Plan::Read(Read::Refuse(refuse)) => {
+            let references = refuse
+                .references
+                .iter()
+                .map(|reference| format!("look up {}\n", reference.pointer));
+            show_faults(&refuse.faults) + &references.collect::<String>()
+        }
+        other => format!("{other:?}"),
+    };
+    expected.assert_eq(&shown);
+}
+
+fn show_draft(draft: &Draft) -> String {
+    match &draft.values {
+        Values::Complete(values) => show_values(values),
+        Values::Partial(values) => values.iter().fold(String::new(), |text, value| match value {
+            Some(value) => text + &format!("{value:?}\n"),
+            None => text + "stays\n",
+        }),
+    }
+}
+
+#[test]
+fn a_new_item_is_complete_before_its_transaction() {
+    check_admit(
+        Verb::Post,
+        r#"{"order":{"lines":[{"count":2,"price":5},{"price":1}],"note":"hi"}}"#,
+        &expect![[r#"
+        "placed"
+        "hi"
+        null
+        "EUR"
+        [{"count":2,"price":5},{"count":1,"price":1}]
+        11
+        null
+    "#]],
+    );
+}
+
+#[test]
+fn every_fault_is_found_and_references_are_still_looked_up() {
+    check_admit(
+        Verb::Post,
+        r#"{"orders":[{"lines":[{}],"note":"too long","total":1,"friend":3},{"id":"x","curency":"EUR","status":7,"shop_id":8}]}"#,
+        &expect![[r#"
+            /orders/0/lines/0/price required expected an integer, got nothing
+            /orders/0/note length expected at most 5 characters, got 8
+            /orders/0/total read_only computed by the server
+            /orders/1/id read_only set by the server
+            /orders/1/curency unknown no such field; did you mean "currency"?
+            /orders/1/status type expected a state, got a number
+            /orders/1/shop_id mismatch the path says 7
+            /orders/1/lines required expected a list, got nothing
+            look up /orders/0/friend
+        "#]],
+    );
+}
+
+#[test]
+fn what_the_server_set_may_come_back_unchanged() {
+    let id = order();
+    let body = format!(
+        r#"{{"order":{{"id":"{id}","shop_id":7,"status":"paid","currency":"EUR","lines":[],"total":0,"place":null,
+            "created_at":"2026-11-15T02:28:14.000000Z","updated_at":"2026-11-15T02:28:14.000000Z","version":3}}}}"#
+    );
+    check_admit(
+        Verb::Put,
+        &body,
+        &expect![[r#"
+        "paid"
+        null
+        null
+        "EUR"
+        []
+        0
+        null
+    "#]],
+    );
+    let body = r#"{"order":{"id":7,"shop_id":"7","lines":[],"total":"many","created_at":"noon","updated_at":null,"version":"3"}}"#;
+    check_admit(
+        Verb::Put,
+        body,
+        &expect![[r#"
+            /order/id mismatch the path says 01890a5d-ac96-774b-bcce-b302099a8057
+            /order/shop_id mismatch the path says 7
+            /order/total type expected an integer, got a string
+            /order/created_at type expected a timestamp, got a string
+            /order/updated_at type expected a timestamp, got null
+            /order/version type expected an integer, got a string
+        "#]],
+    );
+}
+
+#[test]
+fn a_state_left_out_stays() {
+    check_admit(
+        Verb::Put,
+        r#"{"orders":{"lines":[]}}"#,
+        &expect![[r#"
+        stays
+        Null
+        Null
+        Text("EUR")
+        List([])
+        Null
+        Null
+    "#]],
+    );
+}
+
+#[test]
+fn a_computed_value_out_of_range_is_a_fault() {
+    let body = r#"{"order":{"lines":[{"count":9007199254740991,"price":2}]}}"#;
+    check_admit(
+        Verb::Post,
+        body,
+        &expect![[r#"
+        /order/total overflow the computed value is out of range
+    "#]],
+    );
+}
+
+fn stored(status: &str) -> Item {
+    let moment = Moment::parse("2026-11-15T02:28:14Z").unwrap();
+    let values = [
+        Value::text(status),
+        Value::Null,
+        Value::Null,
+        Value::text("EUR"),
+        Value::Json("[]".into()),
+        Value::Integer(0),
+        Value::Null,
+    ];
+    let (parent, version) = (Some(Id::Integer(7)), 3);
+    Item {
+        id: order(),
+        parent,
+        created_at: moment,
+        updated_at: moment,
+        version,
+        values: values.into(),
+    }
+}
+
+fn found(item: Option<Item>) -> Found {
+    Found {
+        // Earlier than what is stored: the clock was set back.
+        now: Moment::parse("2026-11-15T01:00:00Z").unwrap(),
+        ids: vec![order()],
+        item,
+        lost_references: Vec::new(),
+        dependents: Vec::new(),
+        restricted_by: None,
+    }
+}
+
+fn check_decide(verb: Verb, body: &str, found: Found, expected: &Expect) {
+    let model = read();
+    let Plan::Write(write) = plan(&model, verb, body) else { panic!("not a write") };
+    let shown = match decide(&model, &write.collection, write.action, found) {
+        Err(Refusal::Invalid(faults)) => show_faults(&faults),
+        Err(refusal) => format!("{refusal:?}\n"),
+        Ok(Script { steps, outcome }) => {
+            let steps = steps.iter().map(show_step).collect::<String>();
+            let outcome = if let Said::Unchanged(_) = outcome {
+                "Unchanged".to_owned()
+            } else {
+                format!("{outcome:?}")
+            };
+            format!("{steps}{outcome}\n")
+        }
+    };
+    expected.assert_eq(&shown);
+}
+
+fn show_step(step: &Step) -> String {
+    match step {
+        Step::Insert { item, root } => {
+            format!("insert {root} v{} {}\n", item.version, item.updated_at)
+        }
+        Step::Update { after, changed, root, .. } => {
+            format!("update {root} v{} {} {changed:?}\n", after.version, after.updated_at)
+        }
+        Step::Delete(dependent) => {
+            format!("delete {:?} {}\n", dependent.collection.resource, dependent.id)
+        }
+    }
+}
+
+#[test]
+fn an_update_that_changes_nothing_is_no_step() {
+    check_decide(
+        Verb::Put,
+        r#"{"order":{"lines":[]}}"#,
+        found(Some(stored("paid"))),
+        &expect![[r#"
+        Unchanged
+    "#]],
+    );
+}
+
+#[test]
+fn an_update_names_what_it_changes_and_never_goes_back_in_time() {
+    let body = r#"{"order":{"lines":[{"price":4}],"status":"gone"}}"#;
+    check_decide(
+        Verb::Put,
+        body,
+        found(Some(stored("paid"))),
+        &expect![[r#"
+        update /order v4 2026-11-15T02:28:14.000000Z ["status", "lines", "total"]
+        Updated
+    "#]],
+    );
+}
+
+#[test]
+fn a_state_moves_only_as_declared() {
+    let body = r#"{"order":{"lines":[],"status":"placed"}}"#;
+    check_decide(
+        Verb::Put,
+        body,
+        found(Some(stored("paid"))),
+        &expect![[r#"
+        Transition { from: Some("paid"), to: "placed", allowed: ["gone"] }
+    "#]],
+    );
+    check_decide(
+        Verb::Put,
+        body,
+        found(Some(stored("placed"))),
+        &expect![[r#"
+        Unchanged
+    "#]],
+    );
+    check_decide(
+        Verb::Post,
+        r#"{"order":{"lines":[],"status":"paid"}}"#,
+        found(None),
+        &expect![[r#"
+        Transition { from: None, to: "paid", allowed: ["placed"] }
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_missing_comes_before_what_is_lost() {
+    let body = r#"{"order":{"lines":[],"friend":9}}"#;
+    let lost = |item| Found { lost_references: vec!["/order/friend".into()], ..found(item) };
+    check_decide(
+        Verb::Put,
+        body,
+        lost(None),
+        &expect![[r#"
+        Missing
+    "#]],
+    );
+    check_decide(
+        Verb::Put,
+        body,
+        lost(Some(stored("paid"))),
+        &expect![[r#"
+        /order/friend reference no such item
+    "#]],
+    );
+}
+
+#[test]
+fn children_go_before_their_parents_unless_something_stands_in_the_way() {
+    let dependent = Dependent {
+        collection: Collection { resource: ResourceIndex(0), ancestors: vec![] },
+        id: Id::Integer(1),
+    };
+    let going = Found { dependents: vec![dependent], ..found(Some(stored("paid"))) };
+    check_decide(
+        Verb::Delete,
+        "",
+        going,
+        &expect![[r#"
+        delete ResourceIndex(0) 1
+        delete ResourceIndex(1) 01890a5d-ac96-774b-bcce-b302099a8057
+        Removed
+    "#]],
+    );
+    let held = Found { restricted_by: Some(ResourceIndex(0)), ..found(Some(stored("paid"))) };
+    check_decide(
+        Verb::Delete,
+        "",
+        held,
+        &expect![[r#"
+        Referenced(ResourceIndex(0))
+    "#]],
+    );
+    check_decide(
+        Verb::Delete,
+        "",
+        found(None),
+        &expect![[r#"
+        Missing
+    "#]],
+    );
+}

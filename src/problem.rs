@@ -1,0 +1,350 @@
+//! What went wrong, as the client sees it (RFC 9457), and the table of everything that can.
+//!
+//! A `Problem` has two halves: what is safe to show, and the `cause`, which only the log sees.
+//! The table `ALL` feeds the bodies, `/-/problems/:slug` and `docs/problems.md`; a slug is never reused.
+
+use http::{HeaderName, HeaderValue, StatusCode, header};
+
+/// One row of the table: all that is fixed about a kind of problem.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub slug: &'static str,
+    pub status: StatusCode,
+    pub title: &'static str,
+    /// For the person who has to do something about it.
+    pub help: &'static str,
+}
+
+macro_rules! kinds {
+    ($($name:ident $slug:literal $status:ident $title:literal $help:literal)*) => {
+        $(pub static $name: Kind = Kind { slug: $slug, status: StatusCode::$status, title: $title, help: $help };)*
+        /// Every kind of problem, in the order of the checks.
+        pub static ALL: &[&Kind] = &[$(&$name),*];
+    };
+}
+
+kinds! {
+    BAD_REQUEST "bad-request" BAD_REQUEST "The request is not well-formed HTTP"
+        "The request line, a header or the framing of the body breaks the rules of HTTP (RFC 9112). The connection is closed, because what follows on it cannot be trusted. Look for hand-made requests, a faulty proxy, or a body that does not match its Content-Length."
+    BAD_HOST "bad-host" BAD_REQUEST "The Host header is missing, doubled or not valid"
+        "HTTP/1.1 wants exactly one Host header with a host name or address and, if need be, a port (RFC 9112, section 3.2). Every common client sends it by itself."
+    TARGET_TOO_LONG "target-too-long" URI_TOO_LONG "The request target is too long"
+        "The path and query together may have at most 8 KiB. Move large values from the query into a body."
+    HEADERS_TOO_LARGE "headers-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The headers are too large"
+        "All header lines together may have at most 32 KiB, and there may be at most 100 of them. Large cookies are the usual cause."
+    UNKNOWN_TRANSFER_CODING "unknown-transfer-coding" NOT_IMPLEMENTED "The transfer coding is not known here"
+        "The only transfer coding accepted is a single \"chunked\". To send compressed data, ask whether the resource takes it, and use Content-Encoding."
+    UNKNOWN_METHOD "unknown-method" NOT_IMPLEMENTED "The method is not known here"
+        "Known methods are GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS. Methods are case-sensitive: \"get\" is not GET."
+    NO_SUCH_PATH "no-such-path" NOT_FOUND "Nothing lives at this path"
+        "The path names no declared resource. GET / lists what is here. Names are plural in paths, and nested resources sit under their parent: /customers/:customer_id/orders."
+    METHOD_NOT_ALLOWED "method-not-allowed" METHOD_NOT_ALLOWED "The method is not offered here"
+        "The Allow header lists the methods of this path. Collections take GET and POST, items take GET, PUT and DELETE."
+    CROSS_SITE "cross-site" FORBIDDEN "A page of another site may not change anything here"
+        "A browser sends stored credentials by itself, so a request that changes something must come from this server's own pages or from outside a browser. If your front end is on another origin, declare that origin."
+    WRONG_HOST "wrong-host" MISDIRECTED_REQUEST "This server does not answer for that host name"
+        "The server runs without authentication (--open), so it answers only to localhost, a loopback address, or a name given with --listen. This keeps web pages from reaching it through a name that points here."
+    NOT_ACCEPTABLE "not-acceptable" NOT_ACCEPTABLE "None of the types you accept can be sent"
+        "The Accept header lists no type that this path can be sent as. Use application/json, or leave the header out."
+    UNSUPPORTED_TYPE "unsupported-type" UNSUPPORTED_MEDIA_TYPE "The type of the body cannot be read"
+        "Send the body as application/json. The Accept header of the answer lists what can be read here."
+    UNSUPPORTED_CODING "unsupported-coding" UNSUPPORTED_MEDIA_TYPE "The coding of the body cannot be read"
+        "Send the body without Content-Encoding. The Accept-Encoding header of the answer lists what can be read here."
+    EXPECTATION_FAILED "expectation-failed" EXPECTATION_FAILED "The expectation cannot be met"
+        "The only expectation known in HTTP is \"100-continue\"."
+    TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
+        "One item may have at most 1 MiB. A list of new items may have at most 8 MiB and 1,000 items: send several requests, or import the file."
+    TOO_SLOW "too-slow" REQUEST_TIMEOUT "The request did not arrive in time"
+        "The head of a request must arrive within 10 seconds, its body within 30. Nothing was changed; send the request again."
+    BAD_JSON "bad-json" BAD_REQUEST "The body is not valid JSON"
+        "The body must be one JSON value in UTF-8 (RFC 8259): no byte-order mark, no doubled keys, no text after it, at most 32 levels deep. The detail says where reading stopped."
+    BAD_WRAPPER "bad-wrapper" BAD_REQUEST "The body does not have the expected wrapper key"
+        "A body is an object with exactly one key, the singular or plural name of the resource, that holds the fields: {\"customer\": {…}}. A list of new items goes under the plural: {\"customers\": [{…}, {…}]}."
+    BAD_QUERY "bad-query" BAD_REQUEST "A query parameter cannot be used"
+        "Nothing in a query is ignored: an unknown parameter, a doubled one or a value that does not fit is refused. The detail names it and, where there is one, the nearest known name."
+    BAD_CURSOR "bad-cursor" BAD_REQUEST "The cursor does not belong to this list"
+        "A cursor goes on where a page of the same list ended. Take it from page.next or from the Link header, unchanged, and keep the other parameters as they were, or start again without a cursor."
+    NOT_FOUND "not-found" NOT_FOUND "There is no such item"
+        "The item, or one of the items its path runs through, does not exist now. It may have been deleted, or may not exist yet. A nested item is found only under its own parent."
+    INVALID_FIELDS "invalid-fields" UNPROCESSABLE_ENTITY "Some fields are not valid"
+        "Each entry of errors points to one field with a JSON pointer and says what was expected. Nothing was changed. All faults are listed at once, at most 100."
+    TRANSITION_NOT_ALLOWED "transition-not-allowed" CONFLICT "The state cannot be reached from where the item is"
+        "The model declares which state may follow which. state is where the item is now, allowed lists where it may go. A new item starts in its initial state."
+    TAKEN "taken" CONFLICT "A value that must be unique is already in use"
+        "Another item has this value. The errors point to the fields that clash."
+    REFERENCED "referenced" CONFLICT "Other items still refer to this one"
+        "The model says that this item may not be deleted while others belong or refer to it. Delete those first, or declare on_delete = \"cascade\"."
+    TOO_MANY_CHILDREN "too-many-children" CONFLICT "Too many items would be deleted at once"
+        "Deleting this item would delete more than 10,000 others. Delete some of them first."
+    INTERNAL "internal" INTERNAL_SERVER_ERROR "Something went wrong here"
+        "This is a fault of the server, not of the request. The operator finds it in the log under the request_id."
+    BUSY "busy" SERVICE_UNAVAILABLE "The server has too much to do"
+        "Nothing was changed. Wait as long as Retry-After says, then send the request again."
+    TIMED_OUT "timed-out" SERVICE_UNAVAILABLE "The request took too long"
+        "Nothing was changed. Ask for less at a time, or try again later."
+    UNAVAILABLE "unavailable" SERVICE_UNAVAILABLE "The data cannot be reached or written now"
+        "Nothing was changed. The operator finds the reason in the log under the request_id; a full disk is the usual one."
+    OUTCOME_UNKNOWN "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether the change was made"
+        "The storage failed at the moment of saving. Look at the item before you send the request again. The server takes no more changes until it is started anew."
+}
+
+/// An error on its way to the client.
+#[derive(Debug)]
+pub struct Problem(Box<Parts>);
+
+#[derive(Debug)]
+pub struct Parts {
+    pub kind: &'static Kind,
+    pub detail: Option<String>,
+    pub faults: Vec<Fault>,
+    /// Members beyond those of RFC 9457, such as `state` and `allowed`.
+    pub members: Vec<(&'static str, Member)>,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// For the log alone.
+    pub cause: Option<String>,
+}
+
+/// The value of an extra member.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Member {
+    Text(String),
+    Texts(Vec<String>),
+}
+
+impl Problem {
+    pub fn new(kind: &'static Kind) -> Self {
+        let mut headers = Vec::new();
+        if kind.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.push((header::RETRY_AFTER, HeaderValue::from_static("1")));
+        }
+        Self(Box::new(Parts {
+            kind,
+            detail: None,
+            faults: Vec::new(),
+            members: Vec::new(),
+            headers,
+            cause: None,
+        }))
+    }
+
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    pub fn member(mut self, name: &'static str, value: Member) -> Self {
+        self.0.members.push((name, value));
+        self
+    }
+
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// `invalid-fields`, or another kind whose errors point into the body.
+    pub fn faults(mut self, faults: Vec<Fault>) -> Self {
+        self.0.detail = Some(match faults.len() {
+            1 => "1 field needs attention".to_owned(),
+            count => format!("{count} fields need attention"),
+        });
+        self.0.faults = faults;
+        self
+    }
+
+    pub fn kind(&self) -> &'static Kind {
+        self.0.kind
+    }
+
+    pub fn parts(&self) -> &Parts {
+        &self.0
+    }
+}
+
+/// Finds a kind by its slug.
+pub fn by_slug(slug: &str) -> Option<&'static Kind> {
+    ALL.iter().copied().find(|kind| kind.slug == slug)
+}
+
+/// What is wrong with one field. Codes are part of the interface: clients branch on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    Required,
+    Null,
+    Type,
+    Format,
+    Length,
+    Range,
+    Pattern,
+    OneOf,
+    Items,
+    Unknown,
+    ReadOnly,
+    Mismatch,
+    Reference,
+    Taken,
+    Overflow,
+}
+
+impl Code {
+    pub const ALL: &[Self] = &[
+        Self::Required,
+        Self::Null,
+        Self::Type,
+        Self::Format,
+        Self::Length,
+        Self::Range,
+        Self::Pattern,
+        Self::OneOf,
+        Self::Items,
+        Self::Unknown,
+        Self::ReadOnly,
+        Self::Mismatch,
+        Self::Reference,
+        Self::Taken,
+        Self::Overflow,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Null => "null",
+            Self::Type => "type",
+            Self::Format => "format",
+            Self::Length => "length",
+            Self::Range => "range",
+            Self::Pattern => "pattern",
+            Self::OneOf => "one_of",
+            Self::Items => "items",
+            Self::Unknown => "unknown",
+            Self::ReadOnly => "read_only",
+            Self::Mismatch => "mismatch",
+            Self::Reference => "reference",
+            Self::Taken => "taken",
+            Self::Overflow => "overflow",
+        }
+    }
+
+    /// What the code means, for the documents.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Required => "the field has no default and must be sent",
+            Self::Null => "the field is not nullable",
+            Self::Type => "another JSON type is expected",
+            Self::Format => "the text does not have the form of its type",
+            Self::Length => "the text is too short or too long",
+            Self::Range => "the value is too small, too large or too precise",
+            Self::Pattern => "the text does not match the declared pattern",
+            Self::OneOf => "the value is not one of the declared ones",
+            Self::Items => "the list has too few or too many items",
+            Self::Unknown => "the resource has no such field",
+            Self::ReadOnly => "the server sets this field",
+            Self::Mismatch => "the value contradicts the path",
+            Self::Reference => "the item referred to does not exist",
+            Self::Taken => "another item has this value",
+            Self::Overflow => "the computed value is out of range",
+        }
+    }
+}
+
+/// One fault, with the JSON pointer (RFC 6901) of the place in the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub pointer: String,
+    pub code: Code,
+    pub detail: String,
+}
+
+/// Collects faults while walking into a body. Keeps the first 100: a hostile body must not make a
+/// large answer.
+#[derive(Debug)]
+pub struct Faults {
+    at: String,
+    list: Vec<Fault>,
+}
+
+pub const FAULTS_MAX: usize = 100;
+
+impl Faults {
+    /// `root` is the JSON pointer of the object that is looked at.
+    pub fn at(root: String) -> Self {
+        Self { at: root, list: Vec::new() }
+    }
+
+    /// Steps into a member or an index; give the mark back to `leave`.
+    #[must_use]
+    pub fn enter(&mut self, segment: &str) -> usize {
+        let mark = self.at.len();
+        self.at.push('/');
+        for c in segment.chars() {
+            match c {
+                '~' => self.at.push_str("~0"),
+                '/' => self.at.push_str("~1"),
+                c => self.at.push(c),
+            }
+        }
+        mark
+    }
+
+    pub fn leave(&mut self, mark: usize) {
+        self.at.truncate(mark);
+    }
+
+    /// A fault at the present place.
+    pub fn add(&mut self, code: Code, detail: impl Into<String>) {
+        if self.list.len() < FAULTS_MAX {
+            self.list.push(Fault { pointer: self.at.clone(), code, detail: detail.into() });
+        }
+    }
+
+    /// A fault at a member of the present place.
+    pub fn add_at(&mut self, segment: &str, code: Code, detail: impl Into<String>) {
+        let mark = self.enter(segment);
+        self.add(code, detail);
+        self.leave(mark);
+    }
+
+    /// Whether more would only be thrown away: then there is no need to look for words of help.
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= FAULTS_MAX
+    }
+
+    pub fn into_list(self) -> Vec<Fault> {
+        self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_are_unique_and_every_kind_is_an_error() {
+        for (index, kind) in ALL.iter().enumerate() {
+            assert!(
+                kind.status.is_client_error() || kind.status.is_server_error(),
+                "{}",
+                kind.slug
+            );
+            assert!(ALL[index + 1..].iter().all(|other| other.slug != kind.slug), "{}", kind.slug);
+            assert!(
+                kind.slug.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
+                "{}",
+                kind.slug
+            );
+            assert_eq!(by_slug(kind.slug), Some(*kind));
+        }
+    }
+
+    #[test]
+    fn pointers_escape_as_rfc_6901_says() {
+        let mut faults = Faults::at("/customer".to_owned());
+        faults.add_at("a/b~c", Code::Unknown, "no such field");
+        assert_eq!(faults.into_list()[0].pointer, "/customer/a~1b~0c");
+    }
+}

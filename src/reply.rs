@@ -1,0 +1,249 @@
+//! 4, said: outcomes and problems as answers.
+//!
+//! Pure. A `Reply` is status, headers and body; the server adds only `Date` and what the connection
+//! needs. Paths in `Location` and `Link` are absolute paths: the request's Host is never trusted.
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderName, HeaderValue, StatusCode};
+use sha2::{Digest, Sha256};
+
+use crate::formats::accept::Accept;
+use crate::formats::{self, Format, json};
+use crate::intent::{Address, Ids, Place, allow, cursor, path};
+use crate::model::{Model, Resource};
+use crate::plan::{Collection, Count, Outcome, Refusal, Saying};
+use crate::problem::{self, Member, Problem};
+use crate::store::{Broken, StoreError};
+use crate::value::{Item, Page};
+
+const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+
+/// An answer.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// What is said about a model in the same way every time.
+#[derive(Debug)]
+pub struct Replies {
+    /// For each format, a short hash of it and the model: what an item looks like depends on both.
+    forms: Vec<(&'static str, String)>,
+}
+
+impl Replies {
+    pub fn new(model: &Model) -> Self {
+        let form = |format: &&Format| {
+            let essence = format.media.essence;
+            let hash = Sha256::new().chain_update(&model.shape).chain_update(essence).finalize();
+            (essence, hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect())
+        };
+        Self { forms: formats::ALL.iter().map(form).collect() }
+    }
+
+    /// `"<version>-<f>"`, where `f` is the hash of the form: equal tags, equal bytes.
+    fn etag(&self, format: &Format, item: &Item) -> Option<HeaderValue> {
+        let (_, f) = self.forms.iter().find(|(essence, _)| *essence == format.media.essence)?;
+        HeaderValue::try_from(format!("\"{}-{f}\"", item.version)).ok()
+    }
+
+    /// Says what was done or found.
+    pub fn outcome(
+        &self,
+        model: &Model,
+        about: Option<Collection>,
+        format: &Format,
+        outcome: &Outcome,
+    ) -> Reply {
+        let Some(collection) = about else { return document(json::status("ready")) };
+        let resource = model.resource(collection.resource);
+        let mut body = Vec::with_capacity(512);
+        match outcome {
+            Outcome::Ready => document(json::status("ready")),
+            Outcome::Item(item) => {
+                (format.item)(&mut body, model, resource, item);
+                let mut reply = data(StatusCode::OK, format, body);
+                set(&mut reply, ETAG, self.etag(format, item));
+                set(&mut reply, LAST_MODIFIED, last_modified(item));
+                reply
+            }
+            Outcome::Page(page) => page_reply(model, &collection, format, page),
+            Outcome::Created(items, Count::Many) => {
+                (format.items)(&mut body, model, resource, items);
+                data(StatusCode::CREATED, format, body)
+            }
+            Outcome::Created(items, Count::One) => self.created(model, &collection, format, items),
+            // RFC 9110 §9.3.4: no ETag, since the data was not stored as it was sent.
+            Outcome::Updated(item) => {
+                (format.item)(&mut body, model, resource, item);
+                data(StatusCode::OK, format, body)
+            }
+            Outcome::Removed => bare(StatusCode::NO_CONTENT),
+        }
+    }
+
+    fn created(
+        &self,
+        model: &Model,
+        collection: &Collection,
+        format: &Format,
+        items: &[Item],
+    ) -> Reply {
+        let resource = model.resource(collection.resource);
+        let mut body = Vec::with_capacity(512);
+        let mut reply = bare(StatusCode::CREATED);
+        for item in items {
+            (format.item)(&mut body, model, resource, item);
+            let location = path(model, collection.resource, &collection.ancestors, Some(item.id));
+            set(&mut reply, LOCATION, HeaderValue::try_from(location).ok());
+            set(&mut reply, ETAG, self.etag(format, item));
+        }
+        let mut written = data(StatusCode::CREATED, format, body);
+        written.headers.extend(reply.headers);
+        written
+    }
+}
+
+fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Page) -> Reply {
+    let ids = Ids { ancestors: collection.ancestors.clone(), item: None };
+    let address = Address { resource: collection.resource, ids: Some(ids) };
+    let next = page.next.map(|after| cursor::seal(after, cursor::bind(model, &address)));
+    let mut body = Vec::with_capacity(256 + 256 * page.items.len());
+    (format.page)(&mut body, model, model.resource(collection.resource), page, next.as_deref());
+    let mut reply = data(StatusCode::OK, format, body);
+    if let Some(cursor) = next {
+        let list = path(model, collection.resource, &collection.ancestors, None);
+        // A cursor is base64url: nothing in it needs escaping.
+        let link = format!("<{list}?limit={}&cursor={cursor}>; rel=\"next\"", page.limit);
+        set(&mut reply, LINK, HeaderValue::try_from(link).ok());
+    }
+    reply
+}
+
+fn last_modified(item: &Item) -> Option<HeaderValue> {
+    let seconds = u64::try_from(item.updated_at.seconds()).ok()?;
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    HeaderValue::try_from(httpdate::fmt_http_date(time)).ok()
+}
+
+fn set(reply: &mut Reply, name: HeaderName, value: Option<HeaderValue>) {
+    if let Some(value) = value {
+        reply.headers.insert(name, value);
+    }
+}
+
+fn bare(status: StatusCode) -> Reply {
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    Reply { status, headers, body: Bytes::new() }
+}
+
+/// An answer with a body, whose form was chosen by `Accept`.
+fn with_body(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Reply {
+    let mut reply = bare(status);
+    reply.headers.insert(CONTENT_TYPE, content_type);
+    reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+    reply.headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply.body = body.into();
+    reply
+}
+
+fn data(status: StatusCode, format: &Format, body: Vec<u8>) -> Reply {
+    with_body(status, format.content_type.clone(), body)
+}
+
+fn document(body: Vec<u8>) -> Reply {
+    data(StatusCode::OK, &json::FORMAT, body)
+}
+
+/// Says what the model alone tells.
+pub fn saying(model: &Model, saying: &Saying) -> Reply {
+    match saying {
+        Saying::Home => document(json::home(model)),
+        Saying::Health => document(json::status("ok")),
+        Saying::Explain(kind) => document(json::explanation(kind)),
+        Saying::Options(place) => {
+            let mut reply = bare(StatusCode::NO_CONTENT);
+            reply.headers.insert(ALLOW, allow(place));
+            if matches!(place, Place::Collection(_)) {
+                reply.headers.insert(ACCEPT_POST, json::FORMAT.content_type.clone());
+            }
+            reply
+        }
+    }
+}
+
+/// 308: the same request, at the address without the slash.
+pub fn moved(to: &str) -> Reply {
+    let mut reply = bare(StatusCode::PERMANENT_REDIRECT);
+    set(&mut reply, LOCATION, HeaderValue::try_from(to).ok());
+    reply
+}
+
+/// A problem in the form the client listed, or without a body when it listed none that fits.
+pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<'_>) -> Reply {
+    let parts = problem.parts();
+    let mut reply = match formats::choose_for_problem(accept) {
+        Some(content_type) => {
+            with_body(parts.kind.status, content_type, json::problem(parts, occasion))
+        }
+        None => {
+            let mut reply = bare(parts.kind.status);
+            reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+            reply
+        }
+    };
+    for (name, value) in &parts.headers {
+        reply.headers.insert(name, value.clone());
+    }
+    reply
+}
+
+/// What the store's answer means for the client.
+pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> Problem {
+    match error {
+        StoreError::Refused(refusal) => {
+            refused(model, about.map(|about| model.resource(about.resource)), refusal)
+        }
+        StoreError::Busy => Problem::new(&problem::BUSY),
+        StoreError::TimedOut => Problem::new(&problem::TIMED_OUT),
+        StoreError::Unavailable(cause) => Problem::new(&problem::UNAVAILABLE).cause(cause),
+        StoreError::OutcomeUnknown(cause) => Problem::new(&problem::OUTCOME_UNKNOWN).cause(cause),
+        StoreError::Broken(Broken(cause)) => Problem::new(&problem::INTERNAL).cause(cause),
+    }
+}
+
+fn refused(model: &Model, resource: Option<&Resource>, refusal: Refusal) -> Problem {
+    let name = resource.map_or("item", |resource| &resource.name);
+    match refusal {
+        Refusal::Missing => Problem::new(&problem::NOT_FOUND),
+        Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
+        Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),
+        Refusal::Referenced(by) => {
+            let by = &model.resource(by).plural;
+            Problem::new(&problem::REFERENCED)
+                .detail(format!("there are {by} that belong or refer to this {name}"))
+        }
+        Refusal::TooMany { dependents_max } => Problem::new(&problem::TOO_MANY_CHILDREN)
+            .detail(format!("more than {dependents_max} items would go with this {name}")),
+        Refusal::Transition { from, to, allowed } => {
+            let texts = allowed.iter().map(ToString::to_string).collect();
+            let detail = match &from {
+                Some(from) => format!("the {name} is {from} and cannot become {to}"),
+                None => format!("a new {name} cannot be {to}"),
+            };
+            let problem = Problem::new(&problem::TRANSITION_NOT_ALLOWED).detail(detail);
+            let problem = match from {
+                Some(from) => problem.member("state", Member::Text(from.into())),
+                None => problem,
+            };
+            problem.member("allowed", Member::Texts(texts))
+        }
+    }
+}

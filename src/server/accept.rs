@@ -1,0 +1,109 @@
+//! Taking connections in, and sharing them out.
+//!
+//! Nothing is read here.
+//! The one surprising thing: a connection over the limit is still accepted, to be told so: a client
+//! that is left waiting in the system's queue cannot know why.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+use super::connection;
+use super::worker::Worker;
+use crate::clock;
+use crate::log::{Level, Log};
+use crate::problem::{self, Problem};
+
+/// Connections over the limit that are being told so at one time.
+const REFUSALS_MAX: usize = 64;
+/// The same trouble is logged once in this time.
+const REPEAT: Duration = Duration::from_secs(5);
+/// How long to wait when the system has no room for one more connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    workers: Vec<Worker>,
+    connections_max: usize,
+    pub(super) log: Log,
+    refusals: Cell<usize>,
+    complained: Cell<Option<Instant>>,
+}
+
+impl Acceptor {
+    pub(super) fn new(workers: Vec<Worker>, connections_max: usize, log: Log) -> Self {
+        Self { workers, connections_max, log, refusals: Cell::new(0), complained: Cell::new(None) }
+    }
+
+    fn take(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        // Answers are written whole; waiting to fill a packet would only delay them.
+        stream.set_nodelay(true)?;
+        if self.workers.iter().map(Worker::open).sum::<usize>() >= self.connections_max {
+            self.refuse(stream, peer);
+            return Ok(());
+        }
+        let mut arrival = (stream.into_std()?, peer);
+        let mut by_load: Vec<&Worker> = self.workers.iter().collect();
+        by_load.sort_by_key(|worker| worker.open());
+        for worker in by_load {
+            match worker.hand(arrival) {
+                Ok(()) => return Ok(()),
+                Err(back) => arrival = back,
+            }
+        }
+        Err(io::Error::other("no worker thread is left"))
+    }
+
+    fn refuse(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) {
+        self.complain(
+            "too many connections",
+            &format!("at most {} are served at a time", self.connections_max),
+        );
+        if self.refusals.get() >= REFUSALS_MAX {
+            return;
+        }
+        self.refusals.set(self.refusals.get() + 1);
+        let acceptor = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let busy = Problem::new(&problem::BUSY).detail("too many connections");
+            connection::refuse(stream, &busy, peer, &acceptor.log).await;
+            acceptor.refusals.set(acceptor.refusals.get() - 1);
+        });
+    }
+
+    fn complain(&self, message: &str, cause: &str) {
+        let now = clock::now();
+        if self.complained.get().is_none_or(|last| now.duration_since(last) >= REPEAT) {
+            self.complained.set(Some(now));
+            self.log.event(Level::Warning, message, &[("cause", &cause)]);
+        }
+    }
+}
+
+/// Accepts on one socket until it is dropped.
+pub(super) async fn run(socket: TcpListener, acceptor: Rc<Acceptor>) {
+    loop {
+        let taken = match socket.accept().await {
+            Ok((stream, peer)) => acceptor.take(stream, peer),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = taken {
+            // Those concern one client that is gone already.
+            let harmless = matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::InvalidInput
+            );
+            if !harmless {
+                acceptor.complain("a connection cannot be accepted", &error.to_string());
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! One connection, from its first byte to its last, over any kind of stream.
+//!
+//! What a request means is the pipeline's business.
+//! The one surprising thing: closing takes three steps (send, end our side, read what still comes),
+//! because a socket closed over unread bytes may take the answer with it: RFC 9112 §9.6.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::refusal;
+use super::socket::Watched;
+use super::watch::{Ask, Exchange, Phase, Watch};
+use crate::clock;
+use crate::log::{Level, Log, RequestLine, Stages};
+use crate::model::settings::Limits;
+use crate::pipeline::{self, App};
+use crate::problem::{self, Problem};
+use crate::wire::RequestId;
+
+/// RFC 9113 §3.4: how a client that knows we speak HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long, and how much, a closed connection is still read.
+const LINGER_MAX: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 16 << 20;
+
+/// What all connections of one worker share.
+pub(super) struct Shared {
+    pub(super) app: Rc<App>,
+    pub(super) log: Log,
+    pub(super) http1: http1::Builder,
+    pub(super) http2: http2::Builder<LocalExecutor>,
+    pub(super) http2_prior_knowledge: bool,
+    pub(super) limits: Limits,
+}
+
+/// Runs the tasks of HTTP/2 on the thread of their connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+pub(super) fn http1_builder(limits: &Limits) -> http1::Builder {
+    // The parser lets somewhat more through than the limits, so that it is our check that answers.
+    const SLACK_BYTES: usize = 16 << 10;
+    const HEADERS_BY_DEFAULT: usize = 100;
+    let head_bytes_max = limits.target_bytes_max + limits.headers_bytes_max + SLACK_BYTES;
+    let mut builder = http1::Builder::new();
+    builder
+        .keep_alive(true)
+        // A client may end its side after the request and still wait for the answer.
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_header_size(head_bytes_max)
+        .max_buf_size(head_bytes_max.max(64 << 10));
+    // Any number set here costs an allocation a request.
+    if limits.headers_max > HEADERS_BY_DEFAULT {
+        builder.max_headers(limits.headers_max);
+    }
+    builder
+}
+
+pub(super) fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
+    const WINDOW_BYTES: u32 = 256 << 10;
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(100)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buf_size(256 << 10)
+        .max_header_list_size(u32::try_from(limits.headers_bytes_max).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(20)
+        .max_local_error_reset_streams(256)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
+}
+
+/// Serves a stream until it ends.
+pub(super) async fn serve<S>(stream: S, peer: SocketAddr, shared: Rc<Shared>, watch: Rc<Watch>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let mut stream = Watched::new(stream, Rc::clone(&watch));
+    let is_http2 = shared.http2_prior_knowledge
+        && match with_cut(&watch, begins_with_preface(&mut stream)).await {
+            Some(is_http2) => is_http2,
+            None => return,
+        };
+    let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), peer };
+    if is_http2 {
+        watch.enter(Phase::Streams);
+        serve_http2(stream, service).await;
+    } else {
+        serve_http1(stream, service).await;
+    }
+}
+
+/// Whether the client speaks HTTP/2 at once. What was read to find out is put back.
+async fn begins_with_preface<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut Watched<S>) -> bool {
+    let mut seen = Vec::with_capacity(PREFACE.len());
+    while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
+        let mut more = [0; PREFACE.len()];
+        let wanted = PREFACE.len() - seen.len();
+        match stream.read(more.get_mut(..wanted).unwrap_or_default()).await {
+            Ok(count @ 1..) => seen.extend_from_slice(more.get(..count).unwrap_or_default()),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    let found = seen == PREFACE;
+    stream.put_back(seen);
+    found
+}
+
+/// Runs a future until it is done, or the connection is asked to end.
+async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match watch.asked(cx) {
+        Ask::Nothing => future.as_mut().poll(cx).map(Some),
+        Ask::Leave | Ask::Cut => Poll::Ready(None),
+    })
+    .await
+}
+
+async fn serve_http1<S>(stream: Watched<S>, service: Requests)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let (shared, watch, peer) =
+        (Rc::clone(&service.shared), Rc::clone(&service.watch), service.peer);
+    let mut connection = shared.http1.serve_connection(TokioIo::new(stream), service);
+    let mut leaving = false;
+    let mut has_nothing_to_lose = false;
+    let end = poll_fn(|cx| {
+        match watch.asked(cx) {
+            Ask::Nothing => {}
+            Ask::Leave if leaving => {}
+            Ask::Leave => {
+                leaving = true;
+                // Every answer has long arrived, and a client with a pool may not see the end for hours.
+                has_nothing_to_lose = matches!(watch.phase(), Phase::Fresh | Phase::Idle);
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            Ask::Cut => return Poll::Ready(None),
+        }
+        Pin::new(&mut connection).poll(cx).map(Some)
+    })
+    .await;
+    let phase = watch.phase();
+    watch.enter(Phase::Closing);
+    let parts = connection.into_parts();
+    let (stream, has_ended) = parts.io.into_inner().into_inner();
+    let refusal = match (end, phase) {
+        (Some(Ok(())), _) => None,
+        (Some(Err(error)), Phase::Fresh | Phase::Head | Phase::Idle) if error.is_parse() => {
+            Some(refusal::of_parser(&error, &parts.read_buf, &shared.limits))
+        }
+        // The client is gone.
+        (Some(Err(_)), _) => return,
+        (None, Phase::Head) => Some(Problem::new(&problem::TOO_SLOW).detail(format!(
+            "expected the whole head within {} seconds",
+            shared.limits.header_seconds_max
+        ))),
+        (None, Phase::Sending) => {
+            shared.log.event(
+                Level::Info,
+                "connection cut: the client does not read its answer",
+                &[("peer", &peer)],
+            );
+            return;
+        }
+        // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very
+        // moment would take it for the answer to its request.
+        (None, _) => return,
+    };
+    match refusal {
+        Some(problem) => refuse(stream, &problem, peer, &shared.log).await,
+        None if has_ended || has_nothing_to_lose => {}
+        None => close(stream).await,
+    }
+}
+
+async fn serve_http2<S>(stream: Watched<S>, service: Requests)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let (shared, watch) = (Rc::clone(&service.shared), Rc::clone(&service.watch));
+    let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(stream), service));
+    let mut leaving = false;
+    poll_fn(|cx| {
+        match watch.asked(cx) {
+            Ask::Nothing => {}
+            Ask::Leave if leaving => {}
+            Ask::Leave => {
+                leaving = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            Ask::Cut => return Poll::Ready(()),
+        }
+        // An error here is the peer's: HTTP/2 has told it already.
+        connection.as_mut().poll(cx).map(drop)
+    })
+    .await;
+}
+
+/// Sends an answer that no request reached, logs it, and closes.
+pub(super) async fn refuse<S>(mut stream: S, problem: &Problem, peer: SocketAddr, log: &Log)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut stages = Stages::start();
+    let id = RequestId::new();
+    let answer = refusal::answer(problem, &id);
+    let sent = timeout(LINGER_MAX, stream.write_all(&answer)).await;
+    stages.mark("refuse");
+    log.request(&RequestLine {
+        time: clock::moment(),
+        request_id: id.as_str(),
+        peer,
+        method: "-",
+        path: "-",
+        status: problem.kind().status.as_u16(),
+        caller: "-",
+        bytes: answer.len(),
+        duration: stages.total(),
+        problem: Some(problem.kind().slug),
+        cause: problem.parts().detail.as_deref(),
+        stages: &stages,
+    });
+    if let Ok(Ok(())) = sent {
+        close(stream).await;
+    }
+}
+
+/// Ends our side, then reads and forgets what the other side is still sending.
+async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let drain = async {
+        let mut scrap = [0; 4096];
+        let mut bytes = 0;
+        while let Ok(count @ 1..) = stream.read(&mut scrap).await {
+            bytes += count;
+            if bytes > LINGER_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // Whether the time was enough makes no difference.
+    let _ = timeout(LINGER_MAX, drain).await;
+}
+
+/// Hands the requests of one connection to the pipeline.
+struct Requests {
+    shared: Rc<Shared>,
+    watch: Rc<Watch>,
+    peer: SocketAddr,
+}
+
+impl Service<Request<Incoming>> for Requests {
+    type Response = Response<Answer<http_body_util::Full<bytes::Bytes>>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let exchange = Exchange::begin(&self.watch);
+        let (app, peer) = (Rc::clone(&self.shared.app), self.peer);
+        Box::pin(async move {
+            let response = pipeline::serve(&app, request, peer).await;
+            exchange.answered();
+            Ok(response.map(|body| Answer { body, _exchange: exchange }))
+        })
+    }
+}
+
+/// The body of an answer. hyper drops it once it has taken all of it, which ends the exchange.
+struct Answer<B> {
+    body: B,
+    _exchange: Exchange,
+}
+
+impl<B: Body + Unpin> Body for Answer<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

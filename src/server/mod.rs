@@ -1,0 +1,181 @@
+//! Sockets, threads, time limits and the end: everything around the pipeline.
+//!
+//! It knows requests as bytes and answers as bytes; what they mean is the pipeline's business.
+//! The one surprising thing: one thread accepts for all, and hands each connection to the worker that
+//! has the fewest. The port is not shared between sockets, so a second server on it is told so.
+
+mod accept;
+mod bind;
+mod connection;
+mod refusal;
+mod socket;
+mod watch;
+mod worker;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{future, io};
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch::{self as channel, Sender};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use self::accept::Acceptor;
+pub use self::bind::{Listener, bind};
+use self::worker::{Reports, Seed, Worker};
+use crate::log::{Level, Log};
+use crate::model::settings::Limits;
+use crate::pipeline::App;
+
+/// How long requests under way may take once the server is told to end.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// A thread that is told to stop at once may be in the middle of a query.
+const STOP_MAX: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub limits: Limits,
+    /// HTTP/2 without TLS, for clients that know beforehand.
+    pub http2_prior_knowledge: bool,
+    pub workers: usize,
+}
+
+/// How serving ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ExitOutcome {
+    /// Asked to, with everything answered.
+    Finished,
+    /// Asked to, but some connections had to be cut.
+    CutShort,
+    /// Asked twice, the second time by this signal.
+    Forced(u8),
+    /// It could not serve at all.
+    Failed(String),
+}
+
+impl ExitOutcome {
+    pub fn code(&self) -> ExitCode {
+        match self {
+            Self::Finished | Self::CutShort => ExitCode::SUCCESS,
+            Self::Forced(number) => ExitCode::from(128_u8.saturating_add(*number)),
+            Self::Failed(_) => ExitCode::from(2),
+        }
+    }
+}
+
+/// What the workers are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    Leaving,
+    Ended,
+}
+
+/// Serves until a signal says to end. `make_app` is called once on each worker thread; `ready` when
+/// connections are accepted, with the address to show of each listener.
+pub fn run<F>(
+    listeners: Vec<Listener>,
+    settings: Settings,
+    log: Log,
+    make_app: F,
+    ready: impl FnOnce(&[SocketAddr]),
+) -> ExitOutcome
+where
+    F: Fn() -> Option<Rc<App>> + Send + Sync + 'static,
+{
+    let serve = || -> io::Result<ExitOutcome> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+        let (stage, _) = channel::channel(Stage::Serving);
+        let (settings, make_app) = (Arc::new(settings), Arc::new(make_app));
+        let (mut workers, mut reports) = (Vec::new(), Vec::new());
+        for index in 0..settings.workers.max(1) {
+            let seed = Seed {
+                settings: Arc::clone(&settings),
+                log: log.clone(),
+                make_app: Arc::clone(&make_app),
+                stage: stage.subscribe(),
+            };
+            let (worker, report) = Worker::start(index, seed)?;
+            workers.push(worker);
+            reports.push(report);
+        }
+        let acceptor = Acceptor::new(workers, settings.limits.connections_max, log);
+        runtime.block_on(until_told(listeners, acceptor, reports, &stage, ready))
+    };
+    serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))
+}
+
+async fn until_told(
+    listeners: Vec<Listener>,
+    acceptor: Acceptor,
+    mut reports: Vec<Reports>,
+    stage: &Sender<Stage>,
+    ready: impl FnOnce(&[SocketAddr]),
+) -> io::Result<ExitOutcome> {
+    for report in &mut reports {
+        if (&mut report.ready).await.is_err() {
+            return Ok(ExitOutcome::Failed("a worker thread could not start".to_owned()));
+        }
+    }
+    let mut signals = Signals::new()?;
+    let acceptor = Rc::new(acceptor);
+    let mut accepting = JoinSet::new();
+    let mut shown = Vec::new();
+    for listener in listeners {
+        shown.extend(listener.addresses().first());
+        for socket in listener.sockets {
+            let socket = tokio::net::TcpListener::from_std(socket)?;
+            accepting.spawn_local(accept::run(socket, Rc::clone(&acceptor)));
+        }
+    }
+    ready(&shown);
+    let first = signals.next().await;
+    acceptor.log.event(Level::Info, "ending: finishing what is under way", &[("signal", &first)]);
+    // With the loops go the sockets: whoever comes now is refused by the system.
+    accepting.shutdown().await;
+    // No worker is left to tell when all have died.
+    let _ = stage.send(Stage::Leaving);
+    let mut all_done = Box::pin(async {
+        for report in &mut reports {
+            let _ = (&mut report.done).await;
+        }
+    });
+    let outcome = tokio::select! {
+        () = &mut all_done => return Ok(ExitOutcome::Finished),
+        () = tokio::time::sleep(DRAIN_MAX) => ExitOutcome::CutShort,
+        second = signals.next() => ExitOutcome::Forced(second),
+    };
+    let _ = stage.send(Stage::Ended);
+    let _ = timeout(STOP_MAX, all_done).await;
+    Ok(outcome)
+}
+
+/// The signals that end a server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The number of the next one.
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            Some(()) = self.terminate.recv() => 15,
+            Some(()) = self.interrupt.recv() => 2,
+            else => future::pending().await,
+        }
+    }
+}

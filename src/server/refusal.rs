@@ -1,0 +1,135 @@
+//! Answers that never reach the pipeline: to heads that cannot be parsed or do not arrive, and to
+//! connections that are too many.
+//!
+//! Written out by hand, since there is no request for hyper to answer.
+//! The one surprising thing: every one of them closes the connection, because where the next request
+//! would begin is not known.
+
+use std::fmt::Write;
+
+use crate::clock;
+use crate::model::settings::Limits;
+use crate::problem::{self, Kind, Problem};
+use crate::wire::RequestId;
+
+/// What hyper's error means to the client. `unparsed` is what the parser has not used up.
+pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) -> Problem {
+    if error.is_parse_too_large() {
+        return Problem::new(what_is_too_large(unparsed, limits.target_bytes_max));
+    }
+    let refused = Problem::new(&problem::BAD_REQUEST);
+    if error.is_parse_version_h2() {
+        refused.detail("HTTP/2 without TLS is not offered here")
+    } else {
+        refused.detail(error.to_string())
+    }
+}
+
+/// hyper says only that something is too large; the head is still there to look at, unless it was the
+/// Content-Length, which is read later.
+fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind {
+    let line = unparsed.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let is_request_line =
+        matches!(line.trim_ascii_end(), [.., b'H', b'T', b'T', b'P', b'/', b'1', b'.', _]);
+    // RFC 9112 §3: a request line that does not end has a target that is too long.
+    if line.len() > target_bytes_max {
+        &problem::TARGET_TOO_LONG
+    } else if is_request_line {
+        &problem::HEADERS_TOO_LARGE
+    } else {
+        &problem::TOO_LARGE
+    }
+}
+
+/// A whole HTTP/1.1 message.
+pub(super) fn answer(problem: &Problem, id: &RequestId) -> Vec<u8> {
+    let parts = problem.parts();
+    let status = parts.kind.status;
+    let body = body(problem, id);
+    let mut text = format!(
+        "HTTP/1.1 {} {}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\
+         cache-control: no-store\r\ndate: {}\r\nx-request-id: {}\r\n",
+        status.as_str(),
+        status.canonical_reason().unwrap_or_default(),
+        body.len(),
+        httpdate::fmt_http_date(clock::system()),
+        id.as_str(),
+    )
+    .into_bytes();
+    for (name, value) in &parts.headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+    text.extend_from_slice(body.as_bytes());
+    text
+}
+
+fn body(problem: &Problem, id: &RequestId) -> String {
+    let parts = problem.parts();
+    let kind = parts.kind;
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(
+        out,
+        "{{\"type\":\"/-/problems/{}\",\"title\":\"{}\",\"status\":{}",
+        kind.slug,
+        kind.title,
+        kind.status.as_u16()
+    );
+    if let Some(detail) = &parts.detail {
+        // Details made here are plain words; whatever else is in one is left out.
+        let plain: String =
+            detail.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
+        let _ = write!(out, ",\"detail\":\"{plain}\"");
+    }
+    let _ = write!(out, ",\"request_id\":\"{}\"}}", id.as_str());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_large_says_what() {
+        let line = |length: usize| format!("GET /{} HTTP/1.1\r\n", "a".repeat(length));
+        for (unparsed, expected) in [
+            (line(9000) + "X: y\r\n", "target-too-long"),
+            ("GET /".to_owned() + &"a".repeat(9000), "target-too-long"),
+            (line(10) + &"X: y\r\n".repeat(200), "headers-too-large"),
+            (line(10).replace('\r', "") + &"a".repeat(9000), "headers-too-large"),
+            ("{\n\"customer\": 1}".to_owned(), "too-large"),
+            (String::new(), "too-large"),
+        ] {
+            let found = what_is_too_large(unparsed.as_bytes(), 8192).slug;
+            assert_eq!(found, expected, "{}", &unparsed[..unparsed.len().min(40)]);
+        }
+    }
+
+    #[test]
+    fn the_message_is_whole_and_its_body_is_json() {
+        let id = RequestId::new();
+        for problem in [
+            Problem::new(&problem::BAD_REQUEST).detail("a \"quoted\" \\ word\r\n"),
+            Problem::new(&problem::BUSY),
+            Problem::new(&problem::HEADERS_TOO_LARGE),
+        ] {
+            let text = String::from_utf8(answer(&problem, &id)).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!(
+                head.starts_with(&format!("HTTP/1.1 {} ", problem.kind().status.as_u16())),
+                "{head}"
+            );
+            assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+            assert!(head.contains("connection: close\r\n"), "{head}");
+            assert_eq!(head.contains("retry-after: 1"), problem.kind().slug == "busy");
+            let json: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(json["type"], format!("/-/problems/{}", problem.kind().slug));
+            assert_eq!(json["status"], problem.kind().status.as_u16());
+            assert_eq!(json["request_id"], id.as_str());
+        }
+    }
+}

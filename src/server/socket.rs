@@ -1,0 +1,185 @@
+//! A byte stream that tells its watch what passes, and keeps back what hyper says on its own.
+//!
+//! It does not know HTTP beyond that.
+//! The one surprising thing: when a head cannot be parsed, hyper writes a bare answer by itself. Such a
+//! write is swallowed here and the closing of the stream put off, because `connection` then writes a
+//! full answer in its place.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::watch::{Phase, Watch};
+
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    watch: Rc<Watch>,
+    /// Bytes read while the protocol was being told; to be read again.
+    replay: Vec<u8>,
+    /// The other side sends no more.
+    has_ended: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
+    pub(super) fn new(stream: S, watch: Rc<Watch>) -> Self {
+        Self { stream, watch, replay: Vec::new(), has_ended: false }
+    }
+
+    /// Puts bytes back in front of what is still to be read.
+    pub(super) fn put_back(&mut self, bytes: Vec<u8>) {
+        self.replay = bytes;
+    }
+
+    /// The stream itself, and whether the other side has ended it.
+    pub(super) fn into_inner(self) -> (S, bool) {
+        (self.stream, self.has_ended)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.replay.is_empty() {
+            let length = this.replay.len().min(buf.remaining());
+            buf.put_slice(this.replay.get(..length).unwrap_or_default());
+            this.replay.drain(..length);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let room = buf.remaining() > 0;
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            this.watch.has_read();
+        } else if room {
+            this.has_ended = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Watched<S> {
+    fn note(&self, written: usize) -> Poll<io::Result<usize>> {
+        self.watch.has_written(written);
+        Poll::Ready(Ok(written))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if !this.watch.answers() {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
+        this.note(written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if !this.watch.answers() {
+            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        }
+        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
+        this.note(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        this.watch.has_flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match this.watch.phase() {
+            // HTTP/2 does not give the stream back, so it has to close it itself.
+            Phase::Streams => Pin::new(&mut this.stream).poll_shutdown(cx),
+            Phase::Fresh
+            | Phase::Head
+            | Phase::Busy
+            | Phase::Sending
+            | Phase::Idle
+            | Phase::Closing => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::server::watch::{Clock, Exchange};
+
+    #[test]
+    fn only_answers_of_ours_get_through() {
+        Builder::new_current_thread().build().unwrap().block_on(async {
+            let (ours, mut theirs) = duplex(1024);
+            let watch = Watch::new(&Clock::default());
+            let mut stream = Watched::new(ours, Rc::clone(&watch));
+            for phase in [Phase::Fresh, Phase::Head, Phase::Idle] {
+                watch.enter(phase);
+                assert_eq!(stream.write(b"hyper's own").await.unwrap(), 11);
+                let slices = [IoSlice::new(b"hyper's"), IoSlice::new(b" own")];
+                assert_eq!(stream.write_vectored(&slices).await.unwrap(), 11);
+            }
+            let exchange = Exchange::begin(&watch);
+            stream.write_all(b"100 ").await.unwrap();
+            exchange.answered();
+            stream.write_all(b"200 ").await.unwrap();
+            assert_eq!(stream.write_vectored(&[IoSlice::new(b"OK")]).await.unwrap(), 2);
+            drop(exchange);
+            stream.flush().await.unwrap();
+            assert_eq!(watch.phase(), Phase::Idle);
+            stream.shutdown().await.unwrap();
+            let (inner, has_ended) = stream.into_inner();
+            assert!(!has_ended);
+            drop(inner);
+            let mut received = String::new();
+            theirs.read_to_string(&mut received).await.unwrap();
+            assert_eq!(received, "100 200 OK");
+        });
+    }
+
+    #[test]
+    fn what_was_put_back_is_read_first() {
+        Builder::new_current_thread().build().unwrap().block_on(async {
+            let (ours, mut theirs) = duplex(1024);
+            let watch = Watch::new(&Clock::default());
+            let mut stream = Watched::new(ours, Rc::clone(&watch));
+            stream.put_back(b"PRI *".to_vec());
+            theirs.write_all(b" HTTP").await.unwrap();
+            drop(theirs);
+            let mut first = [0; 3];
+            stream.read_exact(&mut first).await.unwrap();
+            assert_eq!(watch.phase(), Phase::Fresh, "nothing new has come");
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).await.unwrap();
+            assert_eq!((&first[..], rest.as_str()), (&b"PRI"[..], " * HTTP"));
+            assert_eq!(watch.phase(), Phase::Head);
+            assert!(stream.into_inner().1, "the other side has ended");
+        });
+    }
+}

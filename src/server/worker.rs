@@ -1,0 +1,185 @@
+//! One thread that serves its share of the connections, each from first to last.
+//!
+//! It accepts nothing itself. A request never leaves its thread, so what the thread's `App` holds
+//! needs no lock.
+//! The one surprising thing: a panic in a connection ends that connection and is logged; the thread
+//! goes on, because tokio catches it and every count is kept by a guard.
+
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{io, thread};
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::connection::{self, Shared};
+use super::watch::{Ask, Patience, TICK, Watch, Watches};
+use super::{Settings, Stage};
+use crate::log::{Level, Log};
+use crate::pipeline::App;
+
+/// How long a client may leave its answer unread.
+const SENDING_MAX: Duration = Duration::from_secs(30);
+
+/// An accepted connection on its way to a worker.
+pub(super) type Arrival = (TcpStream, SocketAddr);
+
+/// The way to a worker thread.
+#[derive(Debug)]
+pub(super) struct Worker {
+    arrivals: mpsc::UnboundedSender<Arrival>,
+    open: Arc<AtomicUsize>,
+}
+
+/// What a worker thread says of itself.
+#[derive(Debug)]
+pub(super) struct Reports {
+    /// Answers once the thread can serve; fails if it never will.
+    pub(super) ready: oneshot::Receiver<()>,
+    /// Answers, or fails, when the thread is done.
+    pub(super) done: oneshot::Receiver<()>,
+}
+
+impl Worker {
+    pub(super) fn start<F>(index: usize, seed: Seed<F>) -> io::Result<(Self, Reports)>
+    where
+        F: Fn() -> Option<Rc<App>> + Send + Sync + 'static,
+    {
+        let (arrivals, received) = mpsc::unbounded_channel();
+        let (say_ready, ready) = oneshot::channel();
+        let (say_done, done) = oneshot::channel();
+        let open = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&open);
+        thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+                Ok(runtime) => runtime.block_on(run(seed, received, count, say_ready)),
+                Err(error) => {
+                    seed.log.event(Level::Error, "a worker cannot start", &[("cause", &error)]);
+                }
+            }
+            // Nobody listens any more when the program is ending in a hurry.
+            let _ = say_done.send(());
+        })?;
+        Ok((Self { arrivals, open }, Reports { ready, done }))
+    }
+
+    /// Connections it has, those on their way included.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn hand(&self, arrival: Arrival) -> Result<(), Arrival> {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.arrivals.send(arrival).map_err(|refused| {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            refused.0
+        })
+    }
+}
+
+/// What a worker grows from.
+pub(super) struct Seed<F> {
+    pub(super) settings: Arc<Settings>,
+    pub(super) log: Log,
+    pub(super) make_app: Arc<F>,
+    pub(super) stage: watch::Receiver<Stage>,
+}
+
+async fn run<F: Fn() -> Option<Rc<App>>>(
+    mut seed: Seed<F>,
+    mut arrivals: mpsc::UnboundedReceiver<Arrival>,
+    open: Arc<AtomicUsize>,
+    say_ready: oneshot::Sender<()>,
+) {
+    let limits = &seed.settings.limits;
+    let Some(app) = (seed.make_app)() else { return };
+    let patience = Patience {
+        head: Patience::ticks(Duration::from_secs(limits.header_seconds_max.into())),
+        idle: Patience::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
+        sending: Patience::ticks(SENDING_MAX),
+    };
+    let shared = Rc::new(Shared {
+        app,
+        log: seed.log.clone(),
+        http1: connection::http1_builder(limits),
+        http2: connection::http2_builder(limits),
+        http2_prior_knowledge: seed.settings.http2_prior_knowledge,
+        limits: *limits,
+    });
+    let _ = say_ready.send(());
+    let mut watches = Watches::default();
+    let ended = Rc::new(Notify::new());
+    let mut sweep = interval(TICK);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leaving = false;
+    while !(leaving && open.load(Ordering::Relaxed) == 0) {
+        tokio::select! {
+            changed = seed.stage.changed() => match (changed, *seed.stage.borrow()) {
+                (Ok(()), Stage::Serving) => {}
+                (Ok(()), Stage::Leaving) => {
+                    leaving = true;
+                    watches.ask_all(Ask::Leave);
+                }
+                (Ok(()), Stage::Ended) | (Err(_), _) => return,
+            },
+            Some((stream, peer)) = arrivals.recv() => {
+                // While nobody is watched the sweep stands still; its first tick must be a whole one.
+                if watches.is_empty() {
+                    sweep.reset();
+                }
+                let watch = watches.add();
+                if leaving {
+                    watch.ask(Ask::Leave);
+                }
+                let place = Place { watch, open: Arc::clone(&open), ended: Rc::clone(&ended), shared: Rc::clone(&shared), peer };
+                tokio::task::spawn_local(place.serve(stream));
+            },
+            _ = sweep.tick(), if !watches.is_empty() => watches.sweep(&patience),
+            () = ended.notified(), if leaving => {}
+        }
+    }
+}
+
+/// A connection's place in its worker, given back however the connection ends.
+struct Place {
+    watch: Rc<Watch>,
+    open: Arc<AtomicUsize>,
+    ended: Rc<Notify>,
+    shared: Rc<Shared>,
+    peer: SocketAddr,
+}
+
+impl Place {
+    async fn serve(self, stream: TcpStream) {
+        match tokio::net::TcpStream::from_std(stream) {
+            Ok(stream) => {
+                let (shared, watch) = (Rc::clone(&self.shared), Rc::clone(&self.watch));
+                connection::serve(stream, self.peer, shared, watch).await;
+            }
+            Err(error) => self.shared.log.event(
+                Level::Error,
+                "an accepted connection cannot be used",
+                &[("peer", &self.peer), ("cause", &error)],
+            ),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.shared.log.event(
+                Level::Error,
+                "a connection ended by a panic",
+                &[("peer", &self.peer)],
+            );
+        }
+        self.watch.end();
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.ended.notify_one();
+    }
+}

@@ -1,0 +1,97 @@
+//! What a backend has to be able to do inside one transaction, and the values that go in and out.
+//!
+//! `transaction` is written once against this trait. It is async because PostgreSQL's driver waits
+//! on a socket; SQLite's never waits, so its futures are ready at the first poll (`at_once`), and
+//! the same code runs on the writer thread without a runtime.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use super::Broken;
+use crate::model::Resource;
+use crate::value::{Decimal, Id, IdKind, Moment, Value};
+
+/// A connection inside a transaction.
+pub(super) trait Driver {
+    /// Runs a statement and reads each row.
+    async fn rows<T>(
+        &mut self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+    ) -> Result<Vec<T>, Failure>;
+
+    /// Runs a statement and counts the rows it changed.
+    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure>;
+
+    /// Ids for new items, never given before.
+    async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure>;
+
+    /// The time of this transaction.
+    fn now(&self) -> Moment;
+}
+
+/// Why a statement did not do its work.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// A unique index stood in the way; the engine's own words say which.
+    Taken(String),
+    /// It took too long and was stopped.
+    TimedOut,
+    /// Another process holds the database.
+    Locked,
+    /// The storage failed (a full disk, an I/O error); the transaction may be gone.
+    Storage(String),
+    /// The engine does not understand us.
+    Engine(String),
+    Broken(Broken),
+}
+
+/// A value on its way into a statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Bind<'a> {
+    Null,
+    Boolean(bool),
+    Integer(i64),
+    Real(f64),
+    Text(&'a str),
+    Moment(Moment),
+    Id(Id),
+}
+
+impl<'a> Bind<'a> {
+    /// A field's value in its storage class. Lists and objects are sealed by now.
+    pub(super) fn value(value: &'a Value) -> Self {
+        match value {
+            Value::Null | Value::List(_) | Value::Object(_) => Self::Null,
+            Value::Boolean(boolean) => Self::Boolean(*boolean),
+            Value::Integer(number) => Self::Integer(*number),
+            Value::Decimal(Decimal { units, .. }) => Self::Integer(*units),
+            Value::Number(number) => Self::Real(*number),
+            Value::Text(text) | Value::Json(text) => Self::Text(text),
+            Value::Moment(moment) => Self::Moment(*moment),
+        }
+    }
+
+    pub(super) fn optional_text(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Null, Self::Text)
+    }
+}
+
+/// The columns of one row, by position.
+pub(super) trait Columns {
+    fn integer(&self, at: usize) -> Result<Option<i64>, Broken>;
+    fn real(&self, at: usize) -> Result<Option<f64>, Broken>;
+    fn boolean(&self, at: usize) -> Result<Option<bool>, Broken>;
+    fn text(&self, at: usize) -> Result<Option<&str>, Broken>;
+    fn moment(&self, at: usize) -> Result<Option<Moment>, Broken>;
+    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, Broken>;
+}
+
+/// Runs a future that never waits.
+pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,133 @@
+//! 3, done: where items live. The only stage that touches anything.
+//!
+//! A `Store` is opened once; each worker thread takes a `Worker` from it. What goes in is a plan,
+//! what comes out is an outcome or a `StoreError`. The store knows no HTTP.
+
+mod driver;
+mod gather;
+mod rows;
+mod schema;
+mod sql;
+mod sqlite;
+mod transaction;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::log::Log;
+use crate::model::Model;
+use crate::plan::{Outcome, Read, Refusal, Write};
+use driver::Failure;
+
+/// Why a plan came to nothing.
+#[derive(Debug)]
+pub enum StoreError {
+    /// The data does not allow it.
+    Refused(Refusal),
+    /// Too many are waiting; nothing was done.
+    Busy,
+    /// It took too long; nothing was done.
+    TimedOut,
+    /// The data cannot be reached or written; nothing was done. The cause is for the log.
+    Unavailable(String),
+    /// It failed at the moment of saving.
+    OutcomeUnknown(String),
+    /// What is stored does not fit the model, or our code is wrong.
+    Broken(Broken),
+}
+
+/// Something that cannot be, with the words for the log.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Broken(pub String);
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::TimedOut => Self::TimedOut,
+            Failure::Locked => {
+                Self::Unavailable("another process has locked the database".to_owned())
+            }
+            Failure::Storage(cause) => Self::Unavailable(cause),
+            // A statement that is wrong, or a unique index that no rule of the model explains.
+            Failure::Engine(cause) | Failure::Taken(cause) => Self::Broken(Broken(cause)),
+            Failure::Broken(broken) => Self::Broken(broken),
+        }
+    }
+}
+
+/// Which engine, and where: the `--database` setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Database {
+    Sqlite(PathBuf),
+}
+
+impl Database {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            _ => Err(format!("database: expected sqlite:PATH, got \"{text}\"")),
+        }
+    }
+}
+
+/// Why a store could not be opened: one message for the operator, and nothing was changed.
+#[derive(Debug)]
+pub struct OpenError(pub String);
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An open store, shared by all threads.
+#[derive(Debug)]
+pub enum Store {
+    Sqlite(Arc<sqlite::Shared>),
+}
+
+/// Opens the store for serving: takes its lock, brings its tables up to the model, starts its threads.
+pub fn open(database: &Database, model: &Arc<Model>, log: &Log) -> Result<Store, OpenError> {
+    match database {
+        Database::Sqlite(path) => sqlite::open(path, model, log).map(Store::Sqlite),
+    }
+}
+
+impl Store {
+    /// A handle for one worker thread.
+    pub fn worker(&self) -> Result<Worker, OpenError> {
+        match self {
+            Self::Sqlite(shared) => sqlite::Worker::new(shared).map(Worker::Sqlite),
+        }
+    }
+
+    /// Finishes what is queued and lets go of the files.
+    pub fn close(&self) {
+        match self {
+            Self::Sqlite(shared) => shared.close(),
+        }
+    }
+}
+
+/// One thread's way into the store.
+#[derive(Debug)]
+pub enum Worker {
+    Sqlite(sqlite::Worker),
+}
+
+impl Worker {
+    pub async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
+        match self {
+            Self::Sqlite(worker) => worker.read(read).await,
+        }
+    }
+
+    /// `bytes` is the size of what the client sent: what is written together has a limit.
+    /// When it answers, the disk has it.
+    pub async fn write(&self, write: Write, bytes: usize) -> Result<Outcome, StoreError> {
+        match self {
+            Self::Sqlite(worker) => worker.write(write, bytes).await,
+        }
+    }
+}

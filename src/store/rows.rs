@@ -1,0 +1,68 @@
+//! Items as rows, and rows as items.
+//!
+//! The order of the columns is that of `sql::columns`: id, parent, times, version, fields.
+
+use super::Broken;
+use super::driver::{Bind, Columns};
+use crate::model::{Class, Field, Model, Resource};
+use crate::value::{Decimal, Item, Value};
+
+pub(super) fn insert_binds(item: &Item) -> Vec<Bind<'_>> {
+    let mut binds = Vec::with_capacity(item.values.len() + 5);
+    binds.push(Bind::Id(item.id));
+    binds.extend(item.parent.map(Bind::Id));
+    binds.extend([
+        Bind::Moment(item.created_at),
+        Bind::Moment(item.updated_at),
+        Bind::Integer(item.version),
+    ]);
+    binds.extend(item.values.iter().map(Bind::value));
+    binds
+}
+
+pub(super) fn update_binds<'a>(before: &Item, after: &'a Item) -> Vec<Bind<'a>> {
+    let mut binds = Vec::with_capacity(after.values.len() + 4);
+    binds.extend([Bind::Id(after.id), Bind::Integer(before.version)]);
+    binds.extend([Bind::Moment(after.updated_at), Bind::Integer(after.version)]);
+    binds.extend(after.values.iter().map(Bind::value));
+    binds
+}
+
+pub(super) fn read_item(
+    model: &Model,
+    resource: &Resource,
+    row: &dyn Columns,
+) -> Result<Item, Broken> {
+    let missing = |column: &str| Broken(format!("{}: {column} has no value", resource.plural));
+    let mut at = 0..;
+    let mut next = || at.next().unwrap_or_default();
+    let id = row.id(next(), resource.id)?.ok_or_else(|| missing("id"))?;
+    let parent = match resource.parent {
+        Some(parent) => row.id(next(), model.resource(parent).id)?,
+        None => None,
+    };
+    let created_at = row.moment(next())?.ok_or_else(|| missing("created_at"))?;
+    let updated_at = row.moment(next())?.ok_or_else(|| missing("updated_at"))?;
+    let version = row.integer(next())?.ok_or_else(|| missing("version"))?;
+    let values = resource
+        .fields
+        .iter()
+        .map(|field| read_value(field, row, next()))
+        .collect::<Result<_, _>>()?;
+    Ok(Item { id, parent, created_at, updated_at, version, values })
+}
+
+fn read_value(field: &Field, row: &dyn Columns, at: usize) -> Result<Value, Broken> {
+    let value = match field.class() {
+        Class::Text => row.text(at)?.map(Value::text),
+        Class::Json => row.text(at)?.map(|text| Value::Json(text.into())),
+        Class::Integer => row.integer(at)?.map(Value::Integer),
+        Class::Decimal => row
+            .integer(at)?
+            .map(|units| Value::Decimal(Decimal { units, scale: field.rules.scale })),
+        Class::Real => row.real(at)?.map(Value::Number),
+        Class::Boolean => row.boolean(at)?.map(Value::Boolean),
+        Class::Moment => row.moment(at)?.map(Value::Moment),
+    };
+    Ok(value.unwrap_or(Value::Null))
+}

@@ -1,0 +1,144 @@
+//! Brings the tables up to the model, in one transaction, once for every backend.
+//!
+//! What adds is applied; what could lose or break data is refused with all that differs. The
+//! database remembers the model it holds as text, and two models are compared, not two catalogues.
+
+use super::Broken;
+use super::OpenError;
+use super::driver::{Bind, Columns, Driver, Failure};
+use super::sql::{self, Dialect};
+use crate::model::diff::{Difference, compare};
+use crate::model::{self, Model};
+
+/// Why the tables were not brought up to the model.
+#[derive(Debug)]
+pub(super) enum Mismatch {
+    /// What differs, a line each.
+    Refused(Vec<String>),
+    Failed(Failure),
+}
+
+impl From<Failure> for Mismatch {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl Mismatch {
+    pub(super) fn describe(&self, database: &str) -> OpenError {
+        OpenError(match self {
+            Self::Refused(lines) => format!(
+                "{database} holds data of another model, and this one would lose or break some of it:\n  {}\n\
+                 nothing was changed; take these changes back, or start with another --database",
+                lines.join("\n  ")
+            ),
+            Self::Failed(failure) => {
+                format!("{database}: cannot bring the tables up to the model: {failure:?}")
+            }
+        })
+    }
+}
+
+/// Makes the tables of an empty database.
+pub(super) async fn create<D: Driver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<(), Mismatch> {
+    for table in sql::SYSTEM_TABLES {
+        driver.execute(table, &[]).await?;
+    }
+    for resource in &model.resources {
+        driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
+        for index in sql::indexes(model, resource) {
+            driver.execute(&index.create, &[]).await?;
+        }
+    }
+    remember(driver, dialect, "model", &model.shape).await?;
+    Ok(())
+}
+
+/// Adds what the model has and the database has not.
+pub(super) async fn extend<D: Driver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<(), Mismatch> {
+    let stored = recall(driver, dialect, "model").await?;
+    let stored = stored.ok_or_else(|| {
+        Failure::Broken(Broken("the database does not say which model it holds".into()))
+    })?;
+    if stored == model.shape {
+        return Ok(());
+    }
+    let old = model::read_shape(&stored).map_err(|errors| {
+        Failure::Broken(Broken(format!("the stored model cannot be read: {errors}")))
+    })?;
+    let mut refused = Vec::new();
+    let mut steps = Vec::new();
+    for difference in compare(&old, model) {
+        match difference {
+            Difference::AddResource(index) => {
+                steps.push(sql::create_table(model, model.resource(index), dialect));
+            }
+            Difference::AddField(index, field) => {
+                let resource = model.resource(index);
+                steps.extend(
+                    resource
+                        .fields
+                        .get(field)
+                        .map(|field| sql::add_column(model, resource, field, dialect)),
+                );
+            }
+            Difference::Refused(line) => refused.push(line),
+        }
+    }
+    if !refused.is_empty() {
+        return Err(Mismatch::Refused(refused));
+    }
+    for step in &steps {
+        driver.execute(step, &[]).await?;
+    }
+    reconcile_indexes(driver, model, dialect).await?;
+    remember(driver, dialect, "model", &model.shape).await?;
+    Ok(())
+}
+
+/// An index's name says all that it is: what the model does not ask for goes, what is missing comes.
+async fn reconcile_indexes<D: Driver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<(), Failure> {
+    let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
+    let present = driver.rows(dialect.index_names, &[], read).await?;
+    let wanted: Vec<_> =
+        model.resources.iter().flat_map(|resource| sql::indexes(model, resource)).collect();
+    for name in present.iter().filter(|name| wanted.iter().all(|index| index.name != **name)) {
+        driver.execute(&sql::drop_index(name), &[]).await?;
+    }
+    for index in wanted.iter().filter(|index| !present.contains(&index.name)) {
+        driver.execute(&index.create, &[]).await?;
+    }
+    Ok(())
+}
+
+/// Keeps a word of our own in the database.
+pub(super) async fn remember<D: Driver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    name: &str,
+    value: &str,
+) -> Result<(), Failure> {
+    let binds = [Bind::Text(name), Bind::Text(value)];
+    driver.execute(&sql::remember(dialect), &binds).await.map(|_| ())
+}
+
+async fn recall<D: Driver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    name: &str,
+) -> Result<Option<String>, Failure> {
+    let read = |row: &dyn Columns| Ok(row.text(0)?.map(str::to_owned));
+    Ok(driver.rows(&sql::recall(dialect), &[Bind::Text(name)], read).await?.pop().flatten())
+}

@@ -1,0 +1,209 @@
+//! Every kind of statement, as it is sent.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::model;
+
+const SHELVES: &str = r#"
+title = "Shelves"
+
+[resources.room.fields]
+name = { type = "text", required = true, unique = true }
+
+[resources.shelf]
+parent = "room"
+plural = "shelves"
+id = "integer"
+on_delete = "cascade"
+unique = [["side", "number"]]
+
+[resources.shelf.fields]
+side = { type = "text", required = true }
+number = { type = "integer", required = true, filter = true }
+
+[resources.book]
+parent = "shelf"
+
+[resources.book.fields]
+title = { type = "text", required = true, unique = "parent" }
+price = { type = "decimal", default = "9.90" }
+sequel_to = { type = "ref", to = "book", on_delete = "cascade" }
+tags = { type = "list", of = { type = "text" } }
+"#;
+
+fn shelves() -> Model {
+    model::read("shelves.toml", SHELVES).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn check(lines: impl IntoIterator<Item = String>, expected: &Expect) {
+    expected.assert_eq(&lines.into_iter().map(|line| line + "\n").collect::<String>());
+}
+
+#[test]
+fn a_top_level_resource_needs_no_join() {
+    let model = shelves();
+    let sql = Sql::new(&model, &SQLITE);
+    let table = sql.table(ResourceIndex(0));
+    let lines =
+        [&table.item, &table.exists, &table.exists_anywhere, &table.page, &table.page_after];
+    check(
+        lines.into_iter().cloned(),
+        &expect![[r#"
+        SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
+        SELECT 1 FROM "rooms" t0 WHERE t0."id" = ?1
+        SELECT 1 FROM "rooms" WHERE "id" = ?1
+        SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 ORDER BY t0."id" LIMIT ?1
+        SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" > ?2 ORDER BY t0."id" LIMIT ?1
+    "#]],
+    );
+}
+
+#[test]
+fn a_deep_resource_is_tied_to_every_id_in_its_path() {
+    let model = shelves();
+    let sql = Sql::new(&model, &SQLITE);
+    let table = sql.table(ResourceIndex(2));
+    let lines = [&table.item, &table.exists, &table.page, &table.page_after];
+    check(
+        lines.into_iter().cloned(),
+        &expect![[r#"
+        SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
+        SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
+        SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = ?2 AND t1."room_id" = ?3 ORDER BY t0."id" LIMIT ?1
+        SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > ?2 AND t0."shelf_id" = ?3 AND t1."room_id" = ?4 ORDER BY t0."id" LIMIT ?1
+    "#]],
+    );
+}
+
+#[test]
+fn rows_are_written_by_id_and_version() {
+    let model = shelves();
+    let sql = Sql::new(&model, &SQLITE);
+    let table = sql.table(ResourceIndex(1));
+    let lines = [&table.insert, &table.update, &table.delete, &sql.log, &sql.sweep];
+    check(
+        lines.into_iter().cloned(),
+        &expect![[r#"
+        INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "side" = ?5, "number" = ?6 WHERE "id" = ?1 AND "version" = ?2
+        DELETE FROM "shelves" WHERE "id" = ?1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
+        INSERT INTO nouns_changes (time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+        DELETE FROM nouns_changes WHERE time < ?1 AND sequence IN (SELECT sequence FROM nouns_changes ORDER BY sequence LIMIT 1000)
+    "#]],
+    );
+}
+
+#[test]
+fn what_depends_on_an_item_is_found_with_its_whole_path() {
+    let model = shelves();
+    let sql = Sql::new(&model, &SQLITE);
+    let links = (0..3).flat_map(|index| &sql.table(ResourceIndex(index)).links);
+    check(
+        links.map(|link| format!("{:?} {}", link.on_delete, link.dependents)),
+        &expect![[r#"
+        Cascade SELECT t0."id", t0."room_id" FROM "shelves" t0 WHERE t0."room_id" = ?1 ORDER BY t0."id" LIMIT ?2
+        Restrict SELECT t0."id", t0."shelf_id", t1."room_id" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = ?1 ORDER BY t0."id" LIMIT ?2
+        Cascade SELECT t0."id", t0."shelf_id", t1."room_id" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."sequel_to" = ?1 ORDER BY t0."id" LIMIT ?2
+    "#]],
+    );
+}
+
+#[test]
+fn tables_hold_types_and_nothing_else() {
+    let model = shelves();
+    let tables = model.resources.iter().map(|resource| create_table(&model, resource, &SQLITE));
+    check(
+        tables,
+        &expect![[r#"
+        CREATE TABLE "rooms" (
+          "id" TEXT NOT NULL PRIMARY KEY,
+          "created_at" TEXT NOT NULL,
+          "updated_at" TEXT NOT NULL,
+          "version" INTEGER NOT NULL,
+          "name" TEXT
+        ) STRICT, WITHOUT ROWID
+        CREATE TABLE "shelves" (
+          "id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+          "room_id" TEXT NOT NULL REFERENCES "rooms" ("id"),
+          "created_at" TEXT NOT NULL,
+          "updated_at" TEXT NOT NULL,
+          "version" INTEGER NOT NULL,
+          "side" TEXT,
+          "number" INTEGER
+        ) STRICT
+        CREATE TABLE "books" (
+          "id" TEXT NOT NULL PRIMARY KEY,
+          "shelf_id" INTEGER NOT NULL REFERENCES "shelves" ("id"),
+          "created_at" TEXT NOT NULL,
+          "updated_at" TEXT NOT NULL,
+          "version" INTEGER NOT NULL,
+          "title" TEXT,
+          "price" INTEGER,
+          "sequel_to" TEXT REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED,
+          "tags" TEXT
+        ) STRICT, WITHOUT ROWID
+    "#]],
+    );
+}
+
+#[test]
+fn an_index_is_named_by_all_that_it_is() {
+    let model = shelves();
+    let indexes = model.resources.iter().flat_map(|resource| indexes(&model, resource));
+    check(
+        indexes.map(|index| index.create),
+        &expect![[r#"
+        CREATE UNIQUE INDEX "nouns.rooms.unique.name" ON "rooms" ("name")
+        CREATE INDEX "nouns.shelves.parent" ON "shelves" ("room_id", "id")
+        CREATE INDEX "nouns.shelves.filter.number" ON "shelves" ("room_id", "number", "id")
+        CREATE UNIQUE INDEX "nouns.shelves.unique.side.number" ON "shelves" ("side", "number")
+        CREATE INDEX "nouns.books.parent" ON "books" ("shelf_id", "id")
+        CREATE INDEX "nouns.books.ref.sequel_to" ON "books" ("sequel_to", "id")
+        CREATE UNIQUE INDEX "nouns.books.unique_in_parent.title" ON "books" ("shelf_id", "title")
+    "#]],
+    );
+}
+
+#[test]
+fn a_new_column_gives_old_rows_its_default() {
+    let model = shelves();
+    let book = model.resource(ResourceIndex(2));
+    let columns = book.fields.iter().map(|field| add_column(&model, book, field, &SQLITE));
+    check(
+        columns,
+        &expect![[r#"
+        ALTER TABLE "books" ADD COLUMN "title" TEXT
+        ALTER TABLE "books" ADD COLUMN "price" INTEGER DEFAULT 990
+        ALTER TABLE "books" ADD COLUMN "sequel_to" TEXT REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED
+        ALTER TABLE "books" ADD COLUMN "tags" TEXT
+    "#]],
+    );
+}
+
+#[test]
+fn a_literal_cannot_break_out() {
+    assert_eq!(literal(&Value::text("it's; --")), "'it''s; --'");
+}
+
+#[test]
+fn a_clash_names_its_rule() {
+    let model = shelves();
+    let found = |resource: usize, columns: &str| {
+        let message = format!("UNIQUE constraint failed: {columns}");
+        unique_by_columns(&model, model.resource(ResourceIndex(resource)), &message).cloned()
+    };
+    assert_eq!(
+        found(0, "rooms.name"),
+        Some(Unique { fields: vec![0], scope: UniqueScope::Resource })
+    );
+    assert_eq!(
+        found(1, "shelves.side, shelves.number"),
+        Some(Unique { fields: vec![0, 1], scope: UniqueScope::Resource })
+    );
+    assert_eq!(
+        found(2, "books.shelf_id, books.title"),
+        Some(Unique { fields: vec![0], scope: UniqueScope::Parent })
+    );
+    assert_eq!(found(2, "books.id"), None);
+}

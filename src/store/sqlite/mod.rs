@@ -1,0 +1,131 @@
+//! The embedded backend: one file, one writer thread, readers in place.
+//!
+//! Writes queue for the one thread that owns the read-write connection and share its commits
+//! (`writer`). A read that is quick runs on the thread that asks for it, on a connection of its own;
+//! when the disk is slow, reads go through a small pool (`reader`), so that one cold read does not
+//! stall a core's other clients.
+
+mod driver;
+mod open;
+mod reader;
+mod writer;
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+pub(super) use open::open;
+
+use super::transaction::Context;
+use super::{OpenError, StoreError};
+use crate::clock;
+use crate::plan::{Outcome, Read, Write};
+use reader::{Pool, Reader};
+use writer::{Job, Queue};
+
+/// A read in place that takes longer than this shows that the disk is slow: for a while, reads go
+/// through the pool.
+const QUICK: Duration = Duration::from_millis(2);
+const SLOW_FOR: Duration = Duration::from_millis(250);
+
+/// What all threads share.
+#[derive(Debug)]
+pub struct Shared {
+    path: PathBuf,
+    context: Arc<Context>,
+    queue: Queue,
+    pool: Pool,
+    /// Set when a commit failed in a way that leaves its outcome open: nothing is written any more.
+    stopped: Arc<AtomicBool>,
+    readers: Mutex<Vec<JoinHandle<()>>>,
+    writer: Mutex<Vec<JoinHandle<()>>>,
+    request_max: Duration,
+    statement_max: Duration,
+    /// Held for as long as the server lives; the operating system lets go of it with the process.
+    _lock: std::fs::File,
+}
+
+impl Shared {
+    /// Lets the writer finish what is queued, and closes the files: the readers first, because the
+    /// last connection to close brings the log file into the database, and only the writer can.
+    pub(super) fn close(&self) {
+        self.pool.close();
+        join(&self.readers);
+        self.queue.close();
+        join(&self.writer);
+    }
+}
+
+fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
+    for thread in std::mem::take(&mut *threads.lock().unwrap_or_else(PoisonError::into_inner)) {
+        // A thread that panicked has logged it.
+        let _ = thread.join();
+    }
+}
+
+/// One worker thread's way into the store.
+#[derive(Debug)]
+pub struct Worker {
+    shared: Arc<Shared>,
+    here: RefCell<Reader>,
+    slow_until: Cell<Option<Instant>>,
+}
+
+impl Worker {
+    pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, OpenError> {
+        let here = Reader::open(&shared.path, &shared.context)?;
+        Ok(Self {
+            shared: Arc::clone(shared),
+            here: RefCell::new(here),
+            slow_until: Cell::new(None),
+        })
+    }
+
+    pub(super) async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
+        if matches!(read, Read::Ready) && self.shared.stopped.load(Ordering::Relaxed) {
+            return Err(writer::stopped());
+        }
+        let now = clock::now();
+        if is_short(&read) && self.slow_until.get().is_none_or(|until| now >= until) {
+            let outcome = self.here.borrow_mut().read(&read, now + QUICK);
+            let took = clock::now().saturating_duration_since(now);
+            self.slow_until.set((took > QUICK).then(|| now + took + SLOW_FOR));
+            // One that was cut short goes on in the pool.
+            if !matches!(outcome, Err(StoreError::TimedOut)) {
+                return outcome;
+            }
+        }
+        let answer = self.shared.pool.read(read, now + self.shared.statement_max)?;
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("a reader thread ended".to_owned())))
+    }
+
+    pub(super) async fn write(&self, write: Write, bytes: usize) -> Result<Outcome, StoreError> {
+        let (answer, mut answered) = oneshot::channel();
+        let claimed = Arc::new(AtomicBool::new(false));
+        let job = Job { write: Some(write), bytes, claimed: Arc::clone(&claimed), answer };
+        self.shared.queue.push(job)?;
+        let lost = |_| Err(StoreError::OutcomeUnknown("the writer thread ended".to_owned()));
+        match tokio::time::timeout(self.shared.request_max, &mut answered).await {
+            Ok(outcome) => outcome.unwrap_or_else(lost),
+            // Still in the queue: whoever claims it first decides. Once begun, it is waited for,
+            // since only its end tells what is on disk.
+            Err(_) if !claimed.swap(true, Ordering::AcqRel) => Err(StoreError::TimedOut),
+            Err(_) => answered.await.unwrap_or_else(lost),
+        }
+    }
+}
+
+/// Reads that touch few rows.
+fn is_short(read: &Read) -> bool {
+    match read {
+        Read::Ready | Read::Item(..) | Read::Refuse(_) => true,
+        Read::Page(_, span) => span.limit <= 100,
+    }
+}

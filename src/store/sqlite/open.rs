@@ -1,0 +1,291 @@
+//! Opening the file for serving: its lock, its checks, its tables, its threads.
+//!
+//! Whatever is wrong is said in one message with the way out, and nothing is left behind: a file
+//! that did not exist before does not exist after a failed start.
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::driver::Here;
+use super::reader::Pool;
+use super::writer::{Queue, Writer};
+use super::{OpenError, Shared};
+use crate::clock;
+use crate::log::Log;
+use crate::model::Model;
+use crate::model::settings::Keep;
+use crate::store::driver::{Failure, at_once};
+use crate::store::schema::{self, Mismatch};
+use crate::store::sql::{SQLITE, Sql};
+use crate::store::transaction::Context;
+
+/// "NOUN": marks a database as ours.
+const APPLICATION_ID: i64 = 0x4E4F_554E;
+/// The form of our own tables; a larger one was written by a newer version.
+const FORMAT: i64 = 1;
+/// Another process's lock is waited for this long.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+/// Databases up to this size are checked page by page at every start.
+const CHECKED_BYTES_MAX: u64 = 16 << 20;
+
+pub(in crate::store) fn open(
+    path: &Path,
+    model: &Arc<Model>,
+    log: &Log,
+) -> Result<Arc<Shared>, OpenError> {
+    let (lock, lock_is_new) = lock(path)?;
+    let is_new = !path.exists();
+    let opened = open_locked(path, model, log, lock);
+    if opened.is_err() {
+        if is_new {
+            for end in ["", "-wal", "-shm", "-journal"] {
+                let _ = fs::remove_file(beside(path, end));
+            }
+        }
+        if lock_is_new {
+            let _ = fs::remove_file(beside(path, "-lock"));
+        }
+    }
+    opened
+}
+
+fn open_locked(
+    path: &Path,
+    model: &Arc<Model>,
+    log: &Log,
+    lock: File,
+) -> Result<Arc<Shared>, OpenError> {
+    let connection = connect(path, model)?;
+    let context = Arc::new(Context { model: Arc::clone(model), sql: Sql::new(model, &SQLITE) });
+    let (pool, readers) = Pool::start(path, &context)?;
+    let (queue, jobs) = Queue::new();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let writer = Writer {
+        connection,
+        context: Arc::clone(&context),
+        jobs,
+        stopped: Arc::clone(&stopped),
+        log: log.clone(),
+        changes_keep: changes_keep(model.server.changes_keep),
+    };
+    let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || writer.work());
+    let thread = thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
+    let limits = &model.server.limits;
+    Ok(Arc::new(Shared {
+        path: path.to_owned(),
+        context,
+        queue,
+        pool,
+        stopped,
+        readers: readers.into(),
+        writer: vec![thread].into(),
+        request_max: Duration::from_secs(limits.request_seconds_max.into()),
+        statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+        _lock: lock,
+    }))
+}
+
+/// Thirty days unless the model says otherwise; `None` is for ever.
+fn changes_keep(setting: Option<Keep>) -> Option<Duration> {
+    match setting {
+        None => Some(Duration::from_secs(30 * 24 * 60 * 60)),
+        Some(Keep::For(time)) => Some(time),
+        Some(Keep::Forever) => None,
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// Only one server at a time. A file of its own holds the lock, because closing any handle on the
+/// database file would let go of SQLite's own locks.
+fn lock(path: &Path) -> Result<(File, bool), OpenError> {
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(OpenError(format!(
+            "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
+        )));
+    }
+    let lock_path = beside(path, "-lock");
+    let is_new = !lock_path.exists();
+    let file = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(|error| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder.display();
+        OpenError(match error.kind() {
+            ErrorKind::NotFound => format!("the folder {folder} does not exist; create it, or name another --database"),
+            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
+                format!("cannot write in {folder} ({error}); make it writable, or name another --database")
+            }
+            ErrorKind::StorageFull => format!("the disk that holds {folder} is full; free some space and start again"),
+            _ => format!("cannot open {} ({error}); name another --database", lock_path.display()),
+        })
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok((file, is_new)),
+        Err(TryLockError::WouldBlock) => Err(OpenError(format!(
+            "another server is using {shown}; stop it first, or name another --database"
+        ))),
+        Err(TryLockError::Error(error)) => Err(OpenError(format!(
+            "cannot lock {} ({error}); a network folder is no place for it: name another --database",
+            lock_path.display()
+        ))),
+    }
+}
+
+/// The settings that every connection has.
+pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_MAX)?;
+    connection.set_prepared_statement_cache_capacity(512);
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    connection.pragma_update(None, "cache_size", -8_000)
+}
+
+fn connect(path: &Path, model: &Model) -> Result<Connection, OpenError> {
+    let explain = |error: rusqlite::Error| explain(path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
+    prepare(&connection).map_err(explain)?;
+    let is_empty = inspect(path, &connection)?;
+    check_pages(path, &connection)?;
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .map_err(explain)?;
+    if mode != "wal" {
+        let shown = path.display();
+        return Err(OpenError(format!(
+            "{shown}: the file system cannot share memory (a network folder?); name another --database"
+        )));
+    }
+    // An answered write is on disk: every commit is synced.
+    connection.pragma_update(None, "synchronous", "full").map_err(explain)?;
+    connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
+    bring_up(path, &connection, model, is_empty)?;
+    Ok(connection)
+}
+
+/// Whose database it is. True when it holds nothing yet.
+fn inspect(path: &Path, connection: &Connection) -> Result<bool, OpenError> {
+    let explain = |error: rusqlite::Error| explain(path, &error);
+    let number =
+        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
+    let shown = path.display();
+    match (number("PRAGMA application_id")?, number("PRAGMA user_version")?) {
+        (APPLICATION_ID, FORMAT) => Ok(false),
+        (APPLICATION_ID, format) if format > FORMAT => Err(OpenError(format!(
+            "{shown} was written by a newer nouns (form {format}, this one knows {FORMAT}); use that version, or name another --database"
+        ))),
+        (0, 0) if number("SELECT count(*) FROM sqlite_master")? == 0 => Ok(true),
+        _ => Err(OpenError(format!(
+            "{shown} is a database of another program; name another --database"
+        ))),
+    }
+}
+
+/// Damage that can be found without reading a large file whole.
+fn check_pages(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    let explain = |error: rusqlite::Error| explain(path, &error);
+    let number =
+        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
+    let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let pages = number("PRAGMA page_count")?.saturating_mul(number("PRAGMA page_size")?);
+    let has_log = fs::metadata(beside(path, "-wal")).is_ok_and(|metadata| metadata.len() > 0);
+    if !has_log && bytes < u64::try_from(pages).unwrap_or(0) {
+        return Err(damaged(path, "it has been cut off"));
+    }
+    if bytes <= CHECKED_BYTES_MAX {
+        let verdict: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
+        if verdict != "ok" {
+            return Err(damaged(path, &verdict));
+        }
+    }
+    Ok(())
+}
+
+/// In one transaction: all of it, or nothing. It writes in any case, so that a full or read-only
+/// disk shows itself now and not at the first request.
+fn bring_up(
+    path: &Path,
+    connection: &Connection,
+    model: &Model,
+    is_empty: bool,
+) -> Result<(), OpenError> {
+    let explain = |error: rusqlite::Error| explain(path, &error);
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
+    let mut here = Here { connection, now: clock::moment() };
+    let done = at_once(async {
+        match is_empty {
+            true => schema::create(&mut here, model, &SQLITE).await?,
+            false => schema::extend(&mut here, model, &SQLITE).await?,
+        }
+        let now = here.now.to_string();
+        schema::remember(&mut here, &SQLITE, "started_at", &now).await?;
+        Ok::<(), Mismatch>(())
+    });
+    let done = done.unwrap_or(Err(Mismatch::Failed(Failure::TimedOut)));
+    let done = done.map_err(|mismatch| mismatch.describe(&path.display().to_string()));
+    let done = done.and_then(|()| {
+        if is_empty {
+            connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
+            connection.pragma_update(None, "user_version", FORMAT).map_err(explain)?;
+        }
+        connection.execute_batch("COMMIT").map_err(explain)
+    });
+    // The statements prepared before the tables changed are of no use.
+    connection.flush_prepared_statement_cache();
+    if done.is_err() && !connection.is_autocommit() {
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    done
+}
+
+fn damaged(path: &Path, how: &str) -> OpenError {
+    let shown = path.display();
+    OpenError(format!(
+        "{shown} is damaged ({how}); restore it from a backup, or name another --database"
+    ))
+}
+
+/// SQLite's words, and what to do about them.
+fn explain(path: &Path, error: &rusqlite::Error) -> OpenError {
+    let shown = path.display();
+    OpenError(match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            format!("{shown} is not an SQLite database; name another --database")
+        }
+        Some(ErrorCode::DatabaseCorrupt) => return damaged(path, &error.to_string()),
+        Some(ErrorCode::DiskFull) => {
+            format!("the disk that holds {shown} is full; free some space and start again")
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            format!(
+                "{shown} cannot be written ({error}); make it writable, or name another --database"
+            )
+        }
+        Some(ErrorCode::CannotOpen) => {
+            format!(
+                "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
+            )
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            format!("{shown} is locked by another process; wait until it is done, then start again")
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            format!("{shown} cannot be read or written ({error}); check the disk")
+        }
+        _ => format!("cannot use {shown} ({error}); name another --database"),
+    })
+}

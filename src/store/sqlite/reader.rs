@@ -1,0 +1,143 @@
+//! Reading: a read-only connection with a time limit, and a small pool of them for slow reads.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::oneshot;
+
+use super::driver::Here;
+use crate::clock;
+use crate::plan::{Outcome, Read};
+use crate::store::driver::at_once;
+use crate::store::transaction::{self, Context};
+use crate::store::{Broken, OpenError, StoreError};
+
+/// How many steps of SQLite's machine pass between two looks at the clock.
+const STEPS: i32 = 4_000;
+const THREADS: usize = 4;
+const WAITING_MAX: usize = 1_024;
+
+/// A read-only connection.
+pub(super) struct Reader {
+    connection: Connection,
+    context: Arc<Context>,
+    /// Milliseconds since `began` at which a statement is cut short.
+    deadline: Arc<AtomicU64>,
+    began: Instant,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+impl Reader {
+    pub(super) fn open(path: &Path, context: &Arc<Context>) -> Result<Self, OpenError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let (deadline, began) = (Arc::new(AtomicU64::new(u64::MAX)), clock::now());
+        let seen = Arc::clone(&deadline);
+        let is_over = move || millis_since(began, clock::now()) >= seen.load(Ordering::Relaxed);
+        let connection = Connection::open_with_flags(path, flags).and_then(|mut connection| {
+            super::open::prepare(&connection)?;
+            connection.pragma_update(None, "query_only", true)?;
+            connection.progress_handler(STEPS, Some(is_over))?;
+            Ok(connection)
+        });
+        let connection = connection
+            .map_err(|error| OpenError(format!("{}: cannot read: {error}", path.display())))?;
+        Ok(Self { connection, context: Arc::clone(context), deadline, began })
+    }
+
+    /// One read, cut short at the deadline. Each statement sees one state of the data.
+    pub(super) fn read(&mut self, read: &Read, until: Instant) -> Result<Outcome, StoreError> {
+        // At least one look at the clock has to pass.
+        self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
+        let mut here = Here { connection: &self.connection, now: clock::moment() };
+        at_once(transaction::read(&mut here, &self.context, read)).unwrap_or_else(|| {
+            Err(StoreError::Broken(Broken("SQLite made a read wait".to_owned())))
+        })
+    }
+}
+
+fn millis_since(began: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(began).as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A read for the pool.
+struct Asked {
+    read: Read,
+    until: Instant,
+    answer: oneshot::Sender<Result<Outcome, StoreError>>,
+}
+
+/// Threads that read while the disk is slow.
+#[derive(Debug)]
+pub(super) struct Pool {
+    queue: Mutex<Option<SyncSender<Asked>>>,
+}
+
+impl Pool {
+    pub(super) fn start(
+        path: &Path,
+        context: &Arc<Context>,
+    ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
+        let (queue, asked) = sync_channel(WAITING_MAX);
+        let asked = Arc::new(Mutex::new(asked));
+        let mut threads = Vec::new();
+        for number in 0..THREADS {
+            let reader = Reader::open(path, context)?;
+            let asked = Arc::clone(&asked);
+            let thread = std::thread::Builder::new().name(format!("reader-{number}"));
+            let thread = thread.spawn(move || work(reader, &asked));
+            threads.push(
+                thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?,
+            );
+        }
+        Ok((Self { queue: Mutex::new(Some(queue)) }, threads))
+    }
+
+    pub(super) fn read(
+        &self,
+        read: Read,
+        until: Instant,
+    ) -> Result<oneshot::Receiver<Result<Outcome, StoreError>>, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queue.as_ref().ok_or(StoreError::Busy)?;
+        match queue.try_send(Asked { read, until, answer }) {
+            Ok(()) => Ok(answered),
+            Err(TrySendError::Full(_)) => Err(StoreError::Busy),
+            Err(TrySendError::Disconnected(_)) => {
+                Err(StoreError::Unavailable("the reader threads ended".to_owned()))
+            }
+        }
+    }
+
+    pub(super) fn close(&self) {
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+fn work(mut reader: Reader, asked: &Mutex<Receiver<Asked>>) {
+    loop {
+        // The lock is held while waiting: one thread waits, the others wait for it.
+        let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Asked { read, until, answer }) = next else { return };
+        if answer.is_closed() {
+            continue;
+        }
+        let outcome = match clock::now() >= until {
+            true => Err(StoreError::TimedOut),
+            false => reader.read(&read, until),
+        };
+        // The client may have left.
+        let _ = answer.send(outcome);
+    }
+}

@@ -1,0 +1,299 @@
+//! Writing: one thread, one connection, and commits that are shared.
+//!
+//! Requests that wait together are run in one transaction, each in its own savepoint, and committed
+//! with one sync; only then are they answered, so an answer means that the disk has it. A request
+//! that is refused undoes itself alone. When the storage fails, the whole group is undone and told
+//! so; when it fails at the commit itself, nobody can know what the disk has, and writing stops.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, Error, ErrorCode};
+use tokio::sync::oneshot;
+
+use super::driver::{Here, failure};
+use crate::clock;
+use crate::log::{Level, Log};
+use crate::plan::{Outcome, Write};
+use crate::store::driver::{Bind, Driver, at_once};
+use crate::store::transaction::{self, Context, Halt, Pace};
+use crate::store::{Broken, StoreError};
+use crate::value::Moment;
+
+const WAITING_MAX: usize = 4_096;
+const GROUP_REQUESTS_MAX: usize = 512;
+const GROUP_BYTES_MAX: usize = 4 << 20;
+const GROUP_WORK_MAX: Duration = Duration::from_millis(5);
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// The sweep goes in steps, so that writers never wait for more than one.
+const SWEEP_STEP: usize = 1_000;
+
+/// A write that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) write: Option<Write>,
+    pub(super) bytes: usize,
+    /// Set by whoever decides its fate first: the writer, or the client's time limit.
+    pub(super) claimed: Arc<AtomicBool>,
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
+type Answer = Result<Outcome, StoreError>;
+
+/// The way to the writer thread.
+#[derive(Debug)]
+pub(super) struct Queue(Mutex<Option<SyncSender<Job>>>);
+
+impl Queue {
+    pub(super) fn new() -> (Self, Receiver<Job>) {
+        let (sender, jobs) = sync_channel(WAITING_MAX);
+        (Self(Mutex::new(Some(sender))), jobs)
+    }
+
+    pub(super) fn push(&self, job: Job) -> Result<(), StoreError> {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match sender.as_ref().ok_or(StoreError::Busy)?.try_send(job) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => Err(StoreError::Busy),
+            Err(TrySendError::Disconnected(_)) => Err(stopped()),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+pub(super) fn stopped() -> StoreError {
+    StoreError::Unavailable("writing has stopped after a failure of the storage".to_owned())
+}
+
+/// The writer thread's own.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) context: Arc<Context>,
+    pub(super) jobs: Receiver<Job>,
+    pub(super) stopped: Arc<AtomicBool>,
+    pub(super) log: Log,
+    /// How long the change log is kept; `None` is for ever.
+    pub(super) changes_keep: Option<Duration>,
+}
+
+/// What became of one job.
+enum Ran {
+    Done(oneshot::Sender<Answer>, Answer),
+    /// Nobody waits for it any more.
+    Skipped,
+    /// It has to run alone.
+    TooLong(Job),
+    /// The storage failed, and with it everything since the last commit.
+    Failed(oneshot::Sender<Answer>, String),
+}
+
+type Done = Vec<(oneshot::Sender<Answer>, Answer)>;
+
+impl Writer {
+    pub(super) fn work(self) {
+        let mut swept = None;
+        loop {
+            match self.jobs.recv_timeout(SWEEP_EVERY) {
+                Ok(job) => self.group(job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.sweep_when_due(&mut swept);
+        }
+    }
+
+    /// Runs what is waiting, up to the limits of a group, and commits it.
+    fn group(&self, first: Job) {
+        let began = clock::now();
+        let mut done = Vec::new();
+        if let Err(error) = self.begin() {
+            return answer_all(vec![(first.answer, Err(error))]);
+        }
+        let mut bytes = 0;
+        let mut next = Some(first);
+        let mut long = None;
+        while let Some(job) = next.take() {
+            bytes += job.bytes;
+            match self.run(job, Pace::Shared) {
+                Ran::Done(answer, outcome) => done.push((answer, outcome)),
+                Ran::Skipped => {}
+                Ran::TooLong(job) => {
+                    long = Some(job);
+                    break;
+                }
+                Ran::Failed(answer, cause) => return self.undo(done, answer, &cause),
+            }
+            let over = clock::now().saturating_duration_since(began) > GROUP_WORK_MAX;
+            if !over && bytes < GROUP_BYTES_MAX && done.len() < GROUP_REQUESTS_MAX {
+                next = self.jobs.try_recv().ok();
+            }
+        }
+        self.commit(done);
+        if let Some(job) = long {
+            self.alone(job);
+        }
+    }
+
+    fn alone(&self, job: Job) {
+        if let Err(error) = self.begin() {
+            return answer_all(vec![(job.answer, Err(error))]);
+        }
+        match self.run(job, Pace::Alone) {
+            Ran::Done(answer, outcome) => self.commit(vec![(answer, outcome)]),
+            Ran::Skipped | Ran::TooLong(_) => self.commit(Vec::new()),
+            Ran::Failed(answer, cause) => self.undo(Vec::new(), answer, &cause),
+        }
+    }
+
+    fn begin(&self) -> Result<(), StoreError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(stopped());
+        }
+        // IMMEDIATE: a transaction that starts reading and then writes would not wait for a lock.
+        self.statement("BEGIN IMMEDIATE").map_err(|error| failure(error).into())
+    }
+
+    fn statement(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.raw_execute().map(|_| ())
+    }
+
+    fn run(&self, mut job: Job, pace: Pace) -> Ran {
+        let mine = pace == Pace::Alone || !job.claimed.swap(true, Ordering::AcqRel);
+        if !mine || job.answer.is_closed() {
+            return Ran::Skipped;
+        }
+        if let Err(error) = self.statement("SAVEPOINT request") {
+            return Ran::Failed(job.answer, error.to_string());
+        }
+        let mut here = Here { connection: &self.connection, now: clock::moment() };
+        let slot = &mut job.write;
+        let work =
+            AssertUnwindSafe(|| at_once(transaction::write(&mut here, &self.context, slot, pace)));
+        let outcome = match catch_unwind(work) {
+            Ok(Some(Ok(outcome))) => Ok(outcome),
+            Ok(Some(Err(Halt::Error(StoreError::Unavailable(cause))))) => {
+                return Ran::Failed(job.answer, cause);
+            }
+            Ok(Some(Err(halt))) => Err(halt),
+            Ok(None) => Err(broken("SQLite made a write wait")),
+            Err(_) => Err(broken("a panic in the writer")),
+        };
+        let end = match outcome {
+            Ok(_) => self.statement("RELEASE request"),
+            Err(_) => self
+                .statement("ROLLBACK TO request")
+                .and_then(|()| self.statement("RELEASE request")),
+        };
+        match (end, outcome) {
+            (Err(error), _) => Ran::Failed(job.answer, error.to_string()),
+            (Ok(()), Ok(outcome)) => Ran::Done(job.answer, Ok(outcome)),
+            (Ok(()), Err(Halt::Error(error))) => Ran::Done(job.answer, Err(error)),
+            (Ok(()), Err(Halt::TooLong)) => Ran::TooLong(job),
+        }
+    }
+
+    /// One sync for all; then the answers.
+    fn commit(&self, done: Done) {
+        match self.statement("COMMIT") {
+            Ok(()) => answer_all(done),
+            Err(error) => self.commit_failed(done, &error),
+        }
+    }
+
+    fn commit_failed(&self, done: Done, error: &Error) {
+        let cause = error.to_string();
+        let rolled_back = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
+        let outcome: fn(String) -> StoreError = match error.sqlite_error_code() {
+            // These are found out before anything is made durable.
+            Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::OutOfMemory)
+                if rolled_back =>
+            {
+                StoreError::Unavailable
+            }
+            Some(ErrorCode::ConstraintViolation) if rolled_back => {
+                |cause| StoreError::Broken(Broken(cause))
+            }
+            // A sync that failed once may report success the next time although the data is lost:
+            // it is never tried again. What the disk has is found out by a restart.
+            _ => {
+                self.stop(&cause);
+                StoreError::OutcomeUnknown
+            }
+        };
+        self.log.event(Level::Error, "a commit failed", &[("cause", &cause)]);
+        answer_all(
+            done.into_iter().map(|(answer, _)| (answer, Err(outcome(cause.clone())))).collect(),
+        );
+    }
+
+    /// The storage failed before the commit: nobody's work is kept.
+    fn undo(&self, done: Done, failed: oneshot::Sender<Answer>, cause: &str) {
+        self.log.event(Level::Error, "a write failed", &[("cause", &cause)]);
+        // SQLite may have rolled back by itself already.
+        let clean = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
+        if !clean || !self.connection.is_autocommit() {
+            self.stop(cause);
+        }
+        let all = done.into_iter().map(|(answer, _)| answer).chain([failed]);
+        answer_all(
+            all.map(|answer| (answer, Err(StoreError::Unavailable(cause.to_owned())))).collect(),
+        );
+    }
+
+    fn stop(&self, cause: &str) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let message = "writing has stopped; reads go on; check the disk and start the server again";
+        self.log.event(Level::Error, message, &[("cause", &cause)]);
+    }
+
+    /// Old entries of the change log go, a step at a time, between groups.
+    fn sweep_when_due(&self, swept: &mut Option<Instant>) {
+        let Some(keep) = self.changes_keep else { return };
+        let now = clock::now();
+        if swept.is_some_and(|last| now.saturating_duration_since(last) < SWEEP_EVERY) {
+            return;
+        }
+        let Some(before) = clock::moment().earlier(keep) else { return };
+        match self.sweep_step(before) {
+            // There is more: go on after the next group.
+            Ok(SWEEP_STEP..) => {}
+            Ok(_) => *swept = Some(now),
+            Err(error) => {
+                *swept = Some(now);
+                self.log.event(
+                    Level::Warning,
+                    "the change log could not be swept",
+                    &[("cause", &format!("{error:?}"))],
+                );
+            }
+        }
+    }
+
+    fn sweep_step(&self, before: Moment) -> Result<usize, StoreError> {
+        self.begin()?;
+        let mut here = Here { connection: &self.connection, now: clock::moment() };
+        let count = at_once(here.execute(&self.context.sql.sweep, &[Bind::Moment(before)]))
+            .unwrap_or(Ok(0));
+        let end = if count.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        self.statement(end).map_err(failure)?;
+        Ok(count?)
+    }
+}
+
+fn broken(what: &str) -> Halt {
+    Halt::Error(StoreError::Broken(Broken(what.to_owned())))
+}
+
+fn answer_all(done: Done) {
+    for (answer, outcome) in done {
+        // The client may have left.
+        let _ = answer.send(outcome);
+    }
+}

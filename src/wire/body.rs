@@ -1,0 +1,140 @@
+//! A request's body: read whole under a limit and a deadline, or left behind in good order.
+//!
+//! It does not look into the bytes.
+//! The one surprising thing: asking for the first byte makes hyper send `100 Continue`, so a body that
+//! the client holds back is never touched once the request is refused.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{Version, header};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout_at;
+
+use crate::clock;
+use crate::problem::{self, Problem};
+
+/// What is left of a refused body is read up to this size, to keep the connection.
+const DRAIN_BYTES_MAX: usize = 64 << 10;
+/// ... and for this long: it should be on its way already.
+const DRAIN_MAX: Duration = Duration::from_millis(250);
+
+/// What becomes of the connection after the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    KeepAlive,
+    /// The answer must carry `Connection: close`.
+    Close,
+}
+
+#[derive(Debug)]
+pub struct Body {
+    incoming: Incoming,
+    state: State,
+    is_http_1: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The client waits for `100 Continue` and nothing has been asked for yet.
+    HeldBack,
+    /// Some of it may still come.
+    Open,
+    Whole,
+    /// It can no longer be told where the next request would begin.
+    Broken,
+}
+
+impl Body {
+    pub fn new(parts: &Parts, incoming: Incoming) -> Self {
+        // RFC 9110 §10.1.1: HTTP/1.0 cannot expect anything.
+        let expects =
+            parts.version == Version::HTTP_11 && parts.headers.contains_key(header::EXPECT);
+        let state = match (incoming.is_end_stream(), expects) {
+            (true, _) => State::Whole,
+            (false, true) => State::HeldBack,
+            (false, false) => State::Open,
+        };
+        Self { incoming, state, is_http_1: parts.version < Version::HTTP_2 }
+    }
+
+    /// Reads all of it. Called again after that it gives nothing.
+    pub async fn read(&mut self, bytes_max: usize, deadline: Instant) -> Result<Bytes, Problem> {
+        // Refused before a byte is asked for: a client that holds its body back need not send it.
+        if self.incoming.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
+            return Err(too_large(bytes_max));
+        }
+        match self.state {
+            State::Whole => return Ok(Bytes::new()),
+            State::Broken => return Err(Problem::new(&problem::BAD_REQUEST)),
+            State::HeldBack | State::Open => self.state = State::Open,
+        }
+        match timeout_at(deadline.into(), self.gather(bytes_max)).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.state = State::Broken;
+                Err(Problem::new(&problem::TOO_SLOW))
+            }
+        }
+    }
+
+    /// Makes the connection ready for the next request, if that is cheap. To be asked before every
+    /// answer; after a whole read it costs nothing.
+    pub async fn finish(&mut self) -> After {
+        match self.state {
+            State::Whole => return After::KeepAlive,
+            // A stream of HTTP/2 ends alone.
+            _ if !self.is_http_1 => return After::KeepAlive,
+            State::HeldBack | State::Broken => return After::Close,
+            State::Open => {}
+        }
+        let rest = self.incoming.size_hint().lower();
+        if rest > u64::try_from(DRAIN_BYTES_MAX).unwrap_or(u64::MAX) {
+            return After::Close;
+        }
+        let deadline = clock::now() + DRAIN_MAX;
+        match timeout_at(deadline.into(), self.gather(DRAIN_BYTES_MAX)).await {
+            Ok(Ok(_)) => After::KeepAlive,
+            Ok(Err(_)) | Err(_) => After::Close,
+        }
+    }
+
+    async fn gather(&mut self, bytes_max: usize) -> Result<Bytes, Problem> {
+        let mut first = Bytes::new();
+        let mut rest = BytesMut::new();
+        while let Some(frame) = self.incoming.frame().await {
+            let frame = frame.map_err(|error| {
+                self.state = State::Broken;
+                Problem::new(&problem::BAD_REQUEST)
+                    .detail("the body ended early or its chunks are not well-formed")
+                    .cause(error.to_string())
+            })?;
+            // Trailers say nothing that we use.
+            let Ok(data) = frame.into_data() else { continue };
+            if first.len().max(rest.len()) + data.len() > bytes_max {
+                return Err(too_large(bytes_max));
+            }
+            // Most bodies come in one piece, which is then handed on without a copy.
+            if first.is_empty() {
+                first = data;
+            } else {
+                if rest.is_empty() {
+                    rest.extend_from_slice(&first);
+                }
+                rest.extend_from_slice(&data);
+            }
+            if self.incoming.is_end_stream() {
+                break;
+            }
+        }
+        self.state = State::Whole;
+        Ok(if rest.is_empty() { first } else { rest.freeze() })
+    }
+}
+
+fn too_large(bytes_max: usize) -> Problem {
+    Problem::new(&problem::TOO_LARGE).detail(format!("expected at most {bytes_max} bytes"))
+}

@@ -1,0 +1,279 @@
+//! The checks of a request's head that the parser does not make: step 1 of the order of checks.
+//!
+//! Pure. What the parser itself refuses (broken header lines, lengths that contradict each other)
+//! never comes here.
+//! The one surprising thing: where two rules are broken, the one with the smaller status is reported,
+//! because that is the order the interface promises.
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Version, header};
+
+use super::host::Authority;
+use crate::model::settings::Limits;
+use crate::problem::{self, Problem};
+
+/// A refusal closes the connection: whoever frames one message wrongly may do so with the next, and two
+/// readers of one stream must never disagree about where a request begins (RFC 9112 §11.2).
+pub fn check_head(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
+    check(parts, limits)
+        .map_err(|problem| problem.header(header::CONNECTION, HeaderValue::from_static("close")))
+}
+
+fn check(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
+    check_target(parts)?;
+    check_host(parts)?;
+    let coding = transfer_coding(&parts.headers);
+    if coding == Coding::Doubled {
+        return Err(Problem::new(&problem::BAD_REQUEST)
+            .detail("expected chunked once in Transfer-Encoding"));
+    }
+    check_size(parts, limits)?;
+    if coding == Coding::Unknown {
+        // RFC 9112 §6.1: a transfer coding that is not understood should be answered with 501.
+        return Err(Problem::new(&problem::UNKNOWN_TRANSFER_CODING)
+            .detail("expected a single chunked in Transfer-Encoding"));
+    }
+    check_expectation(parts)
+}
+
+/// RFC 9112 §3.2: which form of target goes with which method.
+fn check_target(parts: &Parts) -> Result<(), Problem> {
+    let uri = &parts.uri;
+    let fault = match (uri.scheme_str(), uri.authority()) {
+        // §3.2.3: host and port alone are for CONNECT, which is refused later as unknown.
+        (None, Some(_)) if parts.method != Method::CONNECT => {
+            "expected a target that begins with /, got a host alone"
+        }
+        (Some(scheme), _) if scheme != "http" && scheme != "https" => {
+            "expected a target with the scheme http or https"
+        }
+        _ if uri.path() == "*" && parts.method != Method::OPTIONS => {
+            "expected a target that begins with /, got *, which is for OPTIONS"
+        }
+        _ => return Ok(()),
+    };
+    Err(Problem::new(&problem::BAD_REQUEST).detail(fault))
+}
+
+fn check_host(parts: &Parts) -> Result<(), Problem> {
+    let refuse = |detail: String| Err(Problem::new(&problem::BAD_HOST).detail(detail));
+    let mut lines = parts.headers.get_all(header::HOST).iter();
+    let host = lines.next();
+    // RFC 9112 §3.2: more than one Host line, or one that is not valid, must be refused.
+    if lines.next().is_some() {
+        return refuse("expected one Host, got several".to_owned());
+    }
+    if let Some(host) = host
+        && host.to_str().ok().and_then(Authority::parse).is_none()
+    {
+        let text = String::from_utf8_lossy(host.as_bytes());
+        return refuse(format!("expected a host name or address and maybe a port, got \"{text}\""));
+    }
+    // RFC 9112 §3.2: HTTP/1.1 without Host must be refused, also when the target names the host.
+    if host.is_none() && parts.version == Version::HTTP_11 {
+        return refuse("expected a Host header, got none".to_owned());
+    }
+    let Some(target) = parts.uri.authority().map(http::uri::Authority::as_str) else {
+        return match (parts.version, host) {
+            // RFC 9113 §8.3.1: a request must name an authority, here or in Host.
+            (Version::HTTP_2, None) => refuse("expected :authority, got none".to_owned()),
+            _ => Ok(()),
+        };
+    };
+    let Some(target_host) = Authority::parse(target) else {
+        return refuse(format!("expected a host name or address in the target, got \"{target}\""));
+    };
+    // RFC 9113 §8.3.1: a Host that differs from :authority makes the request malformed.
+    let differs = parts.version == Version::HTTP_2
+        && host
+            .and_then(|host| host.to_str().ok())
+            .and_then(Authority::parse)
+            .is_some_and(|host| host != target_host);
+    if differs { refuse("expected Host to equal :authority".to_owned()) } else { Ok(()) }
+}
+
+fn check_size(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
+    let uri = &parts.uri;
+    let target_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len())
+        + uri.authority().map_or(0, |authority| authority.as_str().len());
+    if target_bytes > limits.target_bytes_max {
+        return Err(Problem::new(&problem::TARGET_TOO_LONG).detail(format!(
+            "expected at most {} bytes, got {target_bytes}",
+            limits.target_bytes_max
+        )));
+    }
+    let count = parts.headers.len();
+    if count > limits.headers_max {
+        return Err(Problem::new(&problem::HEADERS_TOO_LARGE)
+            .detail(format!("expected at most {} headers, got {count}", limits.headers_max)));
+    }
+    // Each line has a colon, mostly a space, and an end of two bytes.
+    let bytes: usize =
+        parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if bytes > limits.headers_bytes_max {
+        return Err(Problem::new(&problem::HEADERS_TOO_LARGE).detail(format!(
+            "expected at most {} bytes of headers, got {bytes}",
+            limits.headers_bytes_max
+        )));
+    }
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Coding {
+    None,
+    Chunked,
+    Doubled,
+    Unknown,
+}
+
+/// The parser has made sure that chunked comes last; here it must also come alone.
+fn transfer_coding(headers: &HeaderMap) -> Coding {
+    let mut coding = Coding::None;
+    let lines = headers.get_all(header::TRANSFER_ENCODING).iter();
+    for name in lines.flat_map(|line| line.to_str().unwrap_or("?").split(',')) {
+        let name = name.trim_matches([' ', '\t']);
+        coding = match coding {
+            // RFC 9110 §5.6.1.2: empty list elements are to be ignored.
+            coding if name.is_empty() => coding,
+            Coding::None if name.eq_ignore_ascii_case("chunked") => Coding::Chunked,
+            // RFC 9112 §6.1: chunked must not be applied more than once.
+            Coding::Chunked | Coding::Doubled if name.eq_ignore_ascii_case("chunked") => {
+                Coding::Doubled
+            }
+            Coding::Doubled => Coding::Doubled,
+            Coding::None | Coding::Chunked | Coding::Unknown => Coding::Unknown,
+        };
+    }
+    coding
+}
+
+fn check_expectation(parts: &Parts) -> Result<(), Problem> {
+    let lines = parts.headers.get_all(header::EXPECT).iter();
+    for expectation in lines.flat_map(|line| line.to_str().unwrap_or("?").split(',')) {
+        let expectation = expectation.trim_matches([' ', '\t']);
+        if !expectation.is_empty() && !expectation.eq_ignore_ascii_case("100-continue") {
+            return Err(Problem::new(&problem::EXPECTATION_FAILED)
+                .detail(format!("expected 100-continue, got \"{expectation}\"")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn slug(
+        method: &str,
+        target: &str,
+        version: Version,
+        headers: &[(&str, &str)],
+    ) -> &'static str {
+        let mut request = Request::builder().method(method).uri(target).version(version);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let parts = request.body(()).unwrap().into_parts().0;
+        check_head(&parts, &Limits::default())
+            .map_or_else(|problem| problem.kind().slug, |()| "fine")
+    }
+
+    #[test]
+    fn hosts() {
+        let (v0, v1, v2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
+        let a = ("host", "a");
+        for (target, version, headers, expected) in [
+            ("/", v1, &[a][..], "fine"),
+            ("/", v1, &[], "bad-host"),
+            ("/", v1, &[a, a], "bad-host"),
+            ("/", v1, &[("host", "")], "bad-host"),
+            ("/", v1, &[("host", "a b")], "bad-host"),
+            ("/", v0, &[], "fine"),
+            ("/", v0, &[a], "fine"),
+            ("/", v0, &[a, a], "bad-host"),
+            ("/", v0, &[("host", "a/b")], "bad-host"),
+            ("http://b/", v1, &[a], "fine"),
+            ("http://b/", v1, &[], "bad-host"),
+            ("http://user@b/", v1, &[a], "bad-host"),
+            ("http://b/", v2, &[], "fine"),
+            ("http://b/", v2, &[a], "bad-host"),
+            ("http://a:80/", v2, &[("host", "A:80")], "fine"),
+            ("/", v2, &[], "bad-host"),
+            ("/", v2, &[a], "fine"),
+        ] {
+            assert_eq!(
+                slug("GET", target, version, headers),
+                expected,
+                "{target} {version:?} {headers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn forms_of_the_target() {
+        for (method, target, expected) in [
+            ("OPTIONS", "*", "fine"),
+            ("GET", "*", "bad-request"),
+            ("POST", "*", "bad-request"),
+            ("CONNECT", "a:80", "fine"),
+            ("GET", "a:80", "bad-request"),
+            ("GET", "ftp://a/", "bad-request"),
+            ("GET", "https://a/", "fine"),
+        ] {
+            assert_eq!(
+                slug(method, target, Version::HTTP_11, &[("host", "a")]),
+                expected,
+                "{method} {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn codings_and_expectations() {
+        let host = ("host", "a");
+        let coding = |value| ("transfer-encoding", value);
+        let expect = |value| ("expect", value);
+        for (headers, expected) in [
+            (&[host, coding("chunked")][..], "fine"),
+            (&[host, coding("CHUNKED ,")], "fine"),
+            (&[host, coding("chunked, chunked")], "bad-request"),
+            (&[host, coding("chunked"), coding("chunked")], "bad-request"),
+            (&[host, coding("gzip, chunked")], "unknown-transfer-coding"),
+            (&[host, coding("gzip"), coding("chunked")], "unknown-transfer-coding"),
+            (&[host, coding("identity, chunked")], "unknown-transfer-coding"),
+            (&[host, coding("chunked;a=b")], "unknown-transfer-coding"),
+            (&[host, expect("100-continue")], "fine"),
+            (&[host, expect("100-Continue")], "fine"),
+            (&[host, expect("200-ok")], "expectation-failed"),
+            (&[host, expect("100-continue, more")], "expectation-failed"),
+            // The smaller status comes first.
+            (&[coding("gzip, chunked")], "bad-host"),
+        ] {
+            assert_eq!(slug("POST", "/", Version::HTTP_11, headers), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        let limits = Limits::default();
+        let get = |target: &str, headers: &[(&str, &str)]| {
+            let mut all = vec![("host", "a")];
+            all.extend(headers);
+            slug("GET", target, Version::HTTP_11, &all)
+        };
+        let target = |bytes: usize| format!("/{}", "a".repeat(bytes - 1));
+        assert_eq!(get(&target(limits.target_bytes_max), &[]), "fine");
+        assert_eq!(get(&target(limits.target_bytes_max + 1), &[]), "target-too-long");
+        let fits =
+            "v".repeat(limits.headers_bytes_max - "host".len() - "a".len() - 4 - "x".len() - 4);
+        assert_eq!(get("/", &[("x", &fits)]), "fine");
+        assert_eq!(get("/", &[("xy", &fits)]), "headers-too-large");
+        let many = vec![("x", "y"); limits.headers_max];
+        assert_eq!(get("/", &many), "headers-too-large");
+        assert_eq!(get("/", &many[1..]), "fine");
+        assert_eq!(get(&target(limits.target_bytes_max + 1), &many), "target-too-long");
+    }
+}

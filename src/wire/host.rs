@@ -1,0 +1,333 @@
+//! Host and origin: whom a request is for, and which page it came from.
+//!
+//! Pure. Which addresses the server listens on is given.
+//! The one surprising thing: Host is never used to build an address; it only ever leads to a refusal.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::request::Parts;
+use http::{Method, header};
+
+use crate::problem::{self, Problem};
+
+/// The host and port the request names. RFC 9112 §3.2.2: an absolute target's host wins over Host.
+pub fn authority(parts: &Parts) -> Option<&str> {
+    match parts.uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()),
+    }
+}
+
+/// A host and, if it was written, a port.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Authority<'a> {
+    pub(super) host: Host<'a>,
+    pub(super) port: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Host<'a> {
+    Address(IpAddr),
+    Name(&'a str),
+}
+
+/// RFC 9110 §4.2.3: host names are compared without regard to case.
+impl PartialEq for Host<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Address(mine), Self::Address(theirs)) => mine == theirs,
+            (Self::Name(mine), Self::Name(theirs)) => mine.eq_ignore_ascii_case(theirs),
+            (Self::Address(_), Self::Name(_)) | (Self::Name(_), Self::Address(_)) => false,
+        }
+    }
+}
+
+impl Eq for Host<'_> {}
+
+const HOST_BYTES_MAX: usize = 255;
+
+impl<'a> Authority<'a> {
+    /// RFC 3986 §3.2.2: a name, an IPv4 address or an IPv6 address in brackets; no user, no zone.
+    pub(super) fn parse(text: &'a str) -> Option<Self> {
+        let (host, rest) = match text.strip_prefix('[') {
+            Some(inner) => {
+                let (address, rest) = inner.split_once(']')?;
+                (Host::Address(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?)), rest)
+            }
+            None => {
+                let (name, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
+                let host = match name.parse::<Ipv4Addr>() {
+                    Ok(address) => Host::Address(IpAddr::V4(address)),
+                    Err(_) if is_name(name) => Host::Name(name),
+                    Err(_) => return None,
+                };
+                (host, rest)
+            }
+        };
+        let port = match rest.strip_prefix(':') {
+            None if rest.is_empty() => None,
+            None => return None,
+            // RFC 3986 §3.2.3: the port may be empty.
+            Some("") => None,
+            Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+                Some(digits.parse().ok()?)
+            }
+            Some(_) => return None,
+        };
+        Some(Self { host, port })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let escapes_are_whole = bytes.split(|b| *b == b'%').skip(1).all(
+        |after| matches!(after, [first, second, ..] if first.is_ascii_hexdigit() && second.is_ascii_hexdigit()),
+    );
+    // RFC 9110 §4.2.1: an empty host identifier is invalid in http.
+    (1..=HOST_BYTES_MAX).contains(&bytes.len())
+        && escapes_are_whole
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(b))
+}
+
+/// Without authentication the Host must be one that only this machine can mean: a page on the web
+/// could otherwise reach the server through a name of its own that points here. `listen` are the
+/// addresses as given by `--listen`.
+pub fn host_is_ours(authority: Option<&str>, listen: &[String]) -> Result<(), Problem> {
+    // Only HTTP/1.0 comes this far without a Host, and no browser speaks it.
+    let Some(authority) = authority else { return Ok(()) };
+    let ours = match Authority::parse(authority).map(|authority| authority.host) {
+        Some(Host::Address(address)) if address.to_canonical().is_loopback() => true,
+        Some(Host::Name(name)) if name.eq_ignore_ascii_case("localhost") => true,
+        Some(host) => {
+            listen.iter().filter_map(|own| Authority::parse(own)).any(|own| own.host == host)
+        }
+        None => false,
+    };
+    if ours {
+        Ok(())
+    } else {
+        Err(Problem::new(&problem::WRONG_HOST).detail(format!(
+            "expected localhost, a loopback address or a --listen name, got \"{authority}\""
+        )))
+    }
+}
+
+/// Refuses a change that a page of another site makes a browser send.
+pub fn cross_site(parts: &Parts, base_url: Option<&str>) -> Result<(), Problem> {
+    if matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let refuse = |detail: String| Err(Problem::new(&problem::CROSS_SITE).detail(detail));
+    let mut sites = parts.headers.get_all("sec-fetch-site").iter().peekable();
+    if sites.peek().is_some() {
+        return if sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
+            Ok(())
+        } else {
+            refuse("expected Sec-Fetch-Site to be same-origin or none".to_owned())
+        };
+    }
+    for origin in parts.headers.get_all(header::ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        let is_ours = authority(parts).is_some_and(|own| is_at(origin, own))
+            || base_url.is_some_and(|base| is_same_origin(origin, base));
+        if !is_ours {
+            return refuse(format!("expected this server's own origin, got \"{origin}\""));
+        }
+    }
+    Ok(())
+}
+
+/// A scheme, `http` or `https`, with its default port, and what is left of the address.
+fn split_scheme(url: &str) -> Option<(u16, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    match scheme.to_ascii_lowercase().as_str() {
+        "http" => Some((80, rest)),
+        "https" => Some((443, rest)),
+        _ => None,
+    }
+}
+
+/// Whether an origin has this host and port. Which scheme we are reached by, only `base_url` knows.
+fn is_at(origin: &str, own: &str) -> bool {
+    let Some((port_default, rest)) = split_scheme(origin) else { return false };
+    match (Authority::parse(rest), Authority::parse(own)) {
+        (Some(theirs), Some(own)) => {
+            theirs.host == own.host
+                && theirs.port.unwrap_or(port_default) == own.port.unwrap_or(port_default)
+        }
+        (None, _) | (_, None) => false,
+    }
+}
+
+fn is_same_origin(origin: &str, base_url: &str) -> bool {
+    let (Some((theirs, _)), Some((own, rest))) = (split_scheme(origin), split_scheme(base_url))
+    else {
+        return false;
+    };
+    let own_authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    theirs == own && is_at(origin, own_authority)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_strictly() {
+        for good in [
+            "localhost",
+            "LOCALHOST:8080",
+            "a.example.",
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "[::1]",
+            "[::1]:8080",
+            "[::ffff:127.0.0.1]",
+            "a:",
+            "x-y_z~1",
+            "%41b",
+            "a!$&'()*+,;=b",
+            "1.2.3",
+        ] {
+            assert!(Authority::parse(good).is_some(), "{good}");
+        }
+        let long = "a".repeat(256);
+        for bad in [
+            "",
+            ":80",
+            "a b",
+            "a/b",
+            "a?b",
+            "a#b",
+            "user@a",
+            "a:b",
+            "a:80:80",
+            "a:65536",
+            "a:+80",
+            "a:-1",
+            "[::1",
+            "::1",
+            "[::1]80",
+            "[::1]x",
+            "[fe80::1%eth0]",
+            "[v1.a]",
+            "[127.0.0.1]",
+            "a%4",
+            "a%zz",
+            "é",
+            "a\\b",
+            "a,b c",
+            "\"a\"",
+            "<a>",
+            "[]",
+            "[]:80",
+            "a\tb",
+            long.as_str(),
+        ] {
+            assert_eq!(Authority::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_ours() {
+        let listen =
+            ["dev.test:8080".to_owned(), "127.0.0.1:0".to_owned(), "192.0.2.7:80".to_owned()];
+        let ours = |host| host_is_ours(host, &listen).is_ok();
+        for good in [
+            "localhost",
+            "LocalHost:3000",
+            "127.0.0.1",
+            "127.9.8.7:1",
+            "[::1]",
+            "[::1]:8080",
+            "[::ffff:127.0.0.1]:1",
+            "dev.test",
+            "DEV.test:9",
+            "192.0.2.7",
+        ] {
+            assert!(ours(Some(good)), "{good}");
+        }
+        assert!(ours(None));
+        for bad in [
+            "example.com",
+            "localhost.example.com",
+            "localhost.",
+            "xlocalhost",
+            "127.0.0.1.example.com",
+            "127.1",
+            "2130706433",
+            "0x7f.0.0.1",
+            "0.0.0.0",
+            "[::]",
+            "192.0.2.8",
+            "dev.test.evil",
+            "",
+            "[::1",
+            "user@localhost",
+        ] {
+            assert!(!ours(Some(bad)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_site_changes_nothing() {
+        let check = |method: &str, headers: &[(&str, &str)], base_url: Option<&str>| {
+            let mut request =
+                Request::builder().method(method).uri("/a").header("host", "shop.example:8080");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            cross_site(&request.body(()).unwrap().into_parts().0, base_url).is_ok()
+        };
+        let (site, origin) = ("sec-fetch-site", "origin");
+        for (headers, base_url, expected) in [
+            (&[][..], None, true),
+            (&[(site, "same-origin")], None, true),
+            (&[(site, "none")], None, true),
+            (&[(site, "same-site")], None, false),
+            (&[(site, "cross-site")], None, false),
+            (&[(site, "anything")], None, false),
+            (&[(site, "same-origin"), (site, "cross-site")], None, false),
+            // Sec-Fetch-Site cannot be forged by a page, so Origin is not asked.
+            (&[(site, "same-origin"), (origin, "http://evil.example")], None, true),
+            (&[(site, "cross-site"), (origin, "http://shop.example:8080")], None, false),
+            (&[(origin, "http://shop.example:8080")], None, true),
+            (&[(origin, "https://SHOP.example:8080")], None, true),
+            (&[(origin, "http://shop.example")], None, false),
+            (&[(origin, "http://shop.example:8081")], None, false),
+            (&[(origin, "http://shop.example.evil:8080")], None, false),
+            (&[(origin, "null")], None, false),
+            (&[(origin, "")], None, false),
+            (&[(origin, "file://")], None, false),
+            (&[(origin, "http://shop.example:8080"), (origin, "http://evil.example")], None, false),
+            (&[(origin, "https://front.example")], Some("https://front.example/api"), true),
+            (&[(origin, "https://front.example")], Some("https://front.example:443"), true),
+            (&[(origin, "http://front.example")], Some("https://front.example"), false),
+            (&[(origin, "https://other.example")], Some("https://front.example"), false),
+        ] {
+            assert_eq!(check("POST", headers, base_url), expected, "{headers:?} {base_url:?}");
+            assert!(check("GET", headers, base_url), "{headers:?}: reading is free");
+        }
+        assert!(!check("DELETE", &[(site, "cross-site")], None));
+        assert!(check("OPTIONS", &[(site, "cross-site")], None), "a preflight must get through");
+    }
+
+    #[test]
+    fn a_host_that_leaves_out_the_default_port_is_the_same() {
+        assert!(is_at("http://a", "a:80"));
+        assert!(is_at("https://a", "a:443"));
+        assert!(is_at("https://a:443", "a"));
+        assert!(!is_at("https://a", "a:80"));
+        assert!(is_at("http://[::1]:80", "[0:0:0:0:0:0:0:1]"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_host_panics(text in ".{0,40}") {
+            let _ = Authority::parse(&text);
+            let _ = is_same_origin(&text, &text);
+        }
+    }
+}

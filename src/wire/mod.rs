@@ -1,0 +1,15 @@
+//! What every request must satisfy before anyone asks what it wants: framing, Host, origin, body.
+//!
+//! The parser is hyper's; here is what it leaves open. Nothing here knows the model's nouns.
+//! The one surprising thing: a refused request may leave its body unread, so the answer to "may this
+//! connection go on" is `Body::finish`, to be asked on every path out.
+
+mod body;
+mod head;
+mod host;
+mod request_id;
+
+pub use body::{After, Body};
+pub use head::check_head;
+pub use host::{authority, cross_site, host_is_ours};
+pub use request_id::RequestId;

@@ -1,0 +1,170 @@
+//! How a connection ends: by its client, by time, by number; and what the log says of it.
+//!
+//! What goes over it is `framing`'s.
+//! The one surprising thing: limits are set to one second, and a test asks only that nothing is cut
+//! earlier; how much later depends on the machine.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::framing::After::Closed;
+use crate::framing::{ANN, HOST, check, check_answer, get, post, start};
+use crate::harness::{Backend, Client, Server, Setup, wait_until};
+
+/// A server of one small resource, with these lines in `[server.limits]`.
+fn start_with(limits: &str) -> Server {
+    let model = format!(
+        "title = \"Framing\"\n\n[resources.customer.fields]\nname = {{ type = \"text\" }}\n\
+         email = {{ type = \"email\" }}\n\n[server.limits]\n{limits}\n"
+    );
+    Setup::new(Backend::Sqlite).model(&model).start()
+}
+
+/// RFC 9112 §9.6: the server reads on for a while after its last answer. Otherwise the system would
+/// reset the connection, and the answer might be lost on the way.
+#[test]
+fn a_client_that_is_still_sending_is_not_reset() {
+    let server = start();
+    for request in [
+        format!(
+            "POST /nothing HTTP/1.1\r\n{HOST}Content-Length: 600000\r\n\r\n{}",
+            "a".repeat(600_000)
+        ),
+        format!("X : y\r\n\r\n{}", "a".repeat(600_000)),
+    ] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 40"), "{answer}");
+    }
+}
+
+/// A client may end its side after the request and still get the answer.
+#[test]
+fn half_closed_connections() {
+    let server = start();
+    for (request, status, slug) in [
+        (get(""), 200, ""),
+        (post("Content-Length: 500\r\n", ANN), 400, "bad-request"),
+        (post("Transfer-Encoding: chunked\r\n", "50\r\n{"), 400, "bad-request"),
+    ] {
+        let mut client = server.client();
+        client.write(request.as_bytes());
+        client.finish_writing();
+        let answer = client.read_answer(false);
+        assert_eq!(answer.status, status, "{request:?} got {answer:?}");
+        check_answer(&answer, slug, &request);
+        assert!(client.is_closed());
+    }
+    let mut client = server.client();
+    client.write(b"GET / HT");
+    client.finish_writing();
+    assert_eq!(client.read_to_close(), b"", "half a head is no request");
+}
+
+/// Waits for the end of a connection and gives back what came and how long that took.
+fn end_of(mut client: Client, began: Instant) -> (String, Duration) {
+    let text = String::from_utf8(client.read_to_close()).unwrap();
+    (text, began.elapsed())
+}
+
+#[test]
+fn a_head_must_arrive_in_time() {
+    let server = start_with("header_seconds_max = 1");
+    let second = Duration::from_secs(1);
+    // To a connection that never spoke, silence is the answer.
+    let began = Instant::now();
+    let (text, took) = end_of(server.client(), began);
+    assert!(text.is_empty() && took >= second, "{took:?} {text}");
+
+    let began = Instant::now();
+    let mut client = server.client();
+    client.write(b"GET / HTTP/1.1\r\nHos");
+    let answer = client.read_answer(false);
+    assert!(began.elapsed() >= second);
+    assert_eq!((answer.status, answer.problem().as_str()), (408, "too-slow"));
+    assert!(client.is_closed());
+}
+
+/// The clock starts with the first byte: one byte at a time buys no time.
+#[test]
+fn a_head_that_drips_is_cut() {
+    let server = start_with("header_seconds_max = 1");
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nX: ").unwrap();
+    let answer = wait_until("the head is cut", || {
+        let mut bytes = [0; 1024];
+        // It may be closed already: then there is an answer to read.
+        let _ = stream.write(b"x");
+        match stream.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            read => Some(String::from_utf8_lossy(&bytes[..read.unwrap()]).into_owned()),
+        }
+    });
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+#[test]
+fn a_body_must_arrive_in_time() {
+    let server = start_with("body_seconds_max = 1");
+    for request in
+        [post("Content-Length: 50\r\n", "{"), post("Transfer-Encoding: chunked\r\n", "50\r\n{")]
+    {
+        let began = Instant::now();
+        check(&server, request.as_bytes(), (408, "too-slow", Closed));
+        assert!(began.elapsed() >= Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn an_idle_connection_is_closed() {
+    let server = start_with("idle_seconds_max = 1");
+    let mut client = server.client();
+    assert_eq!(client.send(get("").as_bytes()).status, 200);
+    let (text, took) = end_of(client, Instant::now());
+    assert!(text.is_empty() && took >= Duration::from_millis(900), "{took:?} {text}");
+}
+
+#[test]
+fn too_many_connections_are_told_so() {
+    let server = start_with("connections_max = 4");
+    let mut held: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    for client in &mut held {
+        assert_eq!(client.send(get("").as_bytes()).status, 200);
+    }
+    let mut client = server.client();
+    client.write(get("").as_bytes());
+    let answer = client.read_answer(false);
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "busy"));
+    assert_eq!(answer.header("Retry-After"), Some("1"));
+    assert!(client.is_closed());
+    drop(held);
+    wait_until("there is room again", || {
+        let mut client = server.client();
+        (client.send(get("").as_bytes()).status == 200).then_some(())
+    });
+}
+
+/// Nothing a client writes can forge a line of the log, and what may be personal is not in it.
+#[test]
+fn the_log_holds_one_line_a_request_and_no_query() {
+    let server = start();
+    assert_eq!(server.get("/customers?secret=hunter2").status, 400);
+    check(&server, b"GET / HTTP/1.1\r\nX: a\rb\r\n\r\n", (400, "bad-request", Closed));
+    let lines = wait_until("both requests are logged", || {
+        let log = server.log();
+        let lines: Vec<serde_json::Value> = log
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .filter(|line: &serde_json::Value| line["message"] == "request")
+            .collect();
+        (lines.len() == 2).then_some(lines)
+    });
+    assert_eq!((&lines[0]["path"], &lines[0]["status"]), (&"/customers".into(), &400.into()));
+    assert_eq!(lines[1]["problem"], "bad-request");
+    assert!(!server.log().contains("hunter2"));
+}

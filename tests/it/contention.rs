@@ -1,0 +1,112 @@
+//! Many clients at one item: they may wait, but none fails and nothing is lost.
+//!
+//! `NOUNS_SOAK=1` runs a thousand rounds for each of the 64 clients instead of sixteen.
+
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::thread;
+
+use serde_json::json;
+
+use crate::harness::{Answer, Backend, Client, Server, Setup};
+
+const CLIENTS: usize = 64;
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+
+fn rounds() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 1_000 } else { 16 }
+}
+
+/// Runs `rounds` requests on each of 64 connections at once; `ask` makes the request line and body.
+fn at_once(
+    server: &Server,
+    rounds: usize,
+    ask: impl Fn(usize, usize) -> (String, String) + Sync,
+) -> Vec<Answer> {
+    let (start, address) = (Barrier::new(CLIENTS), server.address);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let (start, ask) = (&start, &ask);
+                scope.spawn(move || {
+                    let mut connection = Client::connect(address);
+                    start.wait();
+                    let answers = (0..rounds).map(|round| {
+                        let (line, body) = ask(client, round);
+                        connection.request(&line, &[], body)
+                    });
+                    answers.collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    })
+}
+
+on_every_backend! {
+    fn puts_of_one_item_are_all_kept(server: Server) {
+        let path = server.create("/customers", ANN);
+        let rounds = rounds();
+        let answers = at_once(&server, rounds, |client, round| {
+            let body = json!({"customer": {"name": format!("{client} {round}"), "email": "ann@example.com"}});
+            (format!("PUT {path}"), body.to_string())
+        });
+        let mut names = BTreeMap::new();
+        for answer in &answers {
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let customer = answer.json()["customer"].clone();
+            let doubled = names.insert(customer["version"].as_u64().unwrap(), customer["name"].clone());
+            assert_eq!(doubled, None, "two answers with one version");
+        }
+        let last = u64::try_from(CLIENTS * rounds + 1).unwrap();
+        assert!(names.keys().copied().eq(2..=last), "the versions have gaps");
+        let stored = server.get(&path).json()["customer"].clone();
+        assert_eq!((&stored["version"], &stored["name"]), (&json!(last), &names[&last]));
+    }
+
+    fn the_same_put_from_everyone_is_one_version(server: Server) {
+        let path = server.create("/customers", ANN);
+        let body = ANN.replace("Ann", "Bea");
+        for answer in at_once(&server, 4, |_, _| (format!("PUT {path}"), body.clone())) {
+            assert_eq!((answer.status, &answer.json()["customer"]["version"]), (200, &json!(2)), "{answer:?}");
+        }
+    }
+
+    fn one_of_many_gets_a_unique_value(backend: Backend) {
+        let server = Setup::new(backend).model(include_str!("models/school.toml")).start();
+        let body = r#"{"person":{"name":"Mia","badge":"gold"}}"#;
+        let answers = at_once(&server, 1, |_, _| ("POST /people".to_owned(), body.to_owned()));
+        let created = answers.iter().filter(|answer| answer.status == 201).count();
+        let taken = answers.iter().filter(|answer| answer.status == 409 && answer.problem() == "taken").count();
+        assert_eq!((created, taken), (1, CLIENTS - 1));
+    }
+
+    /// Two moves that exclude each other: the first wins, for everyone.
+    fn a_state_moves_one_way(server: Server) {
+        let orders = format!("{}/orders", server.create("/customers", ANN));
+        let order = |status: &str| format!(r#"{{"order":{{"status":"{status}","items":[{{"product":"tea","unit_price":350}}]}}}}"#);
+        let path = server.create(&orders, order("placed"));
+        assert_eq!(server.put(&path, order("paid")).status, 200);
+        let answers = at_once(&server, 2, |client, _| {
+            (format!("PUT {path}"), order(if client % 2 == 0 { "shipped" } else { "cancelled" }))
+        });
+        let stored = server.get(&path).json()["order"].clone();
+        assert_eq!(stored["version"], 3);
+        for answer in answers {
+            match answer.status {
+                200 => assert_eq!(answer.json()["order"], stored),
+                _ => assert_eq!((answer.problem().as_str(), &answer.json()["state"]), ("transition-not-allowed", &stored["status"])),
+            }
+        }
+    }
+
+    fn creates_at_once_are_all_there(server: Server) {
+        let answers = at_once(&server, 4, |_, _| ("POST /customers".to_owned(), ANN.to_owned()));
+        let mut paths: Vec<_> = answers.iter().map(|answer| answer.header("Location").unwrap()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!(paths.len(), CLIENTS * 4);
+        let list = server.get("/customers?limit=500").json();
+        assert_eq!(list["customers"].as_array().unwrap().len(), CLIENTS * 4);
+    }
+}

@@ -1,0 +1,213 @@
+//! Runs the command lines that the documents show, and compares what they print.
+//!
+//! The convention is in CONTRIBUTING.md; `UPDATE_EXPECT=1` writes what was printed into the documents.
+//! The one surprising thing: a document's ids and cursors are those of another day. Where an output
+//! fits, each value shown stands for the value printed in its place, also in the commands after it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Folder, Masks, NOUNS, Process};
+
+/// The address that documents speak of, and that `serve` listens on unless told otherwise.
+const SHOWN: &str = "127.0.0.1:8080";
+
+/// `cargo run --release -- serve` without a release build; and `curl` sent to the port in use.
+const CARGO: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec nouns \"$@\"\n";
+
+#[test]
+fn every_command_line_prints_what_the_document_shows() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut documents: Vec<PathBuf> =
+        docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    documents.push(root.join("README.md"));
+    documents.sort();
+    let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        let (printed, differences) = Session::new().run(&text);
+        if differences.is_empty() {
+            continue;
+        }
+        // Whole, so that the ids in one document stay those of one run.
+        assert!(is_update, "{}\n{}", document.display(), differences.join("\n"));
+        fs::write(&document, printed).unwrap();
+    }
+}
+
+/// A part of a document.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'a> {
+    /// Lines that are only copied.
+    Prose(&'a str),
+    /// The text of a block that is to be saved under a name.
+    File { name: &'a str, text: String },
+    /// One command, which may go over several lines, and the output shown below it.
+    Step { command: String, shown: String },
+}
+
+/// Cuts a document into parts; joined again they give every line back.
+fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let (mut language, mut file) = (None, None);
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        let command = line.strip_prefix("$ ").filter(|_| language == Some("sh"));
+        if let Some(first) = command {
+            let mut command = first.to_owned();
+            while command.ends_with("\\\n") {
+                command.push_str(lines.next().unwrap_or_default());
+            }
+            let mut shown = String::new();
+            while let Some(line) =
+                lines.next_if(|line| !line.starts_with("$ ") && !line.starts_with("```"))
+            {
+                shown.push_str(line);
+            }
+            parts.push(Part::Step { command, shown });
+            continue;
+        }
+        parts.push(Part::Prose(line));
+        match (line.trim_end().strip_prefix("```"), language) {
+            (Some(opened), None) => language = Some(opened),
+            (Some(_), Some(_)) => language = None,
+            (None, Some(_)) => {}
+            (None, None) => {
+                let name = line
+                    .trim_end()
+                    .strip_prefix("<!-- file: ")
+                    .and_then(|rest| rest.strip_suffix(" -->"));
+                file = name.or(file.filter(|_| line.trim().is_empty()));
+            }
+        }
+        if let Some(name) = file.filter(|_| language.is_some()) {
+            let mut text = String::new();
+            while let Some(line) = lines.next_if(|line| !line.starts_with("```")) {
+                text.push_str(line);
+            }
+            parts.push(Part::File { name, text });
+            file = None;
+        }
+    }
+    parts
+}
+
+/// The state that goes from command to command: a folder, a server, and what stands for what.
+struct Session {
+    folder: Folder,
+    server: Option<Process>,
+    shown: Masks,
+    printed: Masks,
+    /// From a value in the document to the value of this run.
+    real: HashMap<String, String>,
+}
+
+impl Session {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let tools = folder.path().join(".tools");
+        fs::create_dir(&tools).unwrap();
+        std::os::unix::fs::symlink(NOUNS, tools.join("nouns")).unwrap();
+        fs::write(tools.join("cargo"), CARGO).unwrap();
+        fs::set_permissions(
+            tools.join("cargo"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
+        Self {
+            folder,
+            server: None,
+            shown: Masks::default(),
+            printed: Masks::default(),
+            real: HashMap::new(),
+        }
+    }
+
+    /// Runs a document; gives back its text with all that was printed, and where the two differ.
+    fn run(mut self, text: &str) -> (String, Vec<String>) {
+        let (mut updated, mut differences) = (String::new(), Vec::new());
+        for part in parts(text) {
+            match part {
+                Part::Prose(line) => updated.push_str(line),
+                Part::File { name, text } => {
+                    fs::write(self.folder.path().join(name), &text).unwrap();
+                    updated.push_str(&text);
+                }
+                Part::Step { command, shown } => {
+                    let command =
+                        self.real.iter().fold(command, |text, (from, to)| text.replace(from, to));
+                    let printed = self.step(&command, &shown);
+                    differences.extend(self.compare(&command, &shown, &printed));
+                    updated.push_str(&format!("$ {command}{printed}"));
+                }
+            }
+        }
+        (updated, differences)
+    }
+
+    fn step(&mut self, command: &str, shown: &str) -> String {
+        if shown.contains("nouns: serving ") { self.serve(command) } else { self.finish(command) }
+    }
+
+    /// Says how the two differ; where they do not, learns which value stands for which.
+    fn compare(&mut self, command: &str, shown: &str, printed: &str) -> Option<String> {
+        let (expected, got) = (self.shown.text(shown), self.printed.text(printed));
+        if expected != got {
+            return Some(format!("$ {command}shown, masked:\n{expected}printed, masked:\n{got}"));
+        }
+        let values = self.shown.values().zip(self.printed.values());
+        self.real.extend(values.map(|(from, to)| (from.to_owned(), to.to_owned())));
+        None
+    }
+
+    /// Starts a server that lives until the document ends or starts another.
+    fn serve(&mut self, command: &str) -> String {
+        if let Some(server) = self.server.take() {
+            server.signal("TERM");
+            server.end();
+        }
+        let server = Process::spawn(&mut self.shell(&format!("exec {command}")));
+        let line = server.first_line();
+        let address =
+            line.rsplit_once("http://").map(|(_, address)| address.to_owned()).unwrap_or_default();
+        self.server = Some(server);
+        let curlrc = format!(
+            "connect-to = \"localhost:8080:{address}\"\nconnect-to = \"{SHOWN}:{address}\"\n"
+        );
+        fs::write(self.folder.path().join(".curlrc"), curlrc).unwrap();
+        format!("{}\n", line.replace(&address, SHOWN))
+    }
+
+    fn finish(&self, command: &str) -> String {
+        let ended = Process::spawn(&mut self.shell(&format!("exec 2>&1\n{command}"))).end();
+        ended.stdout.replace('\r', "")
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let folder = self.folder.path();
+        let path =
+            format!("{}:{}", folder.join(".tools").display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).env_clear().current_dir(folder);
+        command.env("PATH", path).env("HOME", folder).env("NOUNS_LISTEN", "127.0.0.1:0");
+        command
+    }
+}
+
+#[test]
+fn parts_keep_commands_files_and_outputs_apart() {
+    let text = "# Title\n```sh\n$ one \\\n  two\nout\n$ three\n```\n<!-- file: a.toml -->\n\n```toml\nx = 1\n```\n```sh\nnot run\n```\n";
+    let found = parts(text);
+    let steps: Vec<_> = found.iter().filter(|part| !matches!(part, Part::Prose(_))).collect();
+    assert_eq!(
+        steps,
+        [
+            &Part::Step { command: "one \\\n  two\n".into(), shown: "out\n".into() },
+            &Part::Step { command: "three\n".into(), shown: String::new() },
+            &Part::File { name: "a.toml", text: "x = 1\n".into() },
+        ]
+    );
+}

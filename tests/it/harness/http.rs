@@ -1,0 +1,244 @@
+//! A small HTTP/1.1 client that forgives nothing.
+//!
+//! It speaks over one plain connection and follows no redirects.
+//! The one surprising thing: it checks each answer's bytes while it reads (CR LF at the end of every
+//! line, three digits and a reason, no space before a colon), so every test tests the framing as well.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use super::{Masks, PATIENCE};
+
+/// One answer, as it came.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub reason: String,
+    /// In the order and the case in which they were sent.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The value of a header that may be there once.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let first = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "{name} is there more than once: {self:?}");
+        first
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    /// The slug of the problem in the body; fails unless the body is a whole problem.
+    pub fn problem(&self) -> String {
+        let body = self.json();
+        assert_eq!(body["status"], self.status, "{self:?}");
+        assert_eq!(body["request_id"], self.header("X-Request-Id").unwrap(), "{self:?}");
+        body["type"].as_str().unwrap().strip_prefix("/-/problems/").unwrap().to_owned()
+    }
+
+    /// The whole answer as text, with everything that differs from run to run masked.
+    pub fn masked(&self) -> String {
+        Masks::default().answer(self)
+    }
+}
+
+/// The answer as it stood on the wire, but for the line ends.
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "HTTP/1.1 {} {}", self.status, self.reason)?;
+        for (name, value) in &self.headers {
+            writeln!(f, "{name}: {value}")?;
+        }
+        writeln!(f)?;
+        f.write_str(&String::from_utf8_lossy(&self.body))
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    address: SocketAddr,
+    /// What was read and not yet used.
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream =
+            TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, address, buffer: Vec::new() }
+    }
+
+    /// Sends a request and reads its answer. `Host` and `Content-Length` are added unless given.
+    pub fn request(
+        &mut self,
+        line: &str,
+        headers: &[(&str, &str)],
+        body: impl AsRef<[u8]>,
+    ) -> Answer {
+        let body = body.as_ref();
+        let given = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        let mut head = format!("{line} HTTP/1.1\r\n");
+        if !given("Host") {
+            write!(head, "Host: {}\r\n", self.address).unwrap();
+        }
+        for (name, value) in headers {
+            write!(head, "{name}: {value}\r\n").unwrap();
+        }
+        if !given("Content-Length") && !given("Transfer-Encoding") && !body.is_empty() {
+            write!(head, "Content-Length: {}\r\n", body.len()).unwrap();
+        }
+        head.push_str("\r\n");
+        self.send(&[head.as_bytes(), body].concat())
+    }
+
+    /// Sends bytes that hold one request and reads its answer.
+    pub fn send(&mut self, bytes: &[u8]) -> Answer {
+        self.write(bytes);
+        self.read_answer(bytes.starts_with(b"HEAD "))
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        // A server may answer and close before it has read everything: what counts is the answer.
+        drop(self.stream.write_all(bytes));
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn finish_writing(&mut self) {
+        drop(self.stream.shutdown(std::net::Shutdown::Write));
+    }
+
+    /// Reads one answer; `to_head` says that the request was a HEAD, whose answer has no body.
+    pub fn read_answer(&mut self, to_head: bool) -> Answer {
+        let (status, reason) = status_line(&self.line());
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line();
+            if line.is_empty() {
+                break;
+            }
+            headers.push(header_line(&line));
+        }
+        let mut answer = Answer { status, reason, headers, body: Vec::new() };
+        // RFC 9112 §6.3: these never have a body, whatever their headers say.
+        if !to_head && !matches!(status, 100..=199 | 204 | 304) {
+            answer.body = self.body(&answer);
+        }
+        answer
+    }
+
+    /// Everything until the server closes the connection.
+    pub fn read_to_close(&mut self) -> Vec<u8> {
+        while self.fill() {}
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Whether the server has closed the connection and left nothing unread. Waits for either.
+    pub fn is_closed(&mut self) -> bool {
+        self.buffer.is_empty() && !self.fill()
+    }
+
+    fn body(&mut self, answer: &Answer) -> Vec<u8> {
+        match (answer.header("Content-Length"), answer.header("Transfer-Encoding")) {
+            (Some(length), None) => {
+                let length = length.parse().unwrap();
+                self.take(length)
+            }
+            (None, Some("chunked")) => self.chunks(),
+            (None, None) => self.read_to_close(),
+            framing => panic!("expected one framing of the body, got {framing:?}"),
+        }
+    }
+
+    fn chunks(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let length = usize::from_str_radix(&self.line(), 16).unwrap();
+            body.extend(self.take(length));
+            assert_eq!(self.take(2), b"\r\n", "a chunk ends with CR LF");
+            if length == 0 {
+                return body;
+            }
+        }
+    }
+
+    /// One line without its CR LF; a CR or LF anywhere else is a fault of the server.
+    fn line(&mut self) -> String {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let line = self.take(end + 1);
+                let text = String::from_utf8(line).unwrap();
+                let text =
+                    text.strip_suffix("\r\n").unwrap_or_else(|| panic!("no CR LF after {text:?}"));
+                assert!(!text.contains('\r'), "a CR inside of {text:?}");
+                return text.to_owned();
+            }
+            assert!(
+                self.fill(),
+                "closed in the middle of {:?}",
+                String::from_utf8_lossy(&self.buffer)
+            );
+        }
+    }
+
+    fn take(&mut self, length: usize) -> Vec<u8> {
+        while self.buffer.len() < length {
+            assert!(self.fill(), "closed {} bytes early", length - self.buffer.len());
+        }
+        self.buffer.drain(..length).collect()
+    }
+
+    /// Reads once more; false at the end of the connection.
+    fn fill(&mut self) -> bool {
+        let mut bytes = [0; 16 * 1024];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(length) => {
+                self.buffer.extend_from_slice(&bytes[..length]);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&self.buffer)),
+        }
+    }
+}
+
+/// RFC 9112 §4: version, SP, three digits, SP, reason phrase.
+fn status_line(line: &str) -> (u16, String) {
+    let rest = line.strip_prefix("HTTP/1.1 ").unwrap_or_else(|| panic!("no status line: {line:?}"));
+    let (digits, reason) =
+        rest.split_once(' ').unwrap_or_else(|| panic!("no reason phrase: {line:?}"));
+    assert!(digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit()), "{line:?}");
+    (digits.parse().unwrap(), reason.to_owned())
+}
+
+/// RFC 9112 §5: a token, a colon without a space before it, the value with its white space trimmed.
+fn header_line(line: &str) -> (String, String) {
+    let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("no header line: {line:?}"));
+    assert!(
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') && !name.is_empty(),
+        "{line:?}"
+    );
+    (name.to_owned(), value.trim_matches([' ', '\t']).to_owned())
+}

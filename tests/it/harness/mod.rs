@@ -1,0 +1,383 @@
+//! Starts the real executable, talks to it, and takes it down again.
+//!
+//! It knows no rule of the interface: what an answer should be is for the tests to say.
+//! The one surprising thing: a server is given an empty environment and its own folder as the current
+//! one, so that no `NOUNS_…` variable and no `nouns.toml` of the developer's reaches a test.
+
+mod http;
+mod masks;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use http::{Answer, Client};
+pub use masks::Masks;
+
+/// Long enough for the slowest machine; a test that reaches it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The executable under test.
+pub const NOUNS: &str = env!("CARGO_BIN_EXE_nouns");
+
+/// Where a server keeps its items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    Sqlite,
+}
+
+impl Backend {
+    pub fn on(self) -> Self {
+        self
+    }
+
+    /// The value of `--database` for a server that lives in `folder`.
+    pub fn database(self, folder: &Path) -> String {
+        match self {
+            Self::Sqlite => format!("sqlite:{}", folder.join("nouns.db").display()),
+        }
+    }
+}
+
+/// Runs SQL beside the server, as an operator with the database's own tool would.
+pub fn sql(backend: Backend, folder: &Path, text: &str) -> String {
+    let mut command = match backend {
+        Backend::Sqlite => {
+            let mut command = Command::new("sqlite3");
+            command.arg(folder.join("nouns.db")).arg(text);
+            command
+        }
+    };
+    let ended = Process::spawn(&mut command).end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{text}");
+    ended.stdout
+}
+
+/// Makes each test a module with one test for each backend. A test is given what it names:
+/// `server: Server` is a server of the built-in store, `backend: Backend` is the backend alone.
+/// The file imports the kind it names.
+///
+/// A new backend is one more line here and one more arm in `Backend::database`.
+macro_rules! on_every_backend {
+    ($($(#[$attribute:meta])* fn $name:ident($given:ident: $kind:ident) $body:block)*) => {
+        $($(#[$attribute])* mod $name {
+            use super::*;
+            on_every_backend!(@test sqlite Sqlite $given $kind $body);
+        })*
+    };
+    (@test $test:ident $backend:ident $given:ident $kind:ident $body:block) => {
+        #[test]
+        fn $test() {
+            let $given = $kind::on($crate::harness::Backend::$backend);
+            $body
+        }
+    };
+}
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    backend: Backend,
+    model: Option<String>,
+}
+
+impl Setup {
+    pub fn new(backend: Backend) -> Self {
+        Self { backend, model: None }
+    }
+
+    /// The text of a model file; without one the server serves the built-in store.
+    pub fn model(mut self, text: &str) -> Self {
+        self.model = Some(text.to_owned());
+        self
+    }
+
+    pub fn start(self) -> Server {
+        self.start_in(Folder::new())
+    }
+
+    /// Starts on what an earlier server left in `folder`.
+    pub fn start_in(self, folder: Folder) -> Server {
+        let mut command = Command::new(NOUNS);
+        command.arg("serve").env_clear().current_dir(folder.path());
+        if let Some(text) = &self.model {
+            fs::write(folder.path().join("model.toml"), text).unwrap();
+            command.arg("model.toml");
+        }
+        command.args(["--open", "--listen", "127.0.0.1:0", "--log", "json", "--database"]);
+        command.arg(self.backend.database(folder.path()));
+        let process = Process::spawn(&mut command);
+        let line = process.first_line();
+        let address = match line.rsplit_once(" at http://") {
+            Some((front, address)) if front.starts_with("nouns: serving ") => {
+                address.parse().unwrap()
+            }
+            _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
+        };
+        Server { address, setup: self, folder, process }
+    }
+}
+
+/// A running server; killed, and its folder removed, when dropped.
+#[derive(Debug)]
+pub struct Server {
+    pub address: SocketAddr,
+    setup: Setup,
+    // Before the folder, so that the process is gone when the folder goes.
+    process: Process,
+    folder: Folder,
+}
+
+impl Server {
+    /// The built-in store on this backend.
+    pub fn on(backend: Backend) -> Self {
+        Setup::new(backend).start()
+    }
+
+    pub fn backend(&self) -> Backend {
+        self.setup.backend
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What the server wrote to stderr up to now.
+    pub fn log(&self) -> String {
+        self.process.stderr.lock().unwrap().clone()
+    }
+
+    /// What the server wrote to stdout up to now.
+    pub fn output(&self) -> String {
+        self.process.stdout.lock().unwrap().clone()
+    }
+
+    /// A connection that stays open between requests.
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Writes bytes on a new connection and gives back all that comes until the server closes it.
+    pub fn raw(&self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+        let mut client = self.client();
+        client.write(bytes.as_ref());
+        client.read_to_close()
+    }
+
+    /// Sends a request given as text on a new connection: exactly as written, `\r\n` and all.
+    pub fn send(&self, text: impl AsRef<[u8]>) -> Answer {
+        self.client().send(text.as_ref())
+    }
+
+    /// `request("PUT /customers/1", &[("Accept", "text/html")], "{}")`, on a new connection.
+    pub fn request(&self, line: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
+        self.client().request(line, headers, body)
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.request(&format!("GET {path}"), &[], "")
+    }
+
+    pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.request(&format!("POST {path}"), &[], body)
+    }
+
+    pub fn put(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.request(&format!("PUT {path}"), &[], body)
+    }
+
+    pub fn delete(&self, path: &str) -> Answer {
+        self.request(&format!("DELETE {path}"), &[], "")
+    }
+
+    /// Creates an item and gives back its path.
+    pub fn create(&self, path: &str, body: impl AsRef<[u8]>) -> String {
+        let answer = self.post(path, body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.header("Location").expect("a created item has a Location").to_owned()
+    }
+
+    /// Sends SIGTERM without waiting for the end.
+    pub fn terminate(&self) {
+        self.process.signal("TERM");
+    }
+
+    /// Makes the whole process stand still, until `resume`.
+    pub fn pause(&self) {
+        self.process.signal("STOP");
+        let stat = format!("/proc/{}/stat", self.process.child.id());
+        wait_until("the process stands still", || {
+            fs::read_to_string(&stat).unwrap().contains(") T ").then_some(())
+        });
+    }
+
+    pub fn resume(&self) {
+        self.process.signal("CONT");
+    }
+
+    /// Waits for the end after `terminate`.
+    pub fn wait(mut self) -> (ExitStatus, Folder) {
+        let status = self.process.wait();
+        (status, self.folder)
+    }
+
+    /// Ends the server as an operator would, and keeps its folder.
+    pub fn stop(self) -> Folder {
+        self.terminate();
+        let log = self.process.stderr.clone();
+        let (status, folder) = self.wait();
+        assert_eq!(status.code(), Some(0), "after SIGTERM; stderr:\n{}", log.lock().unwrap());
+        folder
+    }
+
+    /// Ends the server as a power cut would, and keeps its folder.
+    pub fn kill(mut self) -> Folder {
+        self.process.kill();
+        self.folder
+    }
+
+    /// Stops and starts again on the same data.
+    pub fn restart(self) -> Self {
+        let setup = self.setup.clone();
+        setup.start_in(self.stop())
+    }
+}
+
+/// A child process whose output is collected while it runs.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    stdout: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
+    readers: Vec<thread::JoinHandle<()>>,
+}
+
+/// How a process ended, and what it wrote.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Process {
+    pub fn spawn(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (sender, lines) = mpsc::channel();
+        let (stdout, stderr) = (Arc::default(), Arc::default());
+        let out =
+            collect(child.stdout.take().unwrap(), &stdout, move |line| drop(sender.send(line)));
+        let err = collect(child.stderr.take().unwrap(), &stderr, drop);
+        Self { child, lines, stdout, stderr, readers: vec![out, err] }
+    }
+
+    /// The first line on stdout; fails when the process ends without one.
+    pub fn first_line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            panic!("no line on stdout; stderr:\n{}", self.stderr.lock().unwrap());
+        })
+    }
+
+    pub fn signal(&self, name: &str) {
+        // The shell's own `kill`: the separate program is not on every machine.
+        let line = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    }
+
+    fn kill(&mut self) {
+        // An error here means that it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_until("the process ends", || self.child.try_wait().unwrap())
+    }
+
+    /// Waits for the end and for the last byte of both outputs.
+    pub fn end(mut self) -> Ended {
+        let status = self.wait();
+        for reader in self.readers.drain(..) {
+            reader.join().unwrap();
+        }
+        let text = |shared: &Mutex<String>| shared.lock().unwrap().clone();
+        Ended { code: status.code(), stdout: text(&self.stdout), stderr: text(&self.stderr) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Reads lines on a thread of its own, so that the child never waits for a full pipe.
+fn collect(
+    from: impl Read + Send + 'static,
+    into: &Arc<Mutex<String>>,
+    mut on_line: impl FnMut(String) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let into = Arc::clone(into);
+    thread::spawn(move || {
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let mut text = into.lock().unwrap();
+            text.push_str(&line);
+            text.push('\n');
+            drop(text);
+            on_line(line);
+        }
+    })
+}
+
+/// Runs `nouns` with these arguments in a folder until it ends by itself.
+pub fn run(folder: &Path, args: &[&str]) -> Ended {
+    Process::spawn(Command::new(NOUNS).args(args).env_clear().current_dir(folder)).end()
+}
+
+/// Waits for something observable; the only place where a test sleeps.
+pub fn wait_until<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = happened() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain until {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A temporary folder, removed when dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("nouns-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that stays behind is no reason to fail a test that passed.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}

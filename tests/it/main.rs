@@ -1,0 +1,32 @@
+//! The black-box tests: one binary that starts the real executable and speaks HTTP text to it.
+//!
+//! Nothing here imports the code under test.
+//! Every test that needs data runs once per storage backend (`on_every_backend!`), so a test's full
+//! name ends with the backend: `surface::paging::sqlite`.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait by the real clock and read the real environment"
+)]
+
+#[cfg(test)]
+#[macro_use]
+mod harness;
+#[cfg(test)]
+mod connections;
+#[cfg(test)]
+mod contention;
+#[cfg(test)]
+mod docs;
+#[cfg(test)]
+mod framing;
+#[cfg(test)]
+mod json_bodies;
+#[cfg(test)]
+mod operate;
+#[cfg(test)]
+mod spec;
+#[cfg(test)]
+mod surface;
+#[cfg(test)]
+mod tidy;

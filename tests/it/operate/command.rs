@@ -1,0 +1,299 @@
+//! The command line: flags, files and settings, right and wrong.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+
+use expect_test::expect;
+
+use super::{SERVE, check_refusal, contents, refused};
+use crate::harness::{Backend, Ended, Folder, NOUNS, Process, Setup, run};
+
+#[test]
+fn no_open_and_no_authentication_yet() {
+    let folder = Folder::new();
+    refused(
+        folder.path(),
+        &["serve"],
+        &expect![[r#"
+        nouns: there is no authentication yet, so a server has to be open: add --open to let everyone on this machine do everything
+    "#]],
+    );
+}
+
+#[test]
+fn open_to_the_world() {
+    let folder = Folder::new();
+    refused(
+        folder.path(),
+        &["serve", "--open", "--listen", "0.0.0.0:0"],
+        &expect![[r#"
+            nouns: --open lets everyone do everything, so it listens on this machine alone: 0.0.0.0:0 is no loopback address; use --listen 127.0.0.1:8080
+        "#]],
+    );
+}
+
+#[test]
+fn a_taken_port() {
+    let folder = Folder::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let args = ["serve", "--open", "--listen", &address, "--database", "sqlite:nouns.db"];
+    let before = contents(folder.path());
+    let ended = run(folder.path(), &args);
+    let stderr = ended.stderr.replace(&address, "ADDRESS");
+    check_refusal(
+        &Ended { stderr, ..ended },
+        folder.path(),
+        &expect![[r#"
+        nouns: cannot listen on ADDRESS: the port is taken; stop the program that has it, or choose another port (0 picks a free one)
+    "#]],
+    );
+    assert!(contents(folder.path()) == before);
+}
+
+#[test]
+fn bad_flags() {
+    let folder = Folder::new();
+    refused(
+        folder.path(),
+        &["serve", "--opne"],
+        &expect![[r#"
+        error: unexpected argument '--opne' found
+
+          tip: a similar argument exists: '--open'
+
+        Usage: nouns serve --open[=<BOOL>] [MODEL]
+
+        For more information, try '--help'.
+    "#]],
+    );
+    refused(
+        folder.path(),
+        &["serve", "--open", "--listen", "here"],
+        &expect![[r#"
+        nouns: cannot listen on here: expected ADDRESS:PORT, such as 127.0.0.1:8080, [::1]:8080 or localhost:0; the port is missing
+    "#]],
+    );
+    refused(
+        folder.path(),
+        &["serve", "--open", "--database", "mysql:x"],
+        &expect![[r#"
+        nouns: database: expected sqlite:PATH, got "mysql:x"
+    "#]],
+    );
+    refused(
+        folder.path(),
+        &["serve", "--open", "--log", "loud"],
+        &expect![[r#"
+        error: invalid value 'loud' for '--log <STYLE>'
+          [possible values: pretty, json]
+
+        For more information, try '--help'.
+    "#]],
+    );
+    refused(
+        folder.path(),
+        &["srve"],
+        &expect![[r#"
+        error: unrecognized subcommand 'srve'
+
+          tip: a similar subcommand exists: 'serve'
+
+        Usage: nouns <COMMAND>
+
+        For more information, try '--help'.
+    "#]],
+    );
+}
+
+#[test]
+fn a_model_file_that_is_not_there() {
+    let folder = Folder::new();
+    refused(
+        folder.path(),
+        &["serve", "--open", "shop.toml"],
+        &expect![[r#"
+        nouns: there is no model file shop.toml; make one with: nouns init
+    "#]],
+    );
+    refused(
+        folder.path(),
+        &["check", "shop.toml"],
+        &expect![[r#"
+        nouns: there is no model file shop.toml; make one with: nouns init
+    "#]],
+    );
+}
+
+#[test]
+fn a_broken_model_file() {
+    let folder = Folder::new();
+    fs::write(
+        folder.path().join("nouns.toml"),
+        "title = \"Shop\"\n[resources.cup.fields]\nsize = { type = \"integr\" }\n",
+    )
+    .unwrap();
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+        error: unknown type "integr"
+         --> nouns.toml:3:17
+          |
+        3 | size = { type = "integr" }
+          |                 ^^^^^^^^
+          |
+          = help: did you mean `integer`?
+    "#]],
+    );
+}
+
+#[test]
+fn init_writes_once_and_serves_without_an_edit() {
+    for example in ["store", "library"] {
+        let folder = Folder::new();
+        let made = run(folder.path(), &["init", "--from", example]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let again = run(folder.path(), &["init", "--from", example]);
+        assert_eq!(again.code, Some(2), "{again:?}");
+        let checked = run(folder.path(), &["check"]);
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        let server = Setup::new(Backend::Sqlite).start_in(folder);
+        assert_eq!(server.get("/").status, 200);
+    }
+}
+
+/// Runs a command that only tells something, and gives back what it tells.
+fn told(args: &[&str]) -> String {
+    let folder = Folder::new();
+    let ended = run(folder.path(), args);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?}");
+    assert!(contents(folder.path()).is_empty());
+    ended.stdout
+}
+
+#[test]
+fn version_and_schema() {
+    assert_eq!(told(&["--version"]), concat!("nouns ", env!("CARGO_PKG_VERSION"), "\n"));
+    let schema: serde_json::Value = serde_json::from_str(&told(&["check", "--schema"])).unwrap();
+    assert!(schema["$schema"].is_string(), "{schema}");
+}
+
+#[test]
+fn help() {
+    expect![[r#"
+        Declare the nouns. HTTP already has the verbs.
+
+        You write a small model file that names your resources; nouns serves them as a complete HTTP
+        interface. Without a model file it serves a small store of customers and orders.
+
+        Usage: nouns <COMMAND>
+
+        Commands:
+          serve  Serve a model over HTTP
+          init   Write a commented model file, nouns.toml, to start from
+          check  Check a model file: every mistake at once
+
+        Options:
+          -h, --help
+                  Print help (see a summary with '-h')
+
+          -V, --version
+                  Print version
+
+        Try it:
+          nouns serve --open                               the store, at http://127.0.0.1:8080
+          curl http://127.0.0.1:8080/customers             what it answers
+          nouns init && nouns check                        a model file of your own to start from
+    "#]]
+    .assert_eq(&told(&["--help"]));
+    expect![[r#"
+        Write a commented model file, nouns.toml, to start from
+
+        Usage: nouns init [OPTIONS]
+
+        Options:
+              --from <EXAMPLE>  Which example to start from [default: store] [possible values: store,
+                                library]
+          -h, --help            Print help
+    "#]].assert_eq(&told(&["init", "--help"]));
+    expect![[r#"
+        Check a model file: every mistake at once
+
+        Usage: nouns check [OPTIONS] [MODEL]
+
+        Arguments:
+          [MODEL]  The model file [default: nouns.toml here, else the built-in store]
+
+        Options:
+              --schema  Print the JSON Schema of the model file, for editors
+          -h, --help    Print help
+    "#]]
+    .assert_eq(&told(&["check", "--help"]));
+}
+
+#[test]
+fn help_of_serve() {
+    expect![[r#"
+        Serve a model over HTTP
+
+        Usage: nouns serve [OPTIONS] [MODEL]
+
+        Arguments:
+          [MODEL]  The model file [default: nouns.toml here, else the built-in store]
+
+        Options:
+              --database <DATABASE>  Where the data lives: sqlite:PATH [default: sqlite:nouns.db]
+              --listen <ADDRESS>     Address and port to listen on; may be repeated; port 0 picks a free one
+                                     [default: 127.0.0.1:8080]
+              --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
+                                     everything; loopback addresses only
+              --log <STYLE>          How log lines look, on standard error: pretty or json [default: pretty
+                                     on a terminal, else json]
+          -h, --help                 Print help
+
+        Settings:
+          Every flag is also an environment variable and a key of the model's [server] table:
+          --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
+
+        Files:
+          nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
+          nouns.db-lock, which keeps a second server away.
+
+        Ending:
+          SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at
+          once.
+          Exit code 0: ended as asked. 2: could not start; the message says why, and nothing was changed.
+    "#]].assert_eq(&told(&["serve", "--help"]));
+}
+
+#[test]
+fn a_setting_is_taken_from_the_flag_then_the_environment_then_the_file() {
+    let folder = Folder::new();
+    let model = "title = \"Shop\"\n[server]\nopen = true\nlisten = [\"127.0.0.1:0\"]\ndatabase = \"sqlite:file.db\"\n[resources.cup.fields]\nsize = { type = \"integer\" }\n";
+    fs::write(folder.path().join("nouns.toml"), model).unwrap();
+    let start = |environment: &[(&str, &str)], args: &[&str]| {
+        let mut command = Command::new(NOUNS);
+        command
+            .arg("serve")
+            .args(args)
+            .env_clear()
+            .envs(environment.iter().copied())
+            .current_dir(folder.path());
+        let process = Process::spawn(&mut command);
+        process.first_line();
+        process.signal("TERM");
+        assert_eq!(process.end().code, Some(0));
+        let names = ["file.db", "environment.db", "flag.db"];
+        let made: Vec<_> = names
+            .into_iter()
+            .filter(|name| fs::remove_file(folder.path().join(name)).is_ok())
+            .collect();
+        made.join(" ")
+    };
+    let environment = [("NOUNS_DATABASE", "sqlite:environment.db")];
+    assert_eq!(start(&[], &[]), "file.db");
+    assert_eq!(start(&environment, &[]), "environment.db");
+    assert_eq!(start(&environment, &["--database", "sqlite:flag.db"]), "flag.db");
+}

@@ -1,0 +1,259 @@
+//! A database that cannot be opened, or that another program or version has made.
+//!
+//! Read-only folders and full disks are made in a mount namespace (`unshare`), so that the tests
+//! need no privileges and root gets no exception.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use expect_test::expect;
+
+use super::{ANN, SERVE, check_refusal, contents, refused};
+use crate::harness::{Backend, Ended, Folder, NOUNS, Process, Setup, run, sql};
+
+/// A folder in which a store with one customer was served and stopped.
+fn used_folder() -> Folder {
+    let server = Setup::new(Backend::Sqlite).start();
+    server.create("/customers", ANN);
+    server.stop()
+}
+
+/// Runs a shell script in a mount namespace of its own, with `$1` the folder and `$2` the executable.
+fn in_namespace(folder: &Path, script: &str) -> Ended {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-ec", script, "sh"]).arg(folder).arg(NOUNS);
+    command.env_remove("NOUNS_DATABASE");
+    Process::spawn(&mut command).end()
+}
+
+const READ_ONLY: &str = r#"
+    mount --bind "$1" "$1"
+    mount -o remount,ro,bind "$1"
+    cd "$1"
+    exec "$2" serve --open --listen 127.0.0.1:0 --database sqlite:nouns.db
+"#;
+
+#[test]
+fn a_read_only_folder() {
+    let folder = Folder::new();
+    let ended = in_namespace(folder.path(), READ_ONLY);
+    check_refusal(
+        &ended,
+        folder.path(),
+        &expect![[r#"
+        nouns: cannot write in . (Read-only file system (os error 30)); make it writable, or name another --database
+    "#]],
+    );
+    assert!(contents(folder.path()).is_empty());
+}
+
+#[test]
+fn a_read_only_folder_with_a_database() {
+    let folder = used_folder();
+    let before = contents(folder.path());
+    let ended = in_namespace(folder.path(), READ_ONLY);
+    check_refusal(
+        &ended,
+        folder.path(),
+        &expect![[r#"
+        nouns: cannot write in . (Read-only file system (os error 30)); make it writable, or name another --database
+    "#]],
+    );
+    assert!(contents(folder.path()) == before);
+}
+
+/// The disk of a new database is full; the list of its files is printed before and after.
+#[test]
+fn a_full_disk() {
+    let folder = Folder::new();
+    let script = r#"
+        mount -t tmpfs -o size=256k none "$1"
+        cd "$1"
+        cat /dev/zero > filler 2>/dev/null || true
+        before=$(ls -A; cksum *)
+        code=0
+        "$2" serve --open --listen 127.0.0.1:0 --database sqlite:nouns.db || code=$?
+        test "$before" = "$(ls -A; cksum *)" || { echo "files changed: $(ls -lA)"; exit 99; }
+        exit $code
+    "#;
+    let ended = in_namespace(folder.path(), script);
+    check_refusal(
+        &ended,
+        folder.path(),
+        &expect![[r#"
+        nouns: the disk that holds nouns.db is full; free some space and start again
+    "#]],
+    );
+}
+
+#[test]
+fn a_folder_in_place_of_the_database() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path().join("nouns.db")).unwrap();
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+        nouns: nouns.db is a folder; name a file in it: --database sqlite:nouns.db/nouns.db
+    "#]],
+    );
+}
+
+#[test]
+fn a_database_in_a_folder_that_is_not_there() {
+    let folder = Folder::new();
+    let args = ["serve", "--open", "--listen", "127.0.0.1:0", "--database", "sqlite:no/where.db"];
+    refused(
+        folder.path(),
+        &args,
+        &expect![[r#"
+        nouns: the folder no does not exist; create it, or name another --database
+    "#]],
+    );
+}
+
+#[test]
+fn a_file_that_is_no_database() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("nouns.db"), "This is a letter to my aunt.\n".repeat(500))
+        .unwrap();
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+        nouns: nouns.db is not an SQLite database; name another --database
+    "#]],
+    );
+}
+
+#[test]
+fn a_database_cut_short() {
+    let folder = used_folder();
+    let file = folder.path().join("nouns.db");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+        nouns: nouns.db is damaged (database disk image is malformed); restore it from a backup, or name another --database
+    "#]],
+    );
+}
+
+#[test]
+fn a_database_with_a_damaged_page() {
+    let folder = used_folder();
+    let file = folder.path().join("nouns.db");
+    let mut bytes = fs::read(&file).unwrap();
+    // The schema begins after the header of 100 bytes.
+    bytes[100..1000].fill(0xAA);
+    fs::write(&file, bytes).unwrap();
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+        nouns: nouns.db is damaged (database disk image is malformed); restore it from a backup, or name another --database
+    "#]],
+    );
+}
+
+#[test]
+fn a_database_of_someone_else() {
+    let folder = Folder::new();
+    sql(Backend::Sqlite, folder.path(), "CREATE TABLE customers (name TEXT)");
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+        nouns: nouns.db is a database of another program; name another --database
+    "#]],
+    );
+}
+
+#[test]
+fn a_database_of_a_newer_version() {
+    let folder = used_folder();
+    sql(Backend::Sqlite, folder.path(), "PRAGMA user_version = 9999");
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+        nouns: nouns.db was written by a newer nouns (form 9999, this one knows 1); use that version, or name another --database
+    "#]],
+    );
+}
+
+#[test]
+fn a_second_server_on_one_file() {
+    let server = Setup::new(Backend::Sqlite).start();
+    let path = server.create("/customers", ANN);
+    // While the first one stands still, any byte that changes is the second one's doing.
+    server.pause();
+    refused(
+        server.folder(),
+        SERVE,
+        &expect![[r#"
+        nouns: another server is using nouns.db; stop it first, or name another --database
+    "#]],
+    );
+    server.resume();
+    assert_eq!(server.get(&path).status, 200);
+}
+
+/// The lock goes with its process, however that ends.
+#[test]
+fn a_killed_server_leaves_no_lock_and_loses_nothing_answered() {
+    let server = Setup::new(Backend::Sqlite).start();
+    let paths: Vec<_> = (0..20).map(|_| server.create("/customers", ANN)).collect();
+    let server = Setup::new(Backend::Sqlite).start_in(server.kill());
+    for path in paths {
+        assert_eq!(server.get(&path).status, 200);
+    }
+}
+
+#[test]
+fn a_model_that_does_not_fit_the_database() {
+    let folder = used_folder();
+    let model = r#"
+        title = "Store"
+        [resources.customer.fields]
+        name = { type = "integer", required = true }
+        phone = { type = "text", required = true }
+    "#;
+    fs::write(folder.path().join("other.toml"), model).unwrap();
+    let args = [
+        "serve",
+        "other.toml",
+        "--open",
+        "--listen",
+        "127.0.0.1:0",
+        "--database",
+        "sqlite:nouns.db",
+    ];
+    refused(
+        folder.path(),
+        &args,
+        &expect![[r#"
+        nouns: nouns.db holds data of another model, and this one would lose or break some of it:
+          customer.name: the type changed from text to integer
+          customer.phone: the new field is required, but the items that are there have no value for it; give it a default instead
+          customer.email: the field was removed, but the database keeps values for it
+          order: the resource was removed, but the database keeps its items
+        nothing was changed; take these changes back, or start with another --database
+    "#]],
+    );
+}
+
+#[test]
+fn a_model_that_adds_is_applied() {
+    let folder = used_folder();
+    let store = run(folder.path(), &["init"]);
+    assert_eq!(store.code, Some(0), "{store:?}");
+    let mut model = fs::read_to_string(folder.path().join("nouns.toml")).unwrap();
+    model.push_str("\n[resources.note.fields]\ntext = { type = \"text\", required = true }\n");
+    let server = Setup::new(Backend::Sqlite).model(&model).start_in(folder);
+    assert_eq!(server.get("/customers").json()["customers"][0]["name"], "Ann");
+    server.create("/notes", r#"{"note":{"text":"hello"}}"#);
+}

@@ -1,0 +1,47 @@
+//! Starting and stopping: what an operator sees, above all when something is not as it should be.
+//!
+//! A start that fails says so in one message, exits with 2, and leaves every byte as it was.
+
+mod command;
+mod database;
+mod stop;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use expect_test::Expect;
+
+use crate::harness::{Ended, run};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+const SERVE: &[&str] =
+    &["serve", "--open", "--listen", "127.0.0.1:0", "--database", "sqlite:nouns.db"];
+
+/// Every file below a folder with its bytes; a folder has none.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+            found.insert(path, None);
+        } else {
+            let bytes = fs::read(&path).unwrap();
+            found.insert(path, Some(bytes));
+        }
+    }
+    found
+}
+
+/// Runs a start that must fail in `folder`, and shows its one message.
+fn refused(folder: &Path, args: &[&str], message: &Expect) {
+    let before = contents(folder);
+    check_refusal(&run(folder, args), folder, message);
+    assert!(contents(folder) == before, "the folder was changed: {:?}", contents(folder).keys());
+}
+
+fn check_refusal(ended: &Ended, folder: &Path, message: &Expect) {
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    message.assert_eq(&ended.stderr.replace(folder.to_str().unwrap(), "FOLDER"));
+}

@@ -1,0 +1,175 @@
+//! The order of the checks: one request with two faults, and the earlier step answers.
+//!
+//! A fault is a change to a good request; every pair of faults of different steps is tried on every
+//! request that can have both.
+
+use crate::harness::{Answer, Server};
+
+use super::{ANN, BEA, TEA};
+
+/// A request in parts, so that each fault can spoil its own.
+#[derive(Clone)]
+struct Request {
+    method: &'static str,
+    path: String,
+    query: &'static str,
+    headers: Vec<(&'static str, &'static str)>,
+    body: String,
+}
+
+impl Request {
+    fn send(&self, server: &Server) -> Answer {
+        server.request(
+            &format!("{} {}{}", self.method, self.path, self.query),
+            &self.headers,
+            &self.body,
+        )
+    }
+}
+
+struct Fault {
+    /// Its place in the order of checks; equal places are never combined.
+    step: u8,
+    slug: &'static str,
+    spoil: fn(&mut Request),
+}
+
+const FAULTS: &[Fault] = &[
+    Fault {
+        step: 1,
+        slug: "bad-host",
+        spoil: |request| request.headers.push(("Host", "exa mple")),
+    },
+    Fault { step: 2, slug: "unknown-method", spoil: |request| request.method = "BREW" },
+    Fault { step: 2, slug: "no-such-path", spoil: |request| request.path.insert(1, 'x') },
+    Fault { step: 2, slug: "method-not-allowed", spoil: |request| request.method = "PATCH" },
+    Fault {
+        step: 3,
+        slug: "cross-site",
+        spoil: |request| request.headers.push(("Sec-Fetch-Site", "cross-site")),
+    },
+    Fault {
+        step: 3,
+        slug: "wrong-host",
+        spoil: |request| request.headers.push(("Host", "example.com")),
+    },
+    // With this Accept a problem is still readable, while what the path sends is not acceptable.
+    Fault {
+        step: 6,
+        slug: "not-acceptable",
+        spoil: |request| request.headers.push(("Accept", "application/problem+json")),
+    },
+    Fault {
+        step: 7,
+        slug: "unsupported-type",
+        spoil: |request| request.headers.push(("Content-Type", "text/plain")),
+    },
+    Fault {
+        step: 8,
+        slug: "too-large",
+        spoil: |request| request.body.push_str(&" ".repeat(9 * 1024 * 1024)),
+    },
+    Fault { step: 8, slug: "bad-json", spoil: |request| request.body.insert(0, '!') },
+    Fault { step: 8, slug: "bad-wrapper", spoil: |request| request.body = "{}".to_owned() },
+    Fault { step: 9, slug: "bad-query", spoil: |request| request.query = "?x=1" },
+    Fault {
+        step: 10,
+        slug: "not-found",
+        spoil: |request| request.path = request.path.replacen("rs/0", "rs/f", 1),
+    },
+    Fault {
+        step: 12,
+        slug: "invalid-fields",
+        spoil: |request| request.body = request.body.replacen(":{\"", ":{\"zz\":1,\"", 1),
+    },
+    Fault {
+        step: 13,
+        slug: "transition-not-allowed",
+        spoil: |request| {
+            request.body =
+                request.body.replacen("\"items\"", "\"status\":\"delivered\",\"items\"", 1);
+        },
+    },
+];
+
+/// Sends the request with each fault alone, then with each pair.
+fn check(server: &Server, good: &Request, faults: &[&str]) {
+    let faults: Vec<_> = faults
+        .iter()
+        .map(|slug| FAULTS.iter().find(|fault| fault.slug == *slug).unwrap())
+        .collect();
+    for fault in &faults {
+        let mut request = good.clone();
+        (fault.spoil)(&mut request);
+        assert_eq!(
+            request.send(server).problem(),
+            fault.slug,
+            "{} {} alone",
+            good.method,
+            fault.slug
+        );
+        for later in faults.iter().filter(|later| later.step > fault.step) {
+            let mut request = good.clone();
+            (fault.spoil)(&mut request);
+            (later.spoil)(&mut request);
+            // Both wrote a Host: that is one fault, not two.
+            if request.headers.iter().filter(|(name, _)| *name == "Host").count() < 2 {
+                let slug = request.send(server).problem();
+                assert_eq!(
+                    slug, fault.slug,
+                    "{} with {} and {}",
+                    good.method, fault.slug, later.slug
+                );
+            }
+        }
+    }
+}
+
+on_every_backend! {
+    fn of_a_put(server: Server) {
+        let customer = server.create("/customers", ANN);
+        let order = server.create(&format!("{customer}/orders"), TEA);
+        let good = Request { method: "PUT", path: order, query: "", headers: Vec::new(), body: TEA.replace("tea", "jam") };
+        check(&server, &good, &[
+            "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
+            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "invalid-fields",
+            "transition-not-allowed",
+        ]);
+        assert_eq!(good.send(&server).json()["order"]["version"], 2, "no faulty request has changed anything");
+    }
+
+    fn of_a_post(server: Server) {
+        let customer = server.create("/customers", ANN);
+        let path = format!("{customer}/orders");
+        let good = Request { method: "POST", path: path.clone(), query: "", headers: Vec::new(), body: TEA.to_owned() };
+        check(&server, &good, &[
+            "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
+            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "invalid-fields",
+            "transition-not-allowed",
+        ]);
+        assert_eq!(server.get(&path).json()["orders"].as_array().unwrap().len(), 0);
+    }
+
+    fn of_a_get(server: Server) {
+        let path = server.create("/customers", BEA);
+        let good = Request { method: "GET", path, query: "", headers: Vec::new(), body: String::new() };
+        check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "wrong-host", "not-acceptable", "bad-query", "not-found"]);
+        assert_eq!(good.send(&server).status, 200);
+    }
+
+    fn of_a_delete(server: Server) {
+        let path = server.create("/customers", BEA);
+        let good = Request { method: "DELETE", path, query: "", headers: Vec::new(), body: String::new() };
+        check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "too-large", "bad-query", "not-found"]);
+        assert_eq!(good.send(&server).status, 204);
+    }
+
+    /// Within the route: an unknown method before an unknown path, a redirect before a wrong method.
+    fn within_the_route(server: Server) {
+        let status = |line: &str| server.request(line, &[], "").status;
+        assert_eq!(status("BREW /nothing"), 501);
+        assert_eq!(status("DELETE /nothing"), 404);
+        assert_eq!(status("DELETE /customers/"), 308);
+        assert_eq!(status("DELETE /customers"), 405);
+    }
+}

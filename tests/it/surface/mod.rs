@@ -1,0 +1,24 @@
+//! The HTTP surface that every resource gets, seen from outside.
+//!
+//! The built-in store shows what the documents show; the schools have three levels, integer ids,
+//! irregular plurals and every type of field.
+
+mod checks;
+mod items;
+mod lists;
+mod negotiation;
+mod own;
+mod paths;
+mod rules;
+
+use crate::harness::{Backend, Server, Setup};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
+const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_price":350}]}}"#;
+const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
+
+/// A server of `models/school.toml`.
+fn schools(backend: Backend) -> Server {
+    Setup::new(backend).model(include_str!("../models/school.toml")).start()
+}

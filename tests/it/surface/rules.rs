@@ -1,0 +1,315 @@
+//! What the model says and the server holds clients to: fields, states, uniqueness, references.
+
+use expect_test::expect;
+use serde_json::json;
+
+use super::{ANN, TEA, schools};
+use crate::harness::{Answer, Backend, Server};
+
+/// A county with one school, in which children can be put.
+fn school(server: &Server) -> String {
+    let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
+    server.create(&format!("{county}/schools"), r#"{"school":{"name":"North"}}"#)
+}
+
+/// The faults of an `invalid-fields` answer, one a line.
+fn faults(answer: &Answer) -> String {
+    assert_eq!(answer.problem(), "invalid-fields", "{answer:?}");
+    let errors = answer.json()["errors"].clone();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let lines = errors.as_array().unwrap().iter();
+    lines
+        .map(|fault| {
+            [text(&fault["pointer"]), text(&fault["code"]), text(&fault["detail"])].join(" | ")
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+on_every_backend! {
+    /// Every fault of every field comes in one answer.
+    fn all_faults_at_once(backend: Backend) {
+        let server = schools(backend);
+        let children = format!("{}/children", school(&server));
+        let body = json!({"child": {
+            "name": "Z", "mail": "zoe", "site": "example", "age": 2, "height": "tall", "fee": "1.001", "active": "yes",
+            "born": "2019-02-29", "seen": "noon", "token": "x", "mentor": 99, "stage": "flying", "colour": "pink",
+            "marks": [0, 7, "x", null], "address": {"number": 1.5, "town": "X"}, "extra": null, "count": 1, "nmae": "Zoe"
+        }});
+        expect![[r#"
+            /child/name | length | expected at least 2 characters, got 1
+            /child/mail | format | expected an e-mail address, got "zoe"
+            /child/site | format | expected an http or https address, got "example"
+            /child/age | range | expected at least 3, got 2
+            /child/height | type | expected a number, got a string
+            /child/fee | range | expected at most 18 digits and 2 decimals, got 1.001
+            /child/active | type | expected true or false, got a string
+            /child/born | format | expected a date such as "2026-11-15", got "2019-02-29"
+            /child/seen | format | expected a timestamp such as "2026-11-15T02:28:14Z" with at most 6 decimals, got "noon"
+            /child/token | format | expected a UUID such as "01890a5d-ac96-774b-bcce-b302099a8057", got "x"
+            /child/stage | one_of | expected one of "applied", "enrolled", "left", "refused", got "flying"
+            /child/colour | one_of | expected one of "red", "green", "blue", got "pink"
+            /child/marks/0 | range | expected at least 1, got 0
+            /child/marks/1 | range | expected at most 6, got 7
+            /child/marks/2 | type | expected an integer, got a string
+            /child/marks/3 | null | expected an integer, got null
+            /child/address/town | unknown | no such field
+            /child/address/street | required | expected a text, got nothing
+            /child/address/number | range | expected an integer within ±9007199254740991, got 1.5
+            /child/extra | null | expected any JSON value, got null
+            /child/count | read_only | computed by the server
+            /child/nmae | unknown | no such field; did you mean "name"?
+            /child/mentor | reference | no such item"#]].assert_eq(&faults(&server.post(&children, body.to_string())));
+        assert_eq!(server.get(&children).json()["children"], json!([]));
+    }
+
+    fn a_problem_with_fields_in_full(server: Server) {
+        let answer = server.post("/customers", r#"{"customer":{"name":"","email":"ann","nmae":"Ann"}}"#);
+        expect![[r#"
+            HTTP/1.1 422 Unprocessable Entity
+            cache-control: private, no-cache
+            content-type: application/problem+json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-1>
+            content-length: 390
+            date: <date>
+
+            {"type":"/-/problems/invalid-fields","title":"Some fields are not valid","status":422,"detail":"2 fields need attention","instance":"/customers","request_id":"<request-1>","errors":[{"pointer":"/customer/email","code":"format","detail":"expected an e-mail address, got \"ann\""},{"pointer":"/customer/nmae","code":"unknown","detail":"no such field; did you mean \"name\"?"}]}"#]].assert_eq(&answer.masked());
+    }
+
+    fn null_only_where_the_model_says_so(backend: Backend) {
+        let server = schools(backend);
+        let people = |body: &str| server.post("/people", body);
+        assert_eq!(people(r#"{"person":{"name":"Mia","nickname":null}}"#).json()["person"]["nickname"], json!(null));
+        // Absent is the same as null where null may be, and shown as such.
+        assert_eq!(people(r#"{"person":{"name":"Mia"}}"#).json()["person"]["nickname"], json!(null));
+        assert_eq!(people(r#"{"person":{"name":"Mia"}}"#).json()["person"].get("badge"), None);
+        assert_eq!(people(r#"{"person":{"name":null}}"#).json()["errors"][0]["code"], "null");
+        assert_eq!(people(r#"{"person":{"name":"Mia","badge":null}}"#).json()["errors"][0]["code"], "null");
+    }
+
+    fn text_holds_no_nul(server: Server) {
+        let answer = server.post("/customers", r#"{"customer":{"name":"A\u0000n","email":"ann@example.com"}}"#);
+        assert_eq!(answer.problem(), "invalid-fields");
+    }
+
+    /// Lengths count characters as a person writes them in JSON, not bytes.
+    fn lengths_count_code_points(backend: Backend) {
+        let server = schools(backend);
+        let name = |name: String| server.post("/people", json!({"person": {"name": name}}).to_string()).status;
+        assert_eq!(name("ü".repeat(20)), 201);
+        assert_eq!(name("🎈".repeat(20)), 201);
+        assert_eq!(name("ü".repeat(21)), 422);
+    }
+
+    fn integers_stay_exact_or_are_refused(backend: Backend) {
+        let server = schools(backend);
+        let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
+        let number = |number: &str| {
+            let name = number.trim_matches('"');
+            server.post(&format!("{county}/schools"), format!(r#"{{"school":{{"name":"n{name}","number":{number}}}}}"#))
+        };
+        for exact in ["0", "9007199254740991", "-9007199254740991"] {
+            assert!(number(exact).text().contains(&format!("\"number\":{exact},")), "{exact}");
+        }
+        for bad in ["9007199254740992", "-9007199254740992", "1.5", "1e400", "\"1\"", "true"] {
+            assert_eq!(number(bad).problem(), "invalid-fields", "{bad}");
+        }
+    }
+
+    fn decimals_are_exact(backend: Backend) {
+        let server = schools(backend);
+        let children = format!("{}/children", school(&server));
+        let fee = |fee: &str| server.post(&children, format!(r#"{{"child":{{"name":"Bo","fee":{fee}}}}}"#));
+        for (sent, kept) in [("\"0.1\"", "0.10"), ("12", "12.00"), ("1.10000", "1.10"), ("\"-0.05\"", "-0.05"),
+            ("9999999999999999.99", "9999999999999999.99"), ("\"9999999999999999.99\"", "9999999999999999.99"), ("1e2", "100.00")] {
+            assert_eq!(fee(sent).json()["child"]["fee"], kept, "{sent}");
+        }
+        for bad in ["0.001", "\"0.001\"", "\"x\"", "\"\"", "\"1,5\"", "10000000000000000.00", "1e30"] {
+            assert_eq!(fee(bad).problem(), "invalid-fields", "{bad}");
+        }
+    }
+
+    fn states_move_only_as_declared(server: Server) {
+        let path = server.create(&format!("{}/orders", server.create("/customers", ANN)), TEA);
+        let to = |state: &str| server.put(&path, TEA.replace("{\"items\"", &format!("{{\"status\":\"{state}\",\"items\"")));
+        assert_eq!(to("placed").status, 200);
+        let refused = to("delivered");
+        expect![[r#"
+            HTTP/1.1 409 Conflict
+            cache-control: private, no-cache
+            content-type: application/problem+json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-1>
+            content-length: 373
+            date: <date>
+
+            {"type":"/-/problems/transition-not-allowed","title":"The state cannot be reached from where the item is","status":409,"detail":"the order is placed and cannot become delivered","instance":"/customers/<id-1>/orders/<id-2>","request_id":"<request-1>","state":"placed","allowed":["paid","cancelled"]}"#]].assert_eq(&refused.masked());
+        assert_eq!(to("flying").problem(), "invalid-fields");
+        for state in ["paid", "shipped", "delivered"] {
+            let answer = to(state);
+            assert_eq!((answer.status, answer.json()["order"]["status"].as_str()), (200, Some(state)));
+        }
+        assert_eq!(to("placed").json()["allowed"], json!([]));
+        assert_eq!(server.get(&path).json()["order"]["version"], 4);
+    }
+
+    fn a_new_item_starts_in_its_initial_state(server: Server) {
+        let orders = format!("{}/orders", server.create("/customers", ANN));
+        let post = |state: &str| server.post(&orders, TEA.replace("{\"items\"", &format!("{{\"status\":{state},\"items\"")));
+        assert_eq!(post("\"placed\"").status, 201);
+        assert_eq!(post("\"paid\"").problem(), "transition-not-allowed");
+        for bad in ["\"flying\"", "7", "null", "\"\""] {
+            assert_eq!(post(bad).problem(), "invalid-fields", "{bad}");
+        }
+    }
+
+    fn a_unique_value_is_taken_once(backend: Backend) {
+        let server = schools(backend);
+        let mia = server.create("/people", r#"{"person":{"name":"Mia","badge":"x"}}"#);
+        let clash = server.post("/people", r#"{"person":{"name":"Ben","badge":"x"}}"#);
+        expect![[r#"
+            HTTP/1.1 409 Conflict
+            cache-control: private, no-cache
+            content-type: application/problem+json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-1>
+            content-length: 290
+            date: <date>
+
+            {"type":"/-/problems/taken","title":"A value that must be unique is already in use","status":409,"detail":"1 field needs attention","instance":"/people","request_id":"<request-1>","errors":[{"pointer":"/person/badge","code":"taken","detail":"another person has this value"}]}"#]].assert_eq(&clash.masked());
+        let ben = server.create("/people", r#"{"person":{"name":"Ben","badge":"y"}}"#);
+        assert_eq!(server.put(&ben, r#"{"person":{"name":"Ben","badge":"x"}}"#).problem(), "taken");
+        assert_eq!(server.put(&mia, r#"{"person":{"name":"Mia B","badge":"x"}}"#).status, 200);
+        // No value clashes with none, and a value given up is free again.
+        assert_eq!(server.put(&mia, r#"{"person":{"name":"Mia"}}"#).status, 200);
+        assert_eq!(server.post("/people", r#"{"person":{"name":"Pat"}}"#).status, 201);
+        assert_eq!(server.put(&ben, r#"{"person":{"name":"Ben","badge":"x"}}"#).status, 200);
+    }
+
+    fn unique_within_the_parent_and_by_several_fields(backend: Backend) {
+        let server = schools(backend);
+        let (one, two) = (server.create("/counties", r#"{"county":{"code":"AB"}}"#), server.create("/counties", r#"{"county":{"code":"CD"}}"#));
+        let post = |county: &str, fields: &str| server.post(&format!("{county}/schools"), format!(r#"{{"school":{{{fields}}}}}"#));
+        assert_eq!(post(&one, r#""name":"North","street":"High","number":1"#).status, 201);
+        assert_eq!(post(&two, r#""name":"North","street":"High","number":2"#).status, 201);
+        let same_name = post(&one, r#""name":"North""#);
+        assert_eq!((same_name.problem().as_str(), &same_name.json()["errors"][0]["pointer"]), ("taken", &json!("/school/name")));
+        let same_place = post(&two, r#""name":"South","street":"High","number":1"#);
+        let pointers: Vec<_> = same_place.json()["errors"].as_array().unwrap().iter().map(|error| error["pointer"].clone()).collect();
+        assert_eq!((same_place.problem().as_str(), pointers), ("taken", vec![json!("/school/street"), json!("/school/number")]));
+        assert_eq!(post(&two, r#""name":"South","street":"High""#).status, 201);
+    }
+
+    /// `restrict`, the default: children or references keep an item.
+    fn what_is_referred_to_stays(backend: Backend) {
+        let server = schools(backend);
+        let person = server.create("/people", r#"{"person":{"name":"Mia"}}"#);
+        let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
+        let school = server.create(&format!("{county}/schools"), r#"{"school":{"name":"North","head":1}}"#);
+        expect![[r#"
+            HTTP/1.1 409 Conflict
+            cache-control: private, no-cache
+            content-type: application/problem+json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-1>
+            content-length: 224
+            date: <date>
+
+            {"type":"/-/problems/referenced","title":"Other items still refer to this one","status":409,"detail":"there are schools that belong or refer to this county","instance":"/counties/1","request_id":"<request-1>"}"#]].assert_eq(&server.delete(&county).masked());
+        assert_eq!(server.delete(&person).problem(), "referenced");
+        assert_eq!(server.delete(&school).status, 204);
+        assert_eq!((server.delete(&county).status, server.delete(&person).status), (204, 204));
+    }
+
+    fn cascade_takes_the_children_along(backend: Backend) {
+        let server = schools(backend);
+        server.create("/people", r#"{"person":{"name":"Mia"}}"#);
+        let school = school(&server);
+        let children = format!("{school}/children");
+        let mentored = server.create(&children, r#"{"child":{"name":"Bo","mentor":1}}"#);
+        let alone = server.create(&children, r#"{"child":{"name":"Al"}}"#);
+        assert_eq!(server.delete("/people/1").status, 204);
+        assert_eq!((server.get(&mentored).status, server.get(&alone).status), (404, 200));
+        assert_eq!(server.delete(&school).status, 204);
+        assert_eq!((server.get(&alone).status, server.get(&children).status), (404, 404));
+    }
+
+    fn a_customer_goes_with_its_orders(server: Server) {
+        let customer = server.create("/customers", ANN);
+        let order = server.create(&format!("{customer}/orders"), TEA);
+        assert_eq!(server.delete(&customer).status, 204);
+        assert_eq!((server.get(&customer).status, server.get(&order).status), (404, 404));
+    }
+
+    fn a_reference_must_point_to_something(backend: Backend) {
+        let server = schools(backend);
+        let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
+        let answer = server.post(&format!("{county}/schools"), r#"{"school":{"name":"North","head":1}}"#);
+        expect!["/school/head | reference | no such item"].assert_eq(&faults(&answer));
+        server.create("/people", r#"{"person":{"name":"Mia"}}"#);
+        let school = server.create(&format!("{county}/schools"), r#"{"school":{"name":"North","head":1}}"#);
+        assert_eq!(server.put(&school, r#"{"school":{"name":"North","head":2}}"#).problem(), "invalid-fields");
+        assert_eq!(server.put(&school, r#"{"school":{"name":"North"}}"#).json()["school"].get("head"), None);
+    }
+
+    /// Exactly one wrapper key, and under it what the request needs.
+    fn wrappers(server: Server) {
+        let path = server.create("/customers", ANN);
+        for body in ["{}", "[]", "7", "\"customer\"", "null", r#"{"customer":{},"customers":{}}"#, r#"{"customer":null}"#,
+            r#"{"customer":[]}"#, r#"{"customer":7}"#, r#"{"customers":7}"#, r#"{"customers":null}"#, r#"{"client":{}}"#,
+            r#"{"Customer":{}}"#, r#"{"customer":{},"page":{}}"#, r#"{"customers":[7]}"#, r#"{"name":"Ann","email":"ann@example.com"}"#] {
+            assert_eq!(server.post("/customers", body).problem(), "bad-wrapper", "POST {body}");
+            assert_eq!(server.put(&path, body).problem(), "bad-wrapper", "PUT {body}");
+        }
+        assert_eq!(server.put(&path, r#"{"customers":[{"name":"Ann","email":"ann@example.com"}]}"#).problem(), "bad-wrapper");
+        expect![[r#"
+            HTTP/1.1 400 Bad Request
+            cache-control: private, no-cache
+            content-type: application/problem+json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-1>
+            content-length: 242
+            date: <date>
+
+            {"type":"/-/problems/bad-wrapper","title":"The body does not have the expected wrapper key","status":400,"detail":"expected one key, \"customer\" or \"customers\", got 0 keys","instance":"/customers","request_id":"<request-1>"}"#]].assert_eq(&server.post("/customers", "{}").masked());
+    }
+
+    fn broken_json_says_where(server: Server) {
+        for body in ["{\"customer\":{\"name\":\"Ann\"", "{\"customer\":{\"name\":\"a\",\"name\":\"b\"}}", "\u{feff}{}", "{} {}"] {
+            assert_eq!(server.post("/customers", body).problem(), "bad-json", "{body}");
+        }
+        assert_eq!(server.post("/customers", b"{\"customer\":{\"name\":\"\xff\"}}").problem(), "bad-json");
+        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(server.post("/customers", deep(33)).problem(), "bad-json");
+        assert_eq!(server.post("/customers", deep(32)).problem(), "bad-wrapper");
+        expect![[r#"
+            HTTP/1.1 400 Bad Request
+            cache-control: private, no-cache
+            content-type: application/problem+json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-1>
+            content-length: 205
+            date: <date>
+
+            {"type":"/-/problems/bad-json","title":"The body is not valid JSON","status":400,"detail":"line 3, column 13: expected a value, got \"A\"","instance":"/customers","request_id":"<request-1>"}"#]].assert_eq(&server.post("/customers", "{\n  \"customer\": {\n    \"name\": Ann\n").masked());
+    }
+
+    fn one_item_has_a_mebibyte(server: Server) {
+        let padded = |bytes: usize| {
+            let mut body = ANN.to_owned();
+            body.push_str(&" ".repeat(bytes - body.len()));
+            body
+        };
+        assert_eq!(server.post("/customers", padded(1024 * 1024)).status, 201);
+        assert_eq!(server.post("/customers", padded(1024 * 1024 + 1)).problem(), "too-large");
+        let path = server.create("/customers", ANN);
+        assert_eq!(server.put(&path, padded(1024 * 1024 + 1)).problem(), "too-large");
+    }
+}

@@ -1,0 +1,307 @@
+//! The rules of the repository, as tests.
+//!
+//! They read the sources and the documents as text; what a compiler or a linter can check is not here.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use expect_test::expect_file;
+use regex::Regex;
+
+use crate::harness::{Backend, Server};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file of the repository with this ending, by its path from the root.
+fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            let skipped = name.starts_with("target") || name.starts_with('.');
+            if path.is_dir() && !skipped {
+                folders.push(path);
+            } else if name.ends_with(ending) && !skipped {
+                found.push((name, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no file ends with {ending}");
+    found
+}
+
+/// Fails with every line at once.
+fn none(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+/// The rows of the table below a heading of ARCHITECTURE.md, as the words in backticks of each row.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, section) = text
+        .split_once(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("no heading {heading}"));
+    let word = Regex::new("`([a-z0-9_]+)`").unwrap();
+    let lines = section
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'));
+    let rows: Vec<Vec<String>> = lines
+        .skip(2)
+        .map(|line| word.captures_iter(line).map(|found| found[1].to_owned()).collect())
+        .collect();
+    assert!(!rows.is_empty(), "no table below {heading}");
+    rows
+}
+
+/// The top-level module that a source file belongs to.
+fn module(path: &str) -> &str {
+    path.trim_start_matches("src/").split(['/', '.']).next().unwrap()
+}
+
+/// The top-level modules that a source text names by a path from the root of the crate.
+fn imports(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let code: String = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n");
+    for (at, start) in code.match_indices("crate::") {
+        let rest = &code[at + start.len()..];
+        let name = |text: &str| {
+            text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+        };
+        match rest.strip_prefix('{') {
+            None => drop(found.insert(name(rest))),
+            Some(group) => {
+                let (mut depth, mut fresh) = (0, true);
+                for (index, c) in group.char_indices() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => fresh = true,
+                        c if fresh && c.is_alphabetic() => {
+                            fresh = false;
+                            found.insert(name(&group[index..]));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    found.remove("");
+    found
+}
+
+#[test]
+fn imports_are_found_in_every_spelling() {
+    let text = "use crate::value::Value;\nuse crate::{json::{self, Json}, model,\n    problem::Problem};\nlet x = crate::store::open();\n// crate::cli::no\n";
+    let found: Vec<_> = imports(text).into_iter().collect();
+    assert_eq!(found, ["json", "model", "problem", "store", "value"]);
+}
+
+/// Whether a path of `super::` goes up to the crate itself, around the check of `crate::`.
+fn leaves_by_super(path: &str, text: &str) -> bool {
+    let file = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    let depth = file.split('/').count();
+    let chain = Regex::new(r"(?m)^( *).*?((?:super::)+)").unwrap();
+    // Indented code may be in a module inside of the file, such as its tests.
+    chain.captures_iter(text).any(|found| {
+        let ups = found[2].len() / "super::".len();
+        ups > depth || (ups == depth && found[1].is_empty() && depth == 1)
+    })
+}
+
+#[test]
+fn imports_go_one_way() {
+    let layers = table("Who may import whom");
+    let layer = |module: &str| layers.iter().position(|row| row.iter().any(|name| name == module));
+    let mut faults = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (path, text) in files("src", ".rs").iter().filter(|(path, _)| path != "src/main.rs") {
+        let from = module(path);
+        seen.insert(from.to_owned());
+        let Some(own) = layer(from) else {
+            faults.push(format!("{path}: `{from}` has no row in ARCHITECTURE.md"));
+            continue;
+        };
+        for to in imports(text).iter().filter(|to| *to != from) {
+            match layer(to) {
+                Some(other) if other > own => {}
+                Some(_) => faults
+                    .push(format!("{path}: `{from}` may not import `{to}`, which is not below it")),
+                None => faults.push(format!("{path}: `{to}` has no row in ARCHITECTURE.md")),
+            }
+        }
+        if leaves_by_super(path, text) {
+            faults.push(format!("{path}: write crate:: where super:: leaves the module"));
+        }
+    }
+    for name in layers.iter().flatten().filter(|name| !seen.contains(*name)) {
+        faults.push(format!("ARCHITECTURE.md: there is no module `{name}`"));
+    }
+    none(&faults);
+}
+
+/// Crates that only one part of the code may know: `store` knows no HTTP, `formats` no SQL.
+#[test]
+fn outside_crates_stay_where_they_belong() {
+    let mut faults = Vec::new();
+    for row in table("Who may use which crate") {
+        let (name, allowed) = row.split_first().unwrap();
+        let used = Regex::new(&format!(r"\b{name}::")).unwrap();
+        for (path, text) in files("src", ".rs") {
+            let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+            if !allowed.iter().any(|module_name| module_name == module(&path))
+                && code.into_iter().any(|line| used.is_match(line))
+            {
+                faults.push(format!("{path}: `{name}` may be used only in {}", allowed.join(", ")));
+            }
+        }
+    }
+    none(&faults);
+}
+
+#[test]
+fn sources_are_begun_with_what_they_are() {
+    let sources = [files("src", ".rs"), files("tests", ".rs")].concat();
+    let faults: Vec<_> = sources
+        .iter()
+        .filter(|(_, text)| !text.starts_with("//! "))
+        .map(|(path, _)| format!("{path}: no //!"))
+        .collect();
+    none(&faults);
+}
+
+#[test]
+fn sources_are_short() {
+    let sources = [files("src", ".rs"), files("tests", ".rs")].concat();
+    let lines = |text: &str| text.lines().count();
+    let faults: Vec<_> = sources
+        .iter()
+        .filter(|(_, text)| lines(text) > 500)
+        .map(|(path, text)| format!("{path}: {} lines", lines(text)))
+        .collect();
+    none(&faults);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let banned = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+        concat!("dbg", "!("),
+        concat!("#[ign", "ore"),
+        concat!("[all", "ow("),
+    ];
+    let sources = [files("src", ".rs"), files("tests", ".rs")].concat();
+    let mut faults = Vec::new();
+    for (path, text) in &sources {
+        for (number, line) in (1..).zip(text.lines()) {
+            faults.extend(
+                banned
+                    .iter()
+                    .filter(|word| line.contains(*word))
+                    .map(|word| format!("{path}:{number}: {word}")),
+            );
+        }
+    }
+    none(&faults);
+}
+
+#[test]
+fn modules_have_names_that_say_something() {
+    let banned = [
+        "util", "utils", "common", "helper", "helpers", "misc", "manager", "service", "handler",
+        "handlers",
+    ];
+    let words = |path: &str| {
+        path.trim_end_matches(".rs").split(['/', '_']).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let sources = [files("src", ".rs"), files("tests", ".rs")].concat();
+    let faults: Vec<_> = sources
+        .iter()
+        .filter(|(path, _)| words(path).iter().any(|word| banned.contains(&word.as_str())))
+        .map(|(path, _)| path.clone())
+        .collect();
+    none(&faults);
+}
+
+#[test]
+fn documents_are_clean() {
+    let mut faults = Vec::new();
+    for (path, text) in files("", ".md") {
+        if !text.ends_with('\n') || text.ends_with("\n\n") {
+            faults.push(format!("{path}: ends without exactly one line end"));
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.ends_with(' ') || line.contains('\t') {
+                faults.push(format!("{path}:{number}: a trailing space or a tab"));
+            }
+        }
+    }
+    none(&faults);
+}
+
+/// Links between documents lead to files that exist.
+#[test]
+fn links_lead_somewhere() {
+    let link = Regex::new(r"\]\(([^)#:]+)(?:#[^)]*)?\)").unwrap();
+    let mut faults = Vec::new();
+    for (path, text) in files("", ".md") {
+        let folder = root().join(&path).parent().unwrap().to_owned();
+        for found in link.captures_iter(&text).filter(|found| !folder.join(&found[1]).exists()) {
+            faults.push(format!("{path}: {}", &found[1]));
+        }
+    }
+    none(&faults);
+}
+
+/// `docs/problems.md` is what the server says of its problems, in the order of the table.
+#[test]
+fn the_document_of_problems_is_up_to_date() {
+    let table = fs::read_to_string(root().join("src/problem.rs")).unwrap();
+    let slug = Regex::new(r#"(?m)^    [A-Z_]+ "([a-z-]+)" [A-Z_]+ ""#).unwrap();
+    let slugs: Vec<_> = slug.captures_iter(&table).map(|found| found[1].to_owned()).collect();
+    assert!(slugs.len() > 20, "the table in src/problem.rs was not found");
+    let server = Server::on(Backend::Sqlite);
+    let mut text = "# Problems\n\n\
+        Every error is a problem document (RFC 9457), `application/problem+json`.\n\
+        Its `type` is the address of one of the entries below, and its `status` is the status of the answer.\n\
+        A slug, once given, keeps its meaning.\n\
+        They are listed in the order of the checks: of two faults in one request, the earlier one is answered.\n"
+        .to_owned();
+    for slug in slugs {
+        let page = server.get(&format!("/-/problems/{slug}")).json()["problem"].clone();
+        let part = |name: &str| {
+            page[name].as_str().unwrap_or_else(|| panic!("{slug}: no {name}")).to_owned()
+        };
+        let help = part("help").replace(". ", ".\n");
+        write!(text, "\n## {slug}\n\n{} {}\n\n{help}\n", page["status"], part("title")).unwrap();
+    }
+    text.push_str("\n## Codes of field faults\n\nEach entry of `errors` has a JSON `pointer` into the body, a `detail` for people and one of these codes.\n\n");
+    text.push_str("| code | meaning |\n|---|---|\n");
+    let arms = |function: &str| {
+        let (_, body) = table.split_once(&format!("pub fn {function}(self)")).unwrap();
+        let arm = Regex::new(r#"Self::(\w+) => "([^"]+)""#).unwrap();
+        let (body, _) = body.split_once("\n    }\n").unwrap();
+        arm.captures_iter(body)
+            .map(|found| (found[1].to_owned(), found[2].to_owned()))
+            .collect::<Vec<_>>()
+    };
+    for ((_, code), (_, meaning)) in arms("as_str").into_iter().zip(arms("meaning")) {
+        writeln!(text, "| `{code}` | {meaning} |").unwrap();
+    }
+    expect_file!["../../docs/problems.md"].assert_eq(&text);
+}
