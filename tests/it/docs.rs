@@ -182,7 +182,15 @@ impl Session {
     }
 
     fn finish(&self, command: &str) -> String {
-        let ended = Process::spawn(&mut self.shell(&format!("exec 2>&1\n{command}"))).end();
+        // A command that only sets a variable sets it for those after it, as in a terminal.
+        let keep = match command.split_once('=') {
+            Some((name, _)) if name.chars().all(|c| c.is_ascii_lowercase()) => {
+                format!("declare -p {name} >> .variables")
+            }
+            _ => String::new(),
+        };
+        let script = format!("touch .variables\n. ./.variables\nexec 2>&1\n{command}\n{keep}");
+        let ended = Process::spawn(&mut self.shell(&script)).end();
         ended.stdout.replace('\r', "")
     }
 
