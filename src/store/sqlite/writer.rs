@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::{Connection, Error, ErrorCode};
 use tokio::sync::oneshot;
@@ -30,6 +30,7 @@ const GROUP_WORK_MAX: Duration = Duration::from_millis(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// The sweep goes in steps, so that writers never wait for more than one.
 const SWEEP_STEP: usize = 1_000;
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// A write that waits for its turn.
 #[derive(Debug)]
@@ -98,14 +99,19 @@ type Done = Vec<(oneshot::Sender<Answer>, Answer)>;
 
 impl Writer {
     pub(super) fn work(self) {
-        let mut swept = None;
+        // The log may have grown old while nobody served it.
+        let mut next_sweep = clock::now();
         loop {
-            match self.jobs.recv_timeout(SWEEP_EVERY) {
+            let wait = next_sweep.saturating_duration_since(clock::now());
+            match self.jobs.recv_timeout(wait) {
                 Ok(job) => self.group(job),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.sweep_when_due(&mut swept);
+            let now = clock::now();
+            if now >= next_sweep {
+                next_sweep = now + self.sweep();
+            }
         }
     }
 
@@ -253,25 +259,20 @@ impl Writer {
         self.log.event(Level::Error, message, &[("cause", &cause)]);
     }
 
-    /// Old entries of the change log go, a step at a time, between groups.
-    fn sweep_when_due(&self, swept: &mut Option<Instant>) {
-        let Some(keep) = self.changes_keep else { return };
-        let now = clock::now();
-        if swept.is_some_and(|last| now.saturating_duration_since(last) < SWEEP_EVERY) {
-            return;
-        }
-        let Some(before) = clock::moment().earlier(keep) else { return };
-        match self.sweep_step(before) {
-            // There is more: go on after the next group.
-            Ok(SWEEP_STEP..) => {}
-            Ok(_) => *swept = Some(now),
-            Err(error) => {
-                *swept = Some(now);
+    /// One step of the sweep: old entries of the change log go. Says how long the next one can wait.
+    fn sweep(&self) -> Duration {
+        let before = self.changes_keep.and_then(|keep| clock::moment().earlier(keep));
+        match before.map(|before| self.sweep_step(before)) {
+            Some(Ok(SWEEP_STEP..)) => SWEEP_PAUSE,
+            None | Some(Ok(_)) => SWEEP_EVERY,
+            Some(Err(error)) => {
+                let cause = format!("{error:?}");
                 self.log.event(
                     Level::Warning,
                     "the change log could not be swept",
-                    &[("cause", &format!("{error:?}"))],
+                    &[("cause", &cause)],
                 );
+                SWEEP_EVERY
             }
         }
     }

@@ -1,0 +1,91 @@
+//! The change log: one entry for each row that changes, and old ones go.
+//!
+//! It is read with the database's own tool, as an operator would.
+
+use expect_test::expect;
+
+use crate::harness::{Backend, Masks, Server, Setup, sql, wait_until};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+const TEA: &str = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
+
+fn log(server: &Server, columns: &str) -> String {
+    let query = format!("SELECT {columns} FROM nouns_changes ORDER BY sequence");
+    Masks::default().text(&sql(server.backend(), server.folder(), &query))
+}
+
+on_every_backend! {
+    fn every_change_has_one_entry(server: Server) {
+        let ann = server.create("/customers", ANN);
+        server.create(&format!("{ann}/orders"), TEA);
+        let bea = ANN.replace("Ann", "Bea");
+        assert_eq!(server.put(&ann, &bea).status, 200);
+        // Nothing changes, or nothing is allowed to.
+        assert_eq!(server.put(&ann, &bea).status, 200);
+        assert_eq!(server.put(&ann, "{}").status, 400);
+        assert_eq!(server.post("/customers", r#"{"customers":[{"name":"Cem","email":"cem@example.com"},{}]}"#).status, 422);
+        assert_eq!(server.delete(&ann).status, 204);
+        expect![[r#"
+            1|customer|created|/customers/<id-1>||open|
+            2|order|created|/customers/<id-1>/orders/<id-2>|<id-1>|open|
+            3|customer|updated|/customers/<id-1>||open|["name"]
+            4|order|deleted|/customers/<id-1>/orders/<id-2>|<id-1>|open|
+            5|customer|deleted|/customers/<id-1>||open|
+        "#]].assert_eq(&log(&server, "sequence, resource, kind, subject, parent_id, actor, changed"));
+        expect![[r#"
+            created||{"id":"<id-1>","name":"Ann","email":"ann@example.com","created_at":"<time-1>","updated_at":"<time-1>","version":1}
+            created||{"id":"<id-2>","customer_id":"<id-1>","status":"placed","currency":"EUR","items":[{"product":"tea","quantity":1,"unit_price":350}],"total":350,"created_at":"<time-2>","updated_at":"<time-2>","version":1}
+            updated|{"id":"<id-1>","name":"Ann","email":"ann@example.com","created_at":"<time-1>","updated_at":"<time-1>","version":1}|{"id":"<id-1>","name":"Bea","email":"ann@example.com","created_at":"<time-1>","updated_at":"<time-3>","version":2}
+            deleted|{"id":"<id-2>","customer_id":"<id-1>","status":"placed","currency":"EUR","items":[{"product":"tea","quantity":1,"unit_price":350}],"total":350,"created_at":"<time-2>","updated_at":"<time-2>","version":1}|
+            deleted|{"id":"<id-1>","name":"Bea","email":"ann@example.com","created_at":"<time-1>","updated_at":"<time-3>","version":2}|
+        "#]].assert_eq(&log(&server, "kind, before, after"));
+    }
+
+    fn the_request_id_leads_from_an_answer_to_its_entry(server: Server) {
+        let answer = server.post("/customers", ANN);
+        let id = answer.header("X-Request-Id").unwrap();
+        assert_eq!(sql(server.backend(), server.folder(), "SELECT request_id FROM nouns_changes").trim(), id);
+        wait_until("the log has the request", || server.log().contains(id).then_some(()));
+    }
+
+    fn a_resource_may_keep_ids_alone(backend: Backend) {
+        let model = "title = \"T\"\n[resources.secret]\nchanges = \"ids\"\n[resources.secret.fields]\nword = { type = \"text\" }\n";
+        let server = Setup::new(backend).model(model).start();
+        let path = server.create("/secrets", r#"{"secret":{"word":"xyzzy"}}"#);
+        assert_eq!(server.put(&path, r#"{"secret":{"word":"plugh"}}"#).status, 200);
+        assert_eq!(server.delete(&path).status, 204);
+        expect![[r#"
+            created|||
+            updated|["word"]||
+            deleted|||
+        "#]].assert_eq(&log(&server, "kind, changed, before, after"));
+    }
+
+    fn old_entries_go(server: Server) {
+        let backend = server.backend();
+        server.create("/customers", ANN);
+        let folder = server.stop();
+        // More than two steps of the sweep, all older than any limit.
+        sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+            INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
+            SELECT -i, '2020-01-01T00:00:00.000000Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r' FROM n");
+        let server = Setup::new(backend).start_in(folder);
+        wait_until("the old entries are gone", || {
+            let left = sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes");
+            (left.trim() == "1").then_some(())
+        });
+    }
+
+    fn for_ever_is_for_ever(backend: Backend) {
+        let model = "title = \"T\"\n[server]\nchanges_keep = \"forever\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
+        let server = Setup::new(backend).model(model).start();
+        server.create("/notes", r#"{"note":{"text":"old"}}"#);
+        let folder = server.stop();
+        sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
+        let server = Setup::new(backend).model(model).start_in(folder);
+        // The sweep, if there were one, would have had its turn before the answer to this.
+        server.create("/notes", r#"{"note":{"text":"new"}}"#);
+        server.create("/notes", r#"{"note":{"text":"newer"}}"#);
+        assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes").trim(), "3");
+    }
+}
