@@ -26,7 +26,7 @@ use hyper::body::Incoming;
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
 use crate::gate::Gate;
-use crate::intent::{Place, Stop, Verb};
+use crate::intent::Stop;
 use crate::log::{Log, RequestLine, Stages};
 use crate::model::Model;
 use crate::plan::{By, Plan};
@@ -65,35 +65,40 @@ async fn answer(
     let (parts, limits) = (asked.parts, &model.server.limits);
     let (path, query) = (parts.uri.path(), parts.uri.query());
 
-    wire::check_head(parts, limits)?; //                                1  400 414 431
-    let route = intent::route(model, &parts.method, path, query)?; //   2  501 404 308 405
-    wire::cross_site(parts, model.server.base_url.as_deref())?; //      3  403
-    wire::host_is_ours(wire::authority(parts), listen)?; //                421
-    let caller = asked.caller.get_or_init(|| auth::identify(&parts.headers)); // 4  401 429
-    permit::check(caller, &route)?; //                                  5  403
-    let format = match route.verb {
-        Verb::Delete | Verb::Options => &formats::json::FORMAT, // never 406: there is no body
-        Verb::Get | Verb::Head | Verb::Post | Verb::Put => formats::choose(&asked.accept)?, // 6  406
-    };
-    if matches!(route.verb, Verb::Post | Verb::Put) {
-        formats::check_readable(&parts.headers)?; //                    7  415
-    }
+    // 1  is it well-formed HTTP?                          400 414 417 431 501
+    wire::check_head(parts, limits)?;
+    // 2  does it lead somewhere?                          501 404 308 405
+    let route = intent::route(model, &parts.method, path, query)?;
+    // 3  does it come from where it may come from?        403 421
+    wire::cross_site(parts, model.server.base_url.as_deref())?;
+    wire::host_is_ours(wire::authority(parts), listen)?;
+    // 4  who is asking?                                   401 429
+    let caller = asked.caller.get_or_init(|| auth::identify(&parts.headers));
+    // 5  may they?                                        403
+    permit::check(caller, &route)?;
+    // 6  is there a form the client can read?             406
+    let format = formats::choose(&asked.accept, route.verb.has_answer())?;
+    // 7  can we read what the client sends?               415
+    formats::check_readable(&parts.headers, route.verb.has_body())?;
     stages.mark("head");
 
-    let bytes_max = match (route.verb, &route.place) {
-        (Verb::Post, Place::Collection(_)) => limits.bulk_bytes_max,
-        _ => limits.body_bytes_max,
-    };
+    // 8  is the body whole, in time, and JSON?            413 408 400
+    // 9  does the query make sense?                       400
     let deadline = clock::now() + Duration::from_secs(limits.body_seconds_max.into());
-    let bytes = body.read(bytes_max, deadline).await?; //               8  413 408
+    let bytes = body.read(route.body_bytes_max(limits), deadline).await?;
     stages.mark("body");
+    let intent = intent::read(model, route, query, &bytes)?;
 
-    let intent = intent::read(model, route, query, &bytes)?; //            400, then 9  400
+    // 10 to 13, as far as the request alone tells
     let by = By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
-    let plan = plan::make(model, intent, by)?; //                       what the request alone decides of 10 to 13
+    let plan = plan::make(model, intent, by)?;
     let about = plan.about().cloned();
     stages.mark("plan");
 
+    // 10 are the item and its parents there?              404
+    // 11 do the conditions hold?                          428 412
+    // 12 are the fields valid?                            422
+    // 13 does what is stored allow it?                    409
     let done = match plan {
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Read(read) => gate.pass(app.store.read(read)).await,
@@ -101,7 +106,7 @@ async fn answer(
     };
     stages.mark("store");
 
-    let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?; // 10 404  11 428 412  12 422  13 409
+    let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
     Ok(replies.outcome(model, about, format, &outcome))
 }
 

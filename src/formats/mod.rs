@@ -35,8 +35,12 @@ impl fmt::Debug for Format {
 /// Every format, the preferred one first.
 pub static ALL: &[&Format] = &[&json::FORMAT];
 
-/// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed types.
-pub fn choose(accept: &Accept<'_>) -> Result<&'static Format, Problem> {
+/// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed
+/// types; where there is no body, there is nothing to refuse.
+pub fn choose(accept: &Accept<'_>, has_answer: bool) -> Result<&'static Format, Problem> {
+    if !has_answer {
+        return Ok(&json::FORMAT);
+    }
     let offered: [Media; 1] = [json::FORMAT.media];
     let chosen = accept::choose(accept, &offered).and_then(|index| ALL.get(index));
     chosen.copied().ok_or_else(|| {
@@ -54,7 +58,10 @@ pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
 }
 
 /// Step 7: can the body be read? A body without a type is taken as JSON.
-pub fn check_readable(headers: &HeaderMap) -> Result<(), Problem> {
+pub fn check_readable(headers: &HeaderMap, has_body: bool) -> Result<(), Problem> {
+    if !has_body {
+        return Ok(());
+    }
     let coding = headers
         .get_all(CONTENT_ENCODING)
         .iter()

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use http::{HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
+use crate::model::settings::Limits;
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Kind, Problem};
 use crate::value::Id;
@@ -51,10 +52,38 @@ pub enum Verb {
     Options,
 }
 
+impl Verb {
+    /// Whether success is answered with a body (or, for HEAD, with the headers of one).
+    pub fn has_answer(self) -> bool {
+        match self {
+            Self::Get | Self::Head | Self::Post | Self::Put => true,
+            Self::Delete | Self::Options => false,
+        }
+    }
+
+    /// Whether the body of the request means something; that of any other is read and ignored.
+    pub fn has_body(self) -> bool {
+        match self {
+            Self::Post | Self::Put => true,
+            Self::Get | Self::Head | Self::Delete | Self::Options => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     pub verb: Verb,
     pub place: Place,
+}
+
+impl Route {
+    /// A list of new items may be larger than one item.
+    pub fn body_bytes_max(&self, limits: &Limits) -> usize {
+        match (self.verb, &self.place) {
+            (Verb::Post, Place::Collection(_)) => limits.bulk_bytes_max,
+            _ => limits.body_bytes_max,
+        }
+    }
 }
 
 /// Why a request goes no further than its path.
