@@ -2,7 +2,7 @@
 //! come back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
@@ -14,34 +14,36 @@ pub struct Gate {
     places: Semaphore,
     waiting: AtomicUsize,
     waiting_max: usize,
-    wait_max: Duration,
 }
 
 impl Gate {
-    pub fn new(requests_max: usize, wait_max: Duration) -> Self {
+    pub fn new(requests_max: usize) -> Self {
         Self {
             places: Semaphore::new(requests_max),
             waiting: AtomicUsize::new(0),
             waiting_max: requests_max,
-            wait_max,
         }
     }
 
-    /// Does the work as soon as there is a place for it.
+    /// Does the work as soon as there is a place for it, if there is one before the deadline.
     pub async fn pass<T>(
         &self,
+        deadline: Instant,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let _place = match self.places.try_acquire() {
             Ok(place) => place,
-            Err(_) => self.wait().await?,
+            Err(_) => self.wait(deadline).await?,
         };
         work.await
     }
 
-    async fn wait(&self) -> Result<tokio::sync::SemaphorePermit<'_>, StoreError> {
+    async fn wait(
+        &self,
+        deadline: Instant,
+    ) -> Result<tokio::sync::SemaphorePermit<'_>, StoreError> {
         let _seat = Seat::take(self)?;
-        match tokio::time::timeout(self.wait_max, self.places.acquire()).await {
+        match tokio::time::timeout_at(deadline.into(), self.places.acquire()).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) | Err(_) => Err(StoreError::Busy),
         }

@@ -3,27 +3,40 @@
 //! The modules in reading order: a request goes through them from top to bottom. ARCHITECTURE.md
 //! has the picture, the map and the rules.
 
-mod pipeline; // one request from first byte to last: start here
+// One request from first byte to last: start here.
+mod pipeline;
 
-mod auth; // who is asking
+// What arrives: heads, bodies, hosts, request ids.
+mod wire;
+// 1, asked.
+mod intent;
+// Who is asking, and may they?
+mod auth;
+mod permit;
+// 2, decided.
+mod plan;
+// How many at once.
+mod gate;
+// 3, done: the only stage that touches anything.
+mod store;
+// 4, said, and how it looks on the wire.
+mod reply;
 mod formats;
-mod gate; // how many at once
-mod intent; // 1 asked
-mod permit; // may they
-mod plan; // 2 decided
-mod reply; // 4 said
-mod store; // 3 done: the only stage that touches anything
-mod wire; // what arrives: heads, bodies, hosts, request ids // how things look on the wire
 
-mod json; // JSON text, strictly
-mod model; // what the author declared
-mod problem; // what can go wrong
-mod value; // the words every stage speaks
+// What the author declared.
+mod model;
+// What can go wrong.
+mod problem;
+// JSON text, strictly, and the words every stage speaks.
+mod json;
+mod value;
 
-mod cli; // one file a command
+// Around it all: one file a command; sockets, threads and time limits; one line a request; the only
+// clock.
+mod cli;
+mod server;
+mod log;
 mod clock;
-mod log; // one line a request
-mod server; // sockets, threads, time limits // the only clock
 
 fn main() -> std::process::ExitCode {
     cli::run()

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -70,8 +70,8 @@ async fn answer(
     // 2  does it lead somewhere?                          501 404 308 405
     let route = intent::route(model, &parts.method, path, query)?;
     // 3  does it come from where it may come from?        403 421
-    wire::cross_site(parts, model.server.base_url.as_deref())?;
-    wire::host_is_ours(wire::authority(parts), listen)?;
+    wire::check_site(parts, model.server.base_url.as_deref())?;
+    wire::check_host_is_ours(wire::authority(parts), listen)?;
     // 4  who is asking?                                   401 429
     let caller = asked.caller.get_or_init(|| auth::identify(&parts.headers));
     // 5  may they?                                        403
@@ -84,13 +84,12 @@ async fn answer(
 
     // 8  is the body whole, in time, and JSON?            413 408 400
     // 9  does the query make sense?                       400
-    let deadline = clock::now() + Duration::from_secs(limits.body_seconds_max.into());
-    let bytes = body.read(route.body_bytes_max(limits), deadline).await?;
+    let bytes = body.read(route.body_bytes_max(limits), asked.body_until).await?;
     stages.mark("body");
     let intent = intent::read(model, route, query, &bytes)?;
 
     // 10 to 13, as far as the request alone tells
-    let by = By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
+    let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = plan::make(model, intent, by)?;
     let about = plan.about().cloned();
     stages.mark("plan");
@@ -101,8 +100,11 @@ async fn answer(
     // 13 does what is stored allow it?                    409
     let done = match plan {
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
-        Plan::Read(read) => gate.pass(app.store.read(read)).await,
-        Plan::Write(write) => gate.pass(app.store.write(write, bytes.len())).await,
+        Plan::Read(read) => gate.pass(asked.until, app.store.read(read)).await,
+        Plan::Write(write) => {
+            let work = app.store.write(write, bytes.len(), asked.until);
+            gate.pass(asked.until, work).await
+        }
     };
     stages.mark("store");
 
@@ -115,6 +117,9 @@ struct Asked<'a> {
     parts: &'a Parts,
     accept: Accept<'a>,
     id: RequestId,
+    /// When the body must be here, and when the answer must be known.
+    body_until: Instant,
+    until: Instant,
     /// Known once step 4 is passed; the log wants it too.
     caller: OnceCell<Caller>,
 }
@@ -128,10 +133,14 @@ pub async fn serve(
     let (parts, incoming) = request.into_parts();
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
+    let limits = &app.shared.model.server.limits;
+    let within = |seconds: u32| clock::now() + Duration::from_secs(seconds.into());
     let asked = Asked {
         parts: &parts,
         accept: accept::parse(accepted),
         id: RequestId::new(),
+        body_until: within(limits.body_seconds_max),
+        until: within(limits.request_seconds_max),
         caller: OnceCell::new(),
     };
     let mut stages = Stages::start();
@@ -143,7 +152,7 @@ pub async fn serve(
         Err(Stop::Problem(problem)) => {
             let base_path = app.shared.model.server.base_path.as_deref().unwrap_or("");
             let occasion =
-                Occasion { base_path, path: parts.uri.path(), request_id: asked.id.as_str() };
+                Occasion { base_path, path: Some(parts.uri.path()), request_id: asked.id.as_str() };
             (reply::problem(&problem, &asked.accept, occasion), Some(problem))
         }
     };
@@ -219,7 +228,7 @@ mod tests {
         let Poll::Ready(Err(Stop::Problem(problem))) = polled else { panic!("no problem") };
         assert_eq!(problem.kind().slug, "internal");
         assert_eq!(problem.parts().cause.as_deref(), Some("panic: planted"));
-        let occasion = Occasion { base_path: "", path: "/", request_id: "r1" };
+        let occasion = Occasion { base_path: "", path: Some("/"), request_id: "r1" };
         let reply = reply::problem(&problem, &Accept::Anything, occasion);
         assert_eq!(
             str::from_utf8(&reply.body),

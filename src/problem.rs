@@ -29,19 +29,21 @@ kinds! {
     BAD_HOST "bad-host" BAD_REQUEST "The Host header is missing, doubled or not valid"
         "HTTP/1.1 wants exactly one Host header with a host name or address and, if need be, a port (RFC 9112, section 3.2). Every common client sends it by itself."
     TARGET_TOO_LONG "target-too-long" URI_TOO_LONG "The request target is too long"
-        "The path and query together may have at most 8 KiB. Move large values from the query into a body."
+        "The path and query together are limited (8 KiB unless the server says otherwise). Move large values from the query into a body."
     HEADERS_TOO_LARGE "headers-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The headers are too large"
-        "All header lines together may have at most 32 KiB, and there may be at most 100 of them. Large cookies are the usual cause."
+        "The header lines are limited in size and number (32 KiB and 100 unless the server says otherwise). Large cookies are the usual cause."
     UNKNOWN_TRANSFER_CODING "unknown-transfer-coding" NOT_IMPLEMENTED "The transfer coding is not known here"
-        "The only transfer coding accepted is a single \"chunked\". To send compressed data, ask whether the resource takes it, and use Content-Encoding."
+        "The only transfer coding accepted is a single \"chunked\". Send the body without compression."
+    EXPECTATION_FAILED "expectation-failed" EXPECTATION_FAILED "The expectation cannot be met"
+        "The only expectation known in HTTP is \"100-continue\"."
     UNKNOWN_METHOD "unknown-method" NOT_IMPLEMENTED "The method is not known here"
-        "Known methods are GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS. Methods are case-sensitive: \"get\" is not GET."
+        "Methods are case-sensitive: \"get\" is not GET. OPTIONS * lists the methods that are used here."
     NO_SUCH_PATH "no-such-path" NOT_FOUND "Nothing lives at this path"
         "The path names no declared resource. GET / lists what is here. Names are plural in paths, and nested resources sit under their parent: /customers/:customer_id/orders."
     METHOD_NOT_ALLOWED "method-not-allowed" METHOD_NOT_ALLOWED "The method is not offered here"
         "The Allow header lists the methods of this path. Collections take GET and POST, items take GET, PUT and DELETE."
     CROSS_SITE "cross-site" FORBIDDEN "A page of another site may not change anything here"
-        "A browser sends stored credentials by itself, so a request that changes something must come from this server's own pages or from outside a browser. If your front end is on another origin, declare that origin."
+        "A browser sends stored credentials by itself, so a request that changes something must come from this server's own pages or from outside a browser. If the server is reached by another name than the Host header says, its operator declares that as base_url."
     WRONG_HOST "wrong-host" MISDIRECTED_REQUEST "This server does not answer for that host name"
         "The server runs without authentication (--open), so it answers only to localhost, a loopback address, or a name given with --listen. This keeps web pages from reaching it through a name that points here."
     NOT_ACCEPTABLE "not-acceptable" NOT_ACCEPTABLE "None of the types you accept can be sent"
@@ -50,12 +52,10 @@ kinds! {
         "Send the body as application/json. The Accept header of the answer lists what can be read here."
     UNSUPPORTED_CODING "unsupported-coding" UNSUPPORTED_MEDIA_TYPE "The coding of the body cannot be read"
         "Send the body without Content-Encoding. The Accept-Encoding header of the answer lists what can be read here."
-    EXPECTATION_FAILED "expectation-failed" EXPECTATION_FAILED "The expectation cannot be met"
-        "The only expectation known in HTTP is \"100-continue\"."
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
-        "One item may have at most 1 MiB. A list of new items may have at most 8 MiB and 1,000 items: send several requests, or import the file."
+        "One item may have 1 MiB, a list of new items 8 MiB and 1,000 items, unless the server says otherwise. Send several smaller requests."
     TOO_SLOW "too-slow" REQUEST_TIMEOUT "The request did not arrive in time"
-        "The head of a request must arrive within 10 seconds, its body within 30. Nothing was changed; send the request again."
+        "The head of a request must arrive within 10 seconds and its body within 30, unless the server says otherwise. Nothing was changed; send the request again."
     BAD_JSON "bad-json" BAD_REQUEST "The body is not valid JSON"
         "The body must be one JSON value in UTF-8 (RFC 8259): no byte-order mark, no doubled keys, no text after it, at most 32 levels deep. The detail says where reading stopped."
     BAD_WRAPPER "bad-wrapper" BAD_REQUEST "The body does not have the expected wrapper key"
@@ -75,7 +75,7 @@ kinds! {
     REFERENCED "referenced" CONFLICT "Other items still refer to this one"
         "The model says that this item may not be deleted while others belong or refer to it. Delete those first, or declare on_delete = \"cascade\"."
     TOO_MANY_CHILDREN "too-many-children" CONFLICT "Too many items would be deleted at once"
-        "Deleting this item would delete more than 10,000 others. Delete some of them first."
+        "Deleting this item would delete more others than one request may (10,000 unless the server says otherwise). Delete some of them first."
     INTERNAL "internal" INTERNAL_SERVER_ERROR "Something went wrong here"
         "This is a fault of the server, not of the request. The operator finds it in the log under the request_id."
     BUSY "busy" SERVICE_UNAVAILABLE "The server has too much to do"
@@ -148,7 +148,9 @@ impl Problem {
     }
 
     /// `invalid-fields`, or another kind whose errors point into the body.
-    pub fn faults(mut self, faults: Vec<Fault>) -> Self {
+    /// At most 100 are told.
+    pub fn faults(mut self, mut faults: Vec<Fault>) -> Self {
+        faults.truncate(FAULTS_MAX);
         self.0.detail = Some(match faults.len() {
             1 => "1 field needs attention".to_owned(),
             count => format!("{count} fields need attention"),

@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 
 use crate::formats::accept::Accept;
 use crate::formats::{self, Format, json};
-use crate::intent::{Address, Ids, Place, allow, cursor, path};
+use crate::intent::{Place, allow, cursor, path};
 use crate::model::{Model, Resource};
-use crate::plan::{Collection, Count, Outcome, Refusal, Saying};
+use crate::plan::{Collection, Outcome, Refusal, Saying};
 use crate::problem::{self, Member, Problem};
 use crate::store::{Broken, StoreError};
 use crate::value::{Item, Page};
@@ -61,64 +61,50 @@ impl Replies {
         format: &Format,
         outcome: &Outcome,
     ) -> Reply {
+        // Only readiness is about no collection.
         let Some(collection) = about else { return document(json::status("ready")) };
         let resource = model.resource(collection.resource);
         let mut body = Vec::with_capacity(512);
         match outcome {
             Outcome::Ready => document(json::status("ready")),
             Outcome::Item(item) => {
-                (format.item)(&mut body, model, resource, item);
+                (format.item)(&mut body, resource, item);
                 let mut reply = data(StatusCode::OK, format, body);
                 set(&mut reply, ETAG, self.etag(format, item));
                 set(&mut reply, LAST_MODIFIED, last_modified(item));
                 reply
             }
             Outcome::Page(page) => page_reply(model, &collection, format, page),
-            Outcome::Created(items, Count::Many) => {
-                (format.items)(&mut body, model, resource, items);
+            Outcome::Created(item) => {
+                (format.item)(&mut body, resource, item);
+                let mut reply = data(StatusCode::CREATED, format, body);
+                let location =
+                    path(model, collection.resource, &collection.ancestors, Some(item.id));
+                set(&mut reply, LOCATION, HeaderValue::try_from(location).ok());
+                set(&mut reply, ETAG, self.etag(format, item));
+                reply
+            }
+            Outcome::CreatedMany(items) => {
+                (format.items)(&mut body, resource, items);
                 data(StatusCode::CREATED, format, body)
             }
-            Outcome::Created(items, Count::One) => self.created(model, &collection, format, items),
             // RFC 9110 §9.3.4: no ETag, since the data was not stored as it was sent.
             Outcome::Updated(item) => {
-                (format.item)(&mut body, model, resource, item);
+                (format.item)(&mut body, resource, item);
                 data(StatusCode::OK, format, body)
             }
             Outcome::Removed => bare(StatusCode::NO_CONTENT),
         }
     }
-
-    fn created(
-        &self,
-        model: &Model,
-        collection: &Collection,
-        format: &Format,
-        items: &[Item],
-    ) -> Reply {
-        let resource = model.resource(collection.resource);
-        let mut body = Vec::with_capacity(512);
-        let mut reply = bare(StatusCode::CREATED);
-        for item in items {
-            (format.item)(&mut body, model, resource, item);
-            let location = path(model, collection.resource, &collection.ancestors, Some(item.id));
-            set(&mut reply, LOCATION, HeaderValue::try_from(location).ok());
-            set(&mut reply, ETAG, self.etag(format, item));
-        }
-        let mut written = data(StatusCode::CREATED, format, body);
-        written.headers.extend(reply.headers);
-        written
-    }
 }
 
 fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Page) -> Reply {
-    let ids = Ids { ancestors: collection.ancestors.clone(), item: None };
-    let address = Address { resource: collection.resource, ids: Some(ids) };
-    let next = page.next.map(|after| cursor::seal(after, cursor::bind(model, &address)));
+    let list = path(model, collection.resource, &collection.ancestors, None);
+    let next = page.next.map(|after| cursor::seal(after, cursor::bind(&list)));
     let mut body = Vec::with_capacity(256 + 256 * page.items.len());
-    (format.page)(&mut body, model, model.resource(collection.resource), page, next.as_deref());
+    (format.page)(&mut body, model.resource(collection.resource), page, next.as_deref());
     let mut reply = data(StatusCode::OK, format, body);
     if let Some(cursor) = next {
-        let list = path(model, collection.resource, &collection.ancestors, None);
         // A cursor is base64url: nothing in it needs escaping.
         let link = format!("<{list}?limit={}&cursor={cursor}>; rel=\"next\"", page.limit);
         set(&mut reply, LINK, HeaderValue::try_from(link).ok());
@@ -172,7 +158,7 @@ pub fn saying(model: &Model, saying: &Saying) -> Reply {
             let mut reply = bare(StatusCode::NO_CONTENT);
             reply.headers.insert(ALLOW, allow(place));
             if matches!(place, Place::Collection(_)) {
-                reply.headers.insert(ACCEPT_POST, json::FORMAT.content_type.clone());
+                reply.headers.insert(ACCEPT_POST, formats::readable());
             }
             reply
         }

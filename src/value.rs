@@ -1,4 +1,4 @@
-//! The words every stage speaks: Value, Id, Item, Page, Change, Caller.
+//! The words every stage speaks: Value, Id, Item, Page, ChangeKind, Caller.
 //!
 //! Nothing here knows the model, the wire or the store.
 //! The one surprising thing: a stored list, object or json value is its own canonical JSON text
@@ -75,6 +75,13 @@ impl Moment {
     pub fn earlier(self, by: std::time::Duration) -> Option<Self> {
         let by = i64::try_from(by.as_micros()).ok()?;
         self.0.checked_sub(by).and_then(Self::from_micros)
+    }
+
+    /// Seconds and nanoseconds since 1970; nothing before that.
+    pub fn since_1970(self) -> (u64, u32) {
+        let seconds = u64::try_from(self.seconds()).unwrap_or(0);
+        let micros = u32::try_from(self.0.rem_euclid(1_000_000)).unwrap_or(0);
+        (seconds, micros * 1_000)
     }
 
     pub fn seconds(self) -> i64 {

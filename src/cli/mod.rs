@@ -16,6 +16,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use crate::model::settings;
 use crate::model::{self, Model};
 
 const STYLES: Styles = Styles::styled()
@@ -95,8 +96,12 @@ struct Serve {
         value_name = "STYLE",
         hide_possible_values = true
     )]
-    #[arg(value_parser = PossibleValuesParser::new(["pretty", "json"]).map(|word| word == "pretty"))]
-    log: Option<bool>,
+    #[arg(value_parser = PossibleValuesParser::new(["pretty", "json"]).map(|word| log_style(&word)))]
+    log: Option<settings::Log>,
+}
+
+fn log_style(word: &str) -> settings::Log {
+    if word == "pretty" { settings::Log::Pretty } else { settings::Log::Json }
 }
 
 #[derive(Debug, Args)]

@@ -3,9 +3,7 @@
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Refusal, Serve, colours, find_model, read_model, refusal, say};
 use crate::gate::Gate;
@@ -14,7 +12,7 @@ use crate::model::Model;
 use crate::model::settings;
 use crate::pipeline::{App, Shared};
 use crate::reply::Replies;
-use crate::server::{self, Listener};
+use crate::server::{self, ExitOutcome, Listener};
 use crate::store::{self, Database, Store};
 
 const DATABASE: &str = "sqlite:nouns.db";
@@ -39,13 +37,16 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let listeners = server::bind(&listen).map_err(refusal)?;
     refuse_strangers(&listen, &listeners)?;
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
-    let store = Arc::new(store::open(&database, &model, &log).map_err(refusal)?);
+    let store = store::open(&database, &model, &log).map_err(refusal)?;
     catch_panics(&log);
     let outcome = serve(&model, listeners, listen, &log, &store);
-    store.close();
+    // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
+    if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
+        store.close();
+    }
     log.flush();
-    match outcome {
-        server::ExitOutcome::Failed(cause) => Err(refusal(cause)),
+    match outcome? {
+        ExitOutcome::Failed(cause) => Err(refusal(cause)),
         outcome => Ok(outcome.code()),
     }
 }
@@ -55,38 +56,27 @@ fn serve(
     listeners: Vec<Listener>,
     listen: Vec<String>,
     log: &Log,
-    store: &Arc<Store>,
-) -> server::ExitOutcome {
+    store: &Store,
+) -> Result<ExitOutcome, Refusal> {
     let limits = &model.server.limits;
     let settings = server::Settings {
         limits: *limits,
         http2_prior_knowledge: model.server.http2_prior_knowledge.unwrap_or(false),
-        workers: std::thread::available_parallelism().map_or(1, usize::from),
+        base_path: model.server.base_path.as_deref().unwrap_or("").into(),
     };
     let shared = Arc::new(Shared {
         model: Arc::clone(model),
         replies: Replies::new(model),
-        gate: Gate::new(
-            limits.requests_max,
-            Duration::from_secs(limits.request_seconds_max.into()),
-        ),
+        gate: Gate::new(limits.requests_max),
         log: log.clone(),
         listen,
     });
-    // Opened here, where a failure can still be told.
-    let workers =
-        (0..settings.workers.max(1)).map(|_| store.worker()).collect::<Result<Vec<_>, _>>();
-    let workers = match workers {
-        Ok(workers) => std::sync::Mutex::new(workers),
-        Err(error) => return server::ExitOutcome::Failed(error.to_string()),
-    };
-    let make_app = move || {
-        let mut workers = workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        workers.pop().map(|store| Rc::new(App { shared: Arc::clone(&shared), store }))
-    };
-    server::run(listeners, settings, log.clone(), make_app, |addresses| {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let app = |_| Ok(App { shared: Arc::clone(&shared), store: store.worker().map_err(refusal)? });
+    let apps = (0..cores).map(app).collect::<Result<Vec<_>, Refusal>>()?;
+    Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses);
-    })
+    }))
 }
 
 /// The one line on standard output, for each address.
@@ -109,12 +99,12 @@ fn refuse_strangers(listen: &[String], listeners: &[Listener]) -> Result<(), Ref
     }
 }
 
-fn style(flag: Option<bool>, model: &Model) -> Style {
+fn style(flag: Option<settings::Log>, model: &Model) -> Style {
     let stderr = std::io::stderr();
-    let file = model.server.log.map(|style| style == settings::Log::Pretty);
-    match flag.or(file).unwrap_or_else(|| stderr.is_terminal()) {
-        true => Style::Pretty { colour: colours(&stderr) },
-        false => Style::Json,
+    let by_default = if stderr.is_terminal() { settings::Log::Pretty } else { settings::Log::Json };
+    match flag.or(model.server.log).unwrap_or(by_default) {
+        settings::Log::Pretty => Style::Pretty { colour: colours(&stderr) },
+        settings::Log::Json => Style::Json,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which media type to answer with (RFC 9110 §12.5.1), and what a body says it is (§8.3).
 //!
-//! Knows no format: the types on offer are an argument. The one surprising thing: an `Accept` in which
+//! The types on offer are an argument; only the shortcut for what most programs send knows one by name.
+//! The one surprising thing: an `Accept` in which
 //! nothing can be understood counts as none at all. It prefers nothing, and §12.5.1 leaves the server
 //! free to disregard it; `*/*;q=0` can be understood and is taken at its word.
 

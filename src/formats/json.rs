@@ -15,16 +15,17 @@ use crate::value::{Id, Item};
 pub static FORMAT: Format = Format {
     media: Media { essence: "application/json", parameters: &[] },
     content_type: HeaderValue::from_static("application/json"),
-    item: |out, model, resource, item| {
-        wrap(out, &resource.name, |out| write_item(out, model, resource, item));
+    is_read: true,
+    item: |out, resource, item| {
+        wrap(out, &resource.name, |out| write_item(out, resource, item));
         out.push(b'}');
     },
-    items: |out, model, resource, items| {
-        wrap(out, &resource.plural, |out| write_items(out, model, resource, items));
+    items: |out, resource, items| {
+        wrap(out, &resource.plural, |out| write_items(out, resource, items));
         out.push(b'}');
     },
-    page: |out, model, resource, page, next| {
-        wrap(out, &resource.plural, |out| write_items(out, model, resource, &page.items));
+    page: |out, resource, page, next| {
+        wrap(out, &resource.plural, |out| write_items(out, resource, &page.items));
         out.extend_from_slice(b",\"page\":{\"limit\":");
         write_integer(out, page.limit);
         out.extend_from_slice(b",\"next\":");
@@ -66,25 +67,24 @@ fn write_id(out: &mut Vec<u8>, id: Id) {
     }
 }
 
-fn write_items(out: &mut Vec<u8>, model: &Model, resource: &Resource, items: &[Item]) {
+fn write_items(out: &mut Vec<u8>, resource: &Resource, items: &[Item]) {
     out.push(b'[');
     for (number, item) in items.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        write_item(out, model, resource, item);
+        write_item(out, resource, item);
     }
     out.push(b']');
 }
 
-fn write_item(out: &mut Vec<u8>, model: &Model, resource: &Resource, item: &Item) {
+fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
     use std::io::Write;
     out.extend_from_slice(b"{\"id\":");
     write_id(out, item.id);
-    if let (Some(parent), Some(id)) = (resource.parent, item.parent) {
-        out.extend_from_slice(b",\"");
-        out.extend_from_slice(model.resource(parent).name.as_bytes());
-        out.extend_from_slice(b"_id\":");
+    if let (Some(key), Some(id)) = (&resource.parent_key, item.parent) {
+        out.push(b',');
+        write_name(out, key);
         write_id(out, id);
     }
     for (field, value) in resource.fields.iter().zip(&item.values) {
@@ -105,9 +105,9 @@ fn write_item(out: &mut Vec<u8>, model: &Model, resource: &Resource, item: &Item
 }
 
 /// An item as the change log keeps it: without a wrapper.
-pub fn item_text(model: &Model, resource: &Resource, item: &Item) -> String {
+pub fn item_text(resource: &Resource, item: &Item) -> String {
     let mut out = Vec::with_capacity(256);
-    write_item(&mut out, model, resource, item);
+    write_item(&mut out, resource, item);
     into_text(out)
 }
 
@@ -167,7 +167,8 @@ impl<'a> Object<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Occasion<'a> {
     pub base_path: &'a str,
-    pub path: &'a str,
+    /// Unknown where not even the request line could be read.
+    pub path: Option<&'a str>,
     pub request_id: &'a str,
 }
 
@@ -182,7 +183,9 @@ pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
     if let Some(detail) = &parts.detail {
         object.text("detail", detail);
     }
-    object.text("instance", occasion.path);
+    if let Some(path) = occasion.path {
+        object.text("instance", path);
+    }
     object.text("request_id", occasion.request_id);
     for (name, member) in &parts.members {
         match member {

@@ -6,11 +6,12 @@ pub mod accept;
 pub mod json;
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 
-use crate::model::{Model, Resource};
+use crate::model::Resource;
 use crate::problem::{self, Problem};
 use crate::value::{Item, Page};
 use accept::{Accept, Media, content_type};
@@ -20,10 +21,12 @@ pub struct Format {
     pub media: Media,
     /// The value of `Content-Type`.
     pub content_type: HeaderValue,
-    pub item: fn(&mut Vec<u8>, &Model, &Resource, &Item),
-    pub items: fn(&mut Vec<u8>, &Model, &Resource, &[Item]),
+    /// Whether bodies may come in it too.
+    pub is_read: bool,
+    pub item: fn(&mut Vec<u8>, &Resource, &Item),
+    pub items: fn(&mut Vec<u8>, &Resource, &[Item]),
     /// The cursor of the next page, if there is one, comes as text.
-    pub page: fn(&mut Vec<u8>, &Model, &Resource, &Page, Option<&str>),
+    pub page: fn(&mut Vec<u8>, &Resource, &Page, Option<&str>),
 }
 
 impl fmt::Debug for Format {
@@ -35,26 +38,40 @@ impl fmt::Debug for Format {
 /// Every format, the preferred one first.
 pub static ALL: &[&Format] = &[&json::FORMAT];
 
+static OFFERED: LazyLock<Vec<Media>> =
+    LazyLock::new(|| ALL.iter().map(|format| format.media).collect());
+
 /// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed
 /// types; where there is no body, there is nothing to refuse.
 pub fn choose(accept: &Accept<'_>, has_answer: bool) -> Result<&'static Format, Problem> {
     if !has_answer {
         return Ok(&json::FORMAT);
     }
-    let offered: [Media; 1] = [json::FORMAT.media];
-    let chosen = accept::choose(accept, &offered).and_then(|index| ALL.get(index));
+    let chosen = accept::choose(accept, &OFFERED).and_then(|index| ALL.get(index));
     chosen.copied().ok_or_else(|| {
-        Problem::new(&problem::NOT_ACCEPTABLE).detail("application/json can be sent")
+        let offered = listed(ALL.iter().copied());
+        Problem::new(&problem::NOT_ACCEPTABLE).detail(format!("what can be sent: {offered}"))
     })
+}
+
+fn listed<'a>(formats: impl Iterator<Item = &'a Format>) -> String {
+    formats.map(|format| format.media.essence).collect::<Vec<_>>().join(", ")
 }
 
 /// The types a problem can be sent as: `None` when the client listed neither.
 pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
-    let media = |essence| Media { essence, parameters: &[] };
-    let offered = [media("application/problem+json"), media("application/json")];
-    accept::choose(accept, &offered)
-        .and_then(|index| offered.get(index))
-        .map(|media| HeaderValue::from_static(media.essence))
+    const OFFERED: [Media; 2] = [
+        Media { essence: "application/problem+json", parameters: &[] },
+        Media { essence: "application/json", parameters: &[] },
+    ];
+    let chosen = accept::choose(accept, &OFFERED).and_then(|index| OFFERED.get(index));
+    chosen.map(|media| HeaderValue::from_static(media.essence))
+}
+
+/// The types a body may have, as `Accept` and `Accept-Post` list them in answers.
+pub fn readable() -> HeaderValue {
+    let list = listed(ALL.iter().copied().filter(|format| format.is_read));
+    HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
 /// Step 7: can the body be read? A body without a type is taken as JSON.
@@ -62,29 +79,41 @@ pub fn check_readable(headers: &HeaderMap, has_body: bool) -> Result<(), Problem
     if !has_body {
         return Ok(());
     }
-    let coding = headers
-        .get_all(CONTENT_ENCODING)
-        .iter()
-        .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"));
-    if coding {
+    let codings = headers.get_all(CONTENT_ENCODING).iter();
+    if codings.into_iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
         // RFC 9110 §12.5.3: says which codings would have been fine.
         let identity = HeaderValue::from_static("identity");
         return Err(Problem::new(&problem::UNSUPPORTED_CODING).header(ACCEPT_ENCODING, identity));
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let readable = match (types.next(), types.next()) {
+    let is_readable = match (types.next(), types.next()) {
         (None, _) => true,
-        (Some(value), None) => value
-            .to_str()
-            .ok()
-            .and_then(content_type)
-            .is_some_and(|sent| sent.is(json::FORMAT.media.essence) && sent.is_utf8()),
+        (Some(value), None) => value.to_str().ok().and_then(content_type).is_some_and(|sent| {
+            let mut read = ALL.iter().filter(|format| format.is_read);
+            read.any(|format| sent.is(format.media.essence)) && sent.is_utf8()
+        }),
         (Some(_), Some(_)) => false,
     };
-    if readable {
+    if is_readable {
         return Ok(());
     }
     // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
-    let accept = HeaderValue::from_static(json::FORMAT.media.essence);
-    Err(Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, accept))
+    Err(Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_its_own_type_and_says_so() {
+        for (index, format) in ALL.iter().enumerate() {
+            assert!(format.content_type.as_bytes().starts_with(format.media.essence.as_bytes()));
+            assert!(ALL[index + 1..].iter().all(|other| other.media != format.media), "{format:?}");
+            let only = [format.media.essence.as_bytes()];
+            let chosen = choose(&accept::parse(only), true).unwrap();
+            assert_eq!(chosen.media, format.media);
+        }
+        assert!(ALL.iter().any(|format| format.is_read));
+    }
 }

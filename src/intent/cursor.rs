@@ -9,10 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::Address;
-use super::route::path;
-use crate::model::Model;
-use crate::value::Id;
+use crate::value::{Id, IdKind};
 
 /// What a list is, in eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +17,11 @@ pub struct Bound([u8; 8]);
 
 const UUID: u8 = 1;
 const INTEGER: u8 = 2;
+/// The longest cursor: 8 bytes of the list, 1 of the kind, 16 of a uuid, in base64.
+const TEXT_MAX: usize = 34;
 
-/// The list a cursor belongs to: the collection's path. `limit` may change from page to page.
-pub fn bind(model: &Model, address: &Address) -> Bound {
-    let ancestors = address.ids.as_ref().map_or(&[][..], |ids| &ids.ancestors);
-    let list = path(model, address.resource, ancestors, None);
+/// The list a cursor belongs to, by its path. `limit` may change from page to page.
+pub fn bind(list: &str) -> Bound {
     let hash = Sha256::digest(list.as_bytes());
     let mut bound = [0; 8];
     for (to, from) in bound.iter_mut().zip(hash) {
@@ -48,9 +45,9 @@ pub fn seal(after: Id, bound: Bound) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-pub fn open(text: &str, bound: Bound) -> Option<Id> {
-    // The longest cursor is 25 bytes.
-    if text.len() > 40 {
+/// `None` when it was made for another list, or by someone else.
+pub fn open(text: &str, bound: Bound, kind: IdKind) -> Option<Id> {
+    if text.len() > TEXT_MAX {
         return None;
     }
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -58,9 +55,11 @@ pub fn open(text: &str, bound: Bound) -> Option<Id> {
     if *head != bound.0 {
         return None;
     }
-    match rest.split_first()? {
-        (&UUID, rest) => Some(Id::Uuid(Uuid::from_bytes(rest.try_into().ok()?))),
-        (&INTEGER, rest) => Some(Id::Integer(i64::from_be_bytes(rest.try_into().ok()?))),
+    match (rest.split_first()?, kind) {
+        ((&UUID, rest), IdKind::Uuid) => Some(Id::Uuid(Uuid::from_bytes(rest.try_into().ok()?))),
+        ((&INTEGER, rest), IdKind::Integer) => {
+            Some(Id::Integer(i64::from_be_bytes(rest.try_into().ok()?)))
+        }
         _ => None,
     }
 }
@@ -74,18 +73,23 @@ mod tests {
 
     #[test]
     fn a_cursor_comes_back_as_it_was_and_only_where_it_was_made() {
-        for id in [Id::Integer(7), Id::Uuid(Uuid::from_u128(0x0189_0a5d))] {
+        let both = [
+            (Id::Integer(7), IdKind::Integer),
+            (Id::Uuid(Uuid::from_u128(0x0189_0a5d)), IdKind::Uuid),
+        ];
+        for (id, kind) in both {
             let text = seal(id, HERE);
-            assert_eq!(open(&text, HERE), Some(id));
-            assert_eq!(open(&text, Bound(*b"orders00")), None);
-            assert_eq!(open(text.get(1..).unwrap_or(""), HERE), None);
+            assert_eq!(open(&text, HERE, kind), Some(id));
+            assert_eq!(open(&text, bind("/orders"), kind), None);
+            assert_eq!(open(text.get(1..).unwrap_or(""), HERE, kind), None);
         }
+        assert_eq!(open(&seal(Id::Integer(7), HERE), HERE, IdKind::Uuid), None);
     }
 
     proptest! {
         #[test]
         fn never_panics(text in ".{0,60}") {
-            let _ = open(&text, HERE);
+            let _ = open(&text, HERE, IdKind::Uuid);
         }
     }
 }

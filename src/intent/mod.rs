@@ -4,10 +4,12 @@
 //! Field values stay JSON here; `plan` holds them against the model.
 
 pub mod cursor;
-pub mod query;
+mod query;
 mod route;
 
 pub use route::{Address, Ids, Place, Route, Stop, Verb, allow, path, push_subject, route};
+
+use std::borrow::Cow;
 
 use crate::json::{self, Json};
 use crate::model::settings::Limits;
@@ -49,7 +51,8 @@ pub struct Body<'a> {
     pub members: Members<'a>,
 }
 
-pub type Members<'a> = Vec<(std::borrow::Cow<'a, str>, Json<'a>)>;
+pub type Member<'a> = (Cow<'a, str>, Json<'a>);
+pub type Members<'a> = Vec<Member<'a>>;
 
 #[derive(Debug)]
 pub enum Bodies<'a> {
@@ -88,7 +91,7 @@ pub fn read<'a>(
         (Verb::Delete, Place::Item(address)) => Intent::Remove(address),
         (_, Place::Item(address)) => Intent::Show(address),
     };
-    refuse_parameters(query, &[])?;
+    refuse_parameters(query)?;
     Ok(intent)
 }
 
@@ -176,7 +179,7 @@ fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'
 }
 
 /// A client's own words may stand in a detail, but not a megabyte of them.
-pub fn shorten(text: &str) -> &str {
+fn shorten(text: &str) -> &str {
     let end = text.char_indices().nth(60).map_or(text.len(), |(at, _)| at);
     text.get(..end).unwrap_or(text)
 }
@@ -192,17 +195,19 @@ fn read_span(model: &Model, address: &Address, query: Option<&str>) -> Result<Sp
         match &*name {
             "limit" => span.limit = read_limit(&value, limits.page_items_max)?,
             "cursor" => {
-                let bound = cursor::bind(model, address);
-                span.after = Some(
-                    cursor::open(&value, bound)
-                        .ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?,
-                );
+                let after = open_cursor(model, address, &value);
+                span.after = Some(after.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
             }
             other => return Err(unknown_parameter(other, &["limit", "cursor"])),
         }
         seen.push(name);
     }
     Ok(span)
+}
+
+fn open_cursor(model: &Model, address: &Address, text: &str) -> Option<Id> {
+    let list = path(model, address.resource, &address.ids.as_ref()?.ancestors, None);
+    cursor::open(text, cursor::bind(&list), model.resource(address.resource).id)
 }
 
 fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
@@ -215,10 +220,10 @@ fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
     })
 }
 
-fn refuse_parameters(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
+fn refuse_parameters(query: Option<&str>) -> Result<(), Problem> {
     match split(query)?.first() {
         None => Ok(()),
-        Some((name, _)) => Err(unknown_parameter(name, known)),
+        Some((name, _)) => Err(unknown_parameter(name, &[])),
     }
 }
 

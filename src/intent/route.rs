@@ -136,6 +136,9 @@ const PUT: (&str, Verb) = ("PUT", Verb::Put);
 const DELETE: (&str, Verb) = ("DELETE", Verb::Delete);
 const OPTIONS: (&str, Verb) = ("OPTIONS", Verb::Options);
 
+/// What some place or other takes.
+const EVERYWHERE: &[(&str, Verb)] = &[GET, HEAD, POST, PUT, DELETE, OPTIONS];
+
 fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
     match place {
         Place::Home | Place::Health | Place::Ready | Place::Explanation(_) => &[GET, HEAD, OPTIONS],
@@ -147,13 +150,10 @@ fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
 
 /// The value of `Allow` for a place.
 pub fn allow(place: &Place) -> HeaderValue {
-    HeaderValue::from_static(match place {
-        Place::Home | Place::Health | Place::Ready | Place::Explanation(_) => "GET, HEAD, OPTIONS",
-        // RFC 9110 §9.3.7: `*` speaks of the server as a whole.
-        Place::Server => "GET, HEAD, POST, PUT, DELETE, OPTIONS",
-        Place::Collection(_) => "GET, HEAD, POST, OPTIONS",
-        Place::Item(_) => "GET, HEAD, PUT, DELETE, OPTIONS",
-    })
+    // RFC 9110 §9.3.7: `*` speaks of the server as a whole.
+    let verbs = if *place == Place::Server { EVERYWHERE } else { verbs(place) };
+    let names: Vec<&str> = verbs.iter().map(|(name, _)| *name).collect();
+    HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
 }
 
 fn find(model: &Model, path: &str) -> Option<Place> {

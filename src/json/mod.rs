@@ -1,4 +1,4 @@
-//! JSON text, strictly: RFC 8259 and RFC 7493 without exceptions.
+//! JSON text, strictly: RFC 8259, and of RFC 7493 what keeps data from being lost or read in two ways.
 //!
 //! Knows nothing of models, fields or wrappers: what a number or a text may be is a field type's
 //! question. The one surprising thing: a number stays the text it was sent as. `number_exact`,

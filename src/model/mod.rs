@@ -62,6 +62,8 @@ pub struct Resource {
     pub name: Box<str>,
     pub plural: Box<str>,
     pub parent: Option<ResourceIndex>,
+    /// What an item calls its parent's id, as a member and as a column: `<parent>_id`.
+    pub parent_key: Option<Box<str>>,
     /// Resources whose parent is this one, in the order of the file.
     pub children: Vec<ResourceIndex>,
     /// Fields of any resource that refer to this one.

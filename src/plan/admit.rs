@@ -4,11 +4,9 @@
 //! What a client got from GET it can send back with PUT: the members the server sets are checked
 //! for their type and otherwise not looked at.
 
-use std::borrow::Cow;
-
-use crate::intent::Members;
+use crate::intent::{Member, Members};
 use crate::json::{self, Json};
-use crate::model::{Field, Model, Resource, ResourceIndex, types};
+use crate::model::{Field, Resource, ResourceIndex, types};
 use crate::problem::{Code, Fault, Faults};
 use crate::value::{Id, IdKind, Moment, Value};
 
@@ -46,6 +44,13 @@ pub(super) struct Sent<'a> {
     pub(super) members: Members<'a>,
 }
 
+/// What the path says about the item.
+#[derive(Debug, Clone, Copy)]
+struct Path {
+    aim: Aim,
+    parent: Option<Id>,
+}
+
 /// What the body is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Aim {
@@ -53,26 +58,21 @@ pub(super) enum Aim {
     Replace(Id),
 }
 
-pub(super) fn admit(
-    model: &Model,
-    resource: &Resource,
-    sent: Sent<'_>,
-    aim: Aim,
-) -> (Draft, Vec<Fault>) {
+pub(super) fn admit(resource: &Resource, sent: Sent<'_>, aim: Aim) -> (Draft, Vec<Fault>) {
     let Sent { root, parent, members } = sent;
     let mut faults = Faults::at(root.clone());
     let mut given: Vec<Option<Value>> = resource.fields.iter().map(|_| None).collect();
     let mut seen = vec![false; resource.fields.len()];
-    for (name, json) in members {
-        let mark = faults.enter(&name);
-        match resource.field(&name) {
+    for member in members {
+        let mark = faults.enter(&member.0);
+        match resource.field(&member.0) {
             Some((index, field)) => {
-                let value = admit_field(field, &json, aim, &mut faults);
+                let value = admit_field(field, &member.1, aim, &mut faults);
                 if let (Some(to), Some(seen)) = (given.get_mut(index), seen.get_mut(index)) {
                     (*to, *seen) = (value, true);
                 }
             }
-            None => admit_own(model, resource, (&name, &json), (aim, parent), &mut faults),
+            None => admit_own(resource, Path { aim, parent }, &member, &mut faults),
         }
         faults.leave(mark);
     }
@@ -88,25 +88,25 @@ pub(super) fn admit(
     let references = resource.fields.iter().zip(&values);
     let references =
         references.filter_map(|(field, value)| reference(field, value.as_ref(), &root)).collect();
-    let faults_found = faults.into_list();
-    let draft = Draft { root, values: Values::Partial(values), references };
-    if faults_found.is_empty() { finish(resource, draft) } else { (draft, faults_found) }
+    let faults = faults.into_list();
+    // What is computed from faulty values says nothing.
+    let finished = if faults.is_empty() { finish(resource, &root, values) } else { Err(faults) };
+    match finished {
+        Ok(values) => (Draft { root, values, references }, Vec::new()),
+        Err(faults) => (Draft { root, values: Values::Partial(Vec::new()), references }, faults),
+    }
 }
 
-/// Completes a draft of which nothing stays as it is stored.
-fn finish(resource: &Resource, mut draft: Draft) -> (Draft, Vec<Fault>) {
-    let Values::Partial(values) = draft.values else { return (draft, Vec::new()) };
+/// Completes the values, unless some of them stay as they are stored.
+fn finish(
+    resource: &Resource,
+    root: &str,
+    values: Vec<Option<Value>>,
+) -> Result<Values, Vec<Fault>> {
     if values.iter().any(Option::is_none) {
-        draft.values = Values::Partial(values);
-        return (draft, Vec::new());
+        return Ok(Values::Partial(values));
     }
-    let (values, faults) =
-        match complete(resource, &draft.root, values.into_iter().flatten().collect()) {
-            Ok(values) => (values, Vec::new()),
-            Err(faults) => (Vec::new(), faults),
-        };
-    draft.values = Values::Complete(values);
-    (draft, faults)
+    complete(resource, root, values.into_iter().flatten().collect()).map(Values::Complete)
 }
 
 /// Computes what follows from the other fields, and seals lists and objects as they are stored.
@@ -160,41 +160,33 @@ fn admit_field(field: &Field, json: &Json<'_>, aim: Aim, faults: &mut Faults) ->
 }
 
 /// The members every item has beside its declared fields.
-fn admit_own(
-    model: &Model,
-    resource: &Resource,
-    (name, json): (&Cow<'_, str>, &Json<'_>),
-    (aim, parent): (Aim, Option<Id>),
-    faults: &mut Faults,
-) {
-    let parent = resource.parent.map(|index| model.resource(index)).zip(parent);
-    let parent = parent.filter(|(resource, _)| is_parent_key(name, &resource.name));
-    match (&**name, aim, parent) {
-        (_, _, Some((parent, id))) => same_id(json, parent.id, id, faults),
-        ("id", Aim::Replace(id), None) => same_id(json, resource.id, id, faults),
-        ("created_at" | "updated_at", Aim::Replace(_), None) => match json {
+fn admit_own(resource: &Resource, path: Path, (name, json): &Member<'_>, faults: &mut Faults) {
+    if let (Some(key), Some(id)) = (&resource.parent_key, path.parent)
+        && **key == **name
+    {
+        return same_id(json, id, faults);
+    }
+    match (&**name, path.aim) {
+        ("id", Aim::Replace(id)) => same_id(json, id, faults),
+        ("created_at" | "updated_at", Aim::Replace(_)) => match json {
             Json::Text(text) if Moment::parse(text).is_some() => {}
             other => faults.add(Code::Type, format!("expected a timestamp, got {}", other.kind())),
         },
-        ("version", Aim::Replace(_), None) => match json {
+        ("version", Aim::Replace(_)) => match json {
             Json::Number(text) if json::integer(text).is_some() => {}
             other => faults.add(Code::Type, format!("expected an integer, got {}", other.kind())),
         },
-        ("id" | "created_at" | "updated_at" | "version", Aim::Create, None) => {
+        ("id" | "created_at" | "updated_at" | "version", Aim::Create) => {
             faults.add(Code::ReadOnly, "set by the server");
         }
-        (unknown, _, None) => types::add_unknown(unknown, &resource.fields, faults),
+        (unknown, _) => types::add_unknown(unknown, &resource.fields, faults),
     }
 }
 
-fn is_parent_key(name: &str, parent: &str) -> bool {
-    name.strip_suffix("_id") == Some(parent)
-}
-
-fn same_id(json: &Json<'_>, kind: IdKind, id: Id, faults: &mut Faults) {
-    let sent = match (json, kind) {
-        (Json::Text(text), IdKind::Uuid) => kind.parse(text),
-        (Json::Number(text), IdKind::Integer) => json::integer(text).map(Id::Integer),
+fn same_id(json: &Json<'_>, id: Id, faults: &mut Faults) {
+    let is_same = match (json, id) {
+        (Json::Text(text), Id::Uuid(_)) => IdKind::Uuid.parse(text) == Some(id),
+        (Json::Number(text), Id::Integer(number)) => json::integer(text) == Some(number),
         (
             Json::Null
             | Json::Boolean(_)
@@ -203,9 +195,9 @@ fn same_id(json: &Json<'_>, kind: IdKind, id: Id, faults: &mut Faults) {
             | Json::List(_)
             | Json::Object(_),
             _,
-        ) => None,
+        ) => false,
     };
-    if sent != Some(id) {
+    if !is_same {
         faults.add(Code::Mismatch, format!("the path says {id}"));
     }
 }

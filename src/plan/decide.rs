@@ -37,7 +37,7 @@ pub struct Dependent {
 #[derive(Debug, PartialEq)]
 pub struct Script {
     pub steps: Vec<Step>,
-    pub outcome: Said,
+    pub said: Said,
 }
 
 /// One row and its entry in the change log. `root` is the pointer to blame when a value is taken.
@@ -62,7 +62,8 @@ impl Said {
     /// `items` are those the steps wrote, in order.
     pub fn outcome(self, mut items: Vec<Item>) -> Option<Outcome> {
         match self {
-            Self::Created(count) => Some(Outcome::Created(items, count)),
+            Self::Created(Count::One) => items.pop().map(Outcome::Created),
+            Self::Created(Count::Many) => Some(Outcome::CreatedMany(items)),
             Self::Updated => items.pop().map(Outcome::Updated),
             Self::Unchanged(item) => Some(Outcome::Updated(item)),
             Self::Removed => Some(Outcome::Removed),
@@ -81,7 +82,7 @@ pub fn decide(
         Action::Create { drafts, count } => {
             refuse_lost(&found.lost_references)?;
             let steps = create(resource, collection, drafts, found)?;
-            Ok(Script { steps, outcome: Said::Created(count) })
+            Ok(Script { steps, said: Said::Created(count) })
         }
         Action::Replace { draft, .. } => {
             let stored = found.item.ok_or(Refusal::Missing)?;
@@ -97,7 +98,7 @@ pub fn decide(
             }
             let own = Dependent { collection: collection.clone(), id };
             let steps = found.dependents.into_iter().chain([own]).map(Step::Delete).collect();
-            Ok(Script { steps, outcome: Said::Removed })
+            Ok(Script { steps, said: Said::Removed })
         }
     }
 }
@@ -154,7 +155,7 @@ fn replace(
     let changed: Vec<Box<str>> =
         pairs.filter(|(_, (old, new))| old != new).map(|(field, _)| field.name.clone()).collect();
     if changed.is_empty() {
-        return Ok(Script { steps: Vec::new(), outcome: Said::Unchanged(stored) });
+        return Ok(Script { steps: Vec::new(), said: Said::Unchanged(stored) });
     }
     // A clock that was set back must not make an update look older than what it replaced.
     let updated_at = now.max(stored.updated_at);
@@ -163,7 +164,7 @@ fn replace(
     let after = Item { id, parent, created_at, updated_at, version, values };
     Ok(Script {
         steps: vec![Step::Update { before: stored, after, changed, root }],
-        outcome: Said::Updated,
+        said: Said::Updated,
     })
 }
 

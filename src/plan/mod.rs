@@ -108,7 +108,8 @@ pub enum Outcome {
     Ready,
     Item(Item),
     Page(Page),
-    Created(Vec<Item>, Count),
+    Created(Item),
+    CreatedMany(Vec<Item>),
     Updated(Item),
     Removed,
 }
@@ -133,7 +134,8 @@ pub enum Refusal {
 }
 
 /// Turns an intent into a plan. The one problem it can see by itself is an id that cannot be one.
-pub fn make(model: &Model, intent: Intent<'_>, by: By) -> Result<Plan, Problem> {
+/// `by` is asked only for a write.
+pub fn make(model: &Model, intent: Intent<'_>, by: impl FnOnce() -> By) -> Result<Plan, Problem> {
     Ok(match intent {
         Intent::Home => Plan::Say(Saying::Home),
         Intent::Health => Plan::Say(Saying::Health),
@@ -145,16 +147,16 @@ pub fn make(model: &Model, intent: Intent<'_>, by: By) -> Result<Plan, Problem> 
             Plan::Read(Read::Item(collection, id))
         }
         Intent::List(address, span) => Plan::Read(Read::Page(collection(address)?.0, span)),
-        Intent::Create(address, bodies) => create(model, collection(address)?.0, bodies, by),
+        Intent::Create(address, bodies) => create(model, collection(address)?.0, bodies, by()),
         Intent::Replace(address, body) => {
             let (collection, id) = item(address)?;
-            replace(model, collection, id, body, by)
+            replace(model, collection, id, body, by())
         }
         Intent::Remove(address) => {
             let (collection, id) = item(address)?;
             let action =
                 Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
-            Plan::Write(Write { collection, action, by })
+            Plan::Write(Write { collection, action, by: by() })
         }
     })
 }
@@ -163,7 +165,6 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
     let admit = |root: String, members: Members<'_>| {
         let parent = collection.ancestors.last().copied();
         admit::admit(
-            model,
             model.resource(collection.resource),
             Sent { root, parent, members },
             Aim::Create,
@@ -190,15 +191,13 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
     if faults.is_empty() {
         return Plan::Write(Write { collection, action: Action::Create { drafts, count }, by });
     }
-    faults.truncate(problem::FAULTS_MAX);
     refuse(collection, None, drafts, faults)
 }
 
 fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By) -> Plan {
     let parent = collection.ancestors.last().copied();
     let sent = Sent { root: format!("/{}", body.wrapper), parent, members: body.members };
-    let (draft, faults) =
-        admit::admit(model, model.resource(collection.resource), sent, Aim::Replace(id));
+    let (draft, faults) = admit::admit(model.resource(collection.resource), sent, Aim::Replace(id));
     if faults.is_empty() {
         Plan::Write(Write { collection, action: Action::Replace { id, draft }, by })
     } else {

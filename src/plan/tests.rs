@@ -50,7 +50,7 @@ fn plan(model: &Model, verb: Verb, body: &str) -> Plan {
         _ => Place::Item(address(Some(order()))),
     };
     let intent = intent::read(model, Route { verb, place }, None, body.as_bytes()).unwrap();
-    make(model, intent, By { actor: "ann".into(), request_id: "r1".into() }).unwrap()
+    make(model, intent, || By { actor: "ann".into(), request_id: "r1".into() }).unwrap()
 }
 
 fn show_faults(faults: &[Fault]) -> String {
@@ -241,14 +241,14 @@ fn check_decide(verb: Verb, body: &str, found: Found, expected: &Expect) {
     let shown = match decide(&model, &write.collection, write.action, found) {
         Err(Refusal::Invalid(faults)) => show_faults(&faults),
         Err(refusal) => format!("{refusal:?}\n"),
-        Ok(Script { steps, outcome }) => {
+        Ok(Script { steps, said }) => {
             let steps = steps.iter().map(show_step).collect::<String>();
-            let outcome = if let Said::Unchanged(_) = outcome {
+            let said = if let Said::Unchanged(_) = said {
                 "Unchanged".to_owned()
             } else {
-                format!("{outcome:?}")
+                format!("{said:?}")
             };
-            format!("{steps}{outcome}\n")
+            format!("{steps}{said}\n")
         }
     };
     expected.assert_eq(&shown);

@@ -14,9 +14,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 use super::connection;
+use super::refusal::Refusals;
 use super::worker::Worker;
 use crate::clock;
-use crate::log::{Level, Log};
+use crate::log::Level;
 use crate::problem::{self, Problem};
 
 /// Connections over the limit that are being told so at one time.
@@ -30,14 +31,21 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Acceptor {
     workers: Vec<Worker>,
     connections_max: usize,
-    pub(super) log: Log,
-    refusals: Cell<usize>,
+    pub(super) refusals: Refusals,
+    /// Under way at the moment.
+    refusing: Cell<usize>,
     complained: Cell<Option<Instant>>,
 }
 
 impl Acceptor {
-    pub(super) fn new(workers: Vec<Worker>, connections_max: usize, log: Log) -> Self {
-        Self { workers, connections_max, log, refusals: Cell::new(0), complained: Cell::new(None) }
+    pub(super) fn new(workers: Vec<Worker>, connections_max: usize, refusals: Refusals) -> Self {
+        Self {
+            workers,
+            connections_max,
+            refusals,
+            refusing: Cell::new(0),
+            complained: Cell::new(None),
+        }
     }
 
     fn take(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
@@ -64,15 +72,15 @@ impl Acceptor {
             "too many connections",
             &format!("at most {} are served at a time", self.connections_max),
         );
-        if self.refusals.get() >= REFUSALS_MAX {
+        if self.refusing.get() >= REFUSALS_MAX {
             return;
         }
-        self.refusals.set(self.refusals.get() + 1);
+        self.refusing.set(self.refusing.get() + 1);
         let acceptor = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let busy = Problem::new(&problem::BUSY).detail("too many connections");
-            connection::refuse(stream, &busy, peer, &acceptor.log).await;
-            acceptor.refusals.set(acceptor.refusals.get() - 1);
+            connection::refuse(stream, &busy, peer, &acceptor.refusals).await;
+            acceptor.refusing.set(acceptor.refusing.get() - 1);
         });
     }
 
@@ -80,7 +88,7 @@ impl Acceptor {
         let now = clock::now();
         if self.complained.get().is_none_or(|last| now.duration_since(last) >= REPEAT) {
             self.complained.set(Some(now));
-            self.log.event(Level::Warning, message, &[("cause", &cause)]);
+            self.refusals.log.event(Level::Warning, message, &[("cause", &cause)]);
         }
     }
 }

@@ -21,11 +21,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::refusal;
+use super::refusal::{self, Refusals};
 use super::socket::Watched;
 use super::watch::{Ask, Exchange, Phase, Watch};
 use crate::clock;
-use crate::log::{Level, Log, RequestLine, Stages};
+use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
 use crate::pipeline::{self, App};
 use crate::problem::{self, Problem};
@@ -41,7 +41,7 @@ const LINGER_BYTES_MAX: usize = 16 << 20;
 /// What all connections of one worker share.
 pub(super) struct Shared {
     pub(super) app: Rc<App>,
-    pub(super) log: Log,
+    pub(super) refusals: Refusals,
     pub(super) http1: http1::Builder,
     pub(super) http2: http2::Builder<LocalExecutor>,
     pub(super) http2_prior_knowledge: bool,
@@ -183,7 +183,7 @@ where
             shared.limits.header_seconds_max
         ))),
         (None, Phase::Sending) => {
-            shared.log.event(
+            shared.refusals.log.event(
                 Level::Info,
                 "connection cut: the client does not read its answer",
                 &[("peer", &peer)],
@@ -195,7 +195,7 @@ where
         (None, _) => return,
     };
     match refusal {
-        Some(problem) => refuse(stream, &problem, peer, &shared.log).await,
+        Some(problem) => refuse(stream, &problem, peer, &shared.refusals).await,
         None if has_ended || has_nothing_to_lose => {}
         None => close(stream).await,
     }
@@ -225,16 +225,20 @@ where
 }
 
 /// Sends an answer that no request reached, logs it, and closes.
-pub(super) async fn refuse<S>(mut stream: S, problem: &Problem, peer: SocketAddr, log: &Log)
-where
+pub(super) async fn refuse<S>(
+    mut stream: S,
+    problem: &Problem,
+    peer: SocketAddr,
+    refusals: &Refusals,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut stages = Stages::start();
     let id = RequestId::new();
-    let answer = refusal::answer(problem, &id);
+    let answer = refusals.answer(problem, &id);
     let sent = timeout(LINGER_MAX, stream.write_all(&answer)).await;
     stages.mark("refuse");
-    log.request(&RequestLine {
+    refusals.log.request(&RequestLine {
         time: clock::moment(),
         request_id: id.as_str(),
         peer,

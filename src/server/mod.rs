@@ -27,6 +27,7 @@ use tokio::time::timeout;
 
 use self::accept::Acceptor;
 pub use self::bind::{Listener, bind};
+use self::refusal::Refusals;
 use self::worker::{Reports, Seed, Worker};
 use crate::log::{Level, Log};
 use crate::model::settings::Limits;
@@ -42,7 +43,8 @@ pub struct Settings {
     pub limits: Limits,
     /// HTTP/2 without TLS, for clients that know beforehand.
     pub http2_prior_knowledge: bool,
-    pub workers: usize,
+    /// The deployment's prefix of every path; may be empty.
+    pub base_path: Arc<str>,
 }
 
 /// How serving ended.
@@ -76,36 +78,34 @@ enum Stage {
     Ended,
 }
 
-/// Serves until a signal says to end. `make_app` is called once on each worker thread; `ready` when
+/// Serves until a signal says to end: one worker thread for each app. `ready` is called when
 /// connections are accepted, with the address to show of each listener.
-pub fn run<F>(
+pub fn run(
     listeners: Vec<Listener>,
     settings: Settings,
     log: Log,
-    make_app: F,
+    apps: Vec<App>,
     ready: impl FnOnce(&[SocketAddr]),
-) -> ExitOutcome
-where
-    F: Fn() -> Option<Rc<App>> + Send + Sync + 'static,
-{
+) -> ExitOutcome {
     let serve = || -> io::Result<ExitOutcome> {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
         let (stage, _) = channel::channel(Stage::Serving);
-        let (settings, make_app) = (Arc::new(settings), Arc::new(make_app));
+        let refusals = Refusals { log, base_path: Arc::clone(&settings.base_path) };
+        let settings = Arc::new(settings);
         let (mut workers, mut reports) = (Vec::new(), Vec::new());
-        for index in 0..settings.workers.max(1) {
+        for (index, app) in apps.into_iter().enumerate() {
             let seed = Seed {
                 settings: Arc::clone(&settings),
-                log: log.clone(),
-                make_app: Arc::clone(&make_app),
+                refusals: refusals.clone(),
+                app,
                 stage: stage.subscribe(),
             };
             let (worker, report) = Worker::start(index, seed)?;
             workers.push(worker);
             reports.push(report);
         }
-        let acceptor = Acceptor::new(workers, settings.limits.connections_max, log);
+        let acceptor = Acceptor::new(workers, settings.limits.connections_max, refusals);
         runtime.block_on(until_told(listeners, acceptor, reports, &stage, ready))
     };
     serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))
@@ -136,7 +136,11 @@ async fn until_told(
     }
     ready(&shown);
     let first = signals.next().await;
-    acceptor.log.event(Level::Info, "ending: finishing what is under way", &[("signal", &first)]);
+    acceptor.refusals.log.event(
+        Level::Info,
+        "ending: finishing what is under way",
+        &[("signal", &first)],
+    );
     // With the loops go the sockets: whoever comes now is refused by the system.
     accepting.shutdown().await;
     // No worker is left to tell when all have died.

@@ -5,11 +5,15 @@
 //! The one surprising thing: every one of them closes the connection, because where the next request
 //! would begin is not known.
 
-use std::fmt::Write;
+use std::sync::Arc;
 
 use crate::clock;
+use crate::formats::accept::Accept;
+use crate::formats::json::Occasion;
+use crate::log::Log;
 use crate::model::settings::Limits;
 use crate::problem::{self, Kind, Problem};
+use crate::reply::{self, Reply};
 use crate::wire::RequestId;
 
 /// What hyper's error means to the client. `unparsed` is what the parser has not used up.
@@ -41,52 +45,37 @@ fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind 
     }
 }
 
-/// A whole HTTP/1.1 message.
-pub(super) fn answer(problem: &Problem, id: &RequestId) -> Vec<u8> {
-    let parts = problem.parts();
-    let status = parts.kind.status;
-    let body = body(problem, id);
-    let mut text = format!(
-        "HTTP/1.1 {} {}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\
-         cache-control: no-store\r\ndate: {}\r\nx-request-id: {}\r\n",
-        status.as_str(),
-        status.canonical_reason().unwrap_or_default(),
-        body.len(),
-        httpdate::fmt_http_date(clock::system()),
-        id.as_str(),
-    )
-    .into_bytes();
-    for (name, value) in &parts.headers {
-        text.extend_from_slice(name.as_str().as_bytes());
-        text.extend_from_slice(b": ");
-        text.extend_from_slice(value.as_bytes());
-        text.extend_from_slice(b"\r\n");
-    }
-    text.extend_from_slice(b"\r\n");
-    text.extend_from_slice(body.as_bytes());
-    text
+/// What refusals of all connections share.
+#[derive(Debug, Clone)]
+pub(super) struct Refusals {
+    pub(super) log: Log,
+    pub(super) base_path: Arc<str>,
 }
 
-fn body(problem: &Problem, id: &RequestId) -> String {
-    let parts = problem.parts();
-    let kind = parts.kind;
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        out,
-        "{{\"type\":\"/-/problems/{}\",\"title\":\"{}\",\"status\":{}",
-        kind.slug,
-        kind.title,
-        kind.status.as_u16()
-    );
-    if let Some(detail) = &parts.detail {
-        // Details made here are plain words; whatever else is in one is left out.
-        let plain: String =
-            detail.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
-        let _ = write!(out, ",\"detail\":\"{plain}\"");
+impl Refusals {
+    /// A whole HTTP/1.1 message.
+    pub(super) fn answer(&self, problem: &Problem, id: &RequestId) -> Vec<u8> {
+        let occasion = Occasion { base_path: &self.base_path, path: None, request_id: id.as_str() };
+        let Reply { status, headers, body } = reply::problem(problem, &Accept::Anything, occasion);
+        let mut text = format!(
+            "HTTP/1.1 {} {}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n",
+            status.as_str(),
+            status.canonical_reason().unwrap_or_default(),
+            body.len(),
+            httpdate::fmt_http_date(clock::system()),
+            id.as_str(),
+        )
+        .into_bytes();
+        for (name, value) in &headers {
+            text.extend_from_slice(name.as_str().as_bytes());
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(value.as_bytes());
+            text.extend_from_slice(b"\r\n");
+        }
+        text.extend_from_slice(b"\r\n");
+        text.extend_from_slice(&body);
+        text
     }
-    let _ = write!(out, ",\"request_id\":\"{}\"}}", id.as_str());
-    out
 }
 
 #[cfg(test)]
@@ -112,12 +101,14 @@ mod tests {
     #[test]
     fn the_message_is_whole_and_its_body_is_json() {
         let id = RequestId::new();
+        let log = Log::start_to(crate::log::Style::Json, std::io::sink()).unwrap();
+        let refusals = Refusals { log, base_path: "/v1".into() };
         for problem in [
             Problem::new(&problem::BAD_REQUEST).detail("a \"quoted\" \\ word\r\n"),
             Problem::new(&problem::BUSY),
             Problem::new(&problem::HEADERS_TOO_LARGE),
         ] {
-            let text = String::from_utf8(answer(&problem, &id)).unwrap();
+            let text = String::from_utf8(refusals.answer(&problem, &id)).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
             assert!(
                 head.starts_with(&format!("HTTP/1.1 {} ", problem.kind().status.as_u16())),
@@ -127,7 +118,7 @@ mod tests {
             assert!(head.contains("connection: close\r\n"), "{head}");
             assert_eq!(head.contains("retry-after: 1"), problem.kind().slug == "busy");
             let json: serde_json::Value = serde_json::from_str(body).unwrap();
-            assert_eq!(json["type"], format!("/-/problems/{}", problem.kind().slug));
+            assert_eq!(json["type"], format!("/v1/-/problems/{}", problem.kind().slug));
             assert_eq!(json["status"], problem.kind().status.as_u16());
             assert_eq!(json["request_id"], id.as_str());
         }

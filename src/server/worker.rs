@@ -17,9 +17,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::connection::{self, Shared};
+use super::refusal::Refusals;
 use super::watch::{Ask, Patience, TICK, Watch, Watches};
 use super::{Settings, Stage};
-use crate::log::{Level, Log};
+use crate::log::Level;
 use crate::pipeline::App;
 
 /// How long a client may leave its answer unread.
@@ -45,10 +46,7 @@ pub(super) struct Reports {
 }
 
 impl Worker {
-    pub(super) fn start<F>(index: usize, seed: Seed<F>) -> io::Result<(Self, Reports)>
-    where
-        F: Fn() -> Option<Rc<App>> + Send + Sync + 'static,
-    {
+    pub(super) fn start(index: usize, seed: Seed) -> io::Result<(Self, Reports)> {
         let (arrivals, received) = mpsc::unbounded_channel();
         let (say_ready, ready) = oneshot::channel();
         let (say_done, done) = oneshot::channel();
@@ -58,7 +56,11 @@ impl Worker {
             match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                 Ok(runtime) => runtime.block_on(run(seed, received, count, say_ready)),
                 Err(error) => {
-                    seed.log.event(Level::Error, "a worker cannot start", &[("cause", &error)]);
+                    seed.refusals.log.event(
+                        Level::Error,
+                        "a worker cannot start",
+                        &[("cause", &error)],
+                    );
                 }
             }
             // Nobody listens any more when the program is ending in a hurry.
@@ -82,29 +84,28 @@ impl Worker {
 }
 
 /// What a worker grows from.
-pub(super) struct Seed<F> {
+pub(super) struct Seed {
     pub(super) settings: Arc<Settings>,
-    pub(super) log: Log,
-    pub(super) make_app: Arc<F>,
+    pub(super) refusals: Refusals,
+    pub(super) app: App,
     pub(super) stage: watch::Receiver<Stage>,
 }
 
-async fn run<F: Fn() -> Option<Rc<App>>>(
-    mut seed: Seed<F>,
+async fn run(
+    mut seed: Seed,
     mut arrivals: mpsc::UnboundedReceiver<Arrival>,
     open: Arc<AtomicUsize>,
     say_ready: oneshot::Sender<()>,
 ) {
     let limits = &seed.settings.limits;
-    let Some(app) = (seed.make_app)() else { return };
     let patience = Patience {
         head: Patience::ticks(Duration::from_secs(limits.header_seconds_max.into())),
         idle: Patience::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
         sending: Patience::ticks(SENDING_MAX),
     };
     let shared = Rc::new(Shared {
-        app,
-        log: seed.log.clone(),
+        app: Rc::new(seed.app),
+        refusals: seed.refusals.clone(),
         http1: connection::http1_builder(limits),
         http2: connection::http2_builder(limits),
         http2_prior_knowledge: seed.settings.http2_prior_knowledge,
@@ -160,7 +161,7 @@ impl Place {
                 let (shared, watch) = (Rc::clone(&self.shared), Rc::clone(&self.watch));
                 connection::serve(stream, self.peer, shared, watch).await;
             }
-            Err(error) => self.shared.log.event(
+            Err(error) => self.shared.refusals.log.event(
                 Level::Error,
                 "an accepted connection cannot be used",
                 &[("peer", &self.peer), ("cause", &error)],
@@ -172,7 +173,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.shared.log.event(
+            self.shared.refusals.log.event(
                 Level::Error,
                 "a connection ended by a panic",
                 &[("peer", &self.peer)],

@@ -14,6 +14,7 @@ mod transaction;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::log::Log;
 use crate::model::Model;
@@ -125,9 +126,15 @@ impl Worker {
 
     /// `bytes` is the size of what the client sent: what is written together has a limit.
     /// When it answers, the disk has it.
-    pub async fn write(&self, write: Write, bytes: usize) -> Result<Outcome, StoreError> {
+    /// Still in the queue at the deadline, it is not done at all; once begun, it is waited for.
+    pub async fn write(
+        &self,
+        write: Write,
+        bytes: usize,
+        until: Instant,
+    ) -> Result<Outcome, StoreError> {
         match self {
-            Self::Sqlite(worker) => worker.write(write, bytes).await,
+            Self::Sqlite(worker) => worker.write(write, bytes, until).await,
         }
     }
 }

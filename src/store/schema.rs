@@ -33,7 +33,20 @@ impl Mismatch {
                 lines.join("\n  ")
             ),
             Self::Failed(failure) => {
-                format!("{database}: cannot bring the tables up to the model: {failure:?}")
+                let (cause, way_out) = match failure {
+                    Failure::Storage(cause) => {
+                        (cause.as_str(), "check that the disk has space and can be written")
+                    }
+                    Failure::TimedOut | Failure::Locked => {
+                        ("another process has locked it", "wait until it is done, then start again")
+                    }
+                    Failure::Taken(cause)
+                    | Failure::Engine(cause)
+                    | Failure::Broken(Broken(cause)) => {
+                        (cause.as_str(), "restore it from a backup, or name another --database")
+                    }
+                };
+                format!("{database}: cannot make its tables fit the model ({cause}); {way_out}")
             }
         })
     }
@@ -50,7 +63,7 @@ pub(super) async fn create<D: Driver>(
     }
     for resource in &model.resources {
         driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
-        for index in sql::indexes(model, resource) {
+        for index in sql::indexes(resource) {
             driver.execute(&index.create, &[]).await?;
         }
     }
@@ -112,8 +125,7 @@ async fn reconcile_indexes<D: Driver>(
 ) -> Result<(), Failure> {
     let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
     let present = driver.rows(dialect.index_names, &[], read).await?;
-    let wanted: Vec<_> =
-        model.resources.iter().flat_map(|resource| sql::indexes(model, resource)).collect();
+    let wanted: Vec<_> = model.resources.iter().flat_map(sql::indexes).collect();
     for name in present.iter().filter(|name| wanted.iter().all(|index| index.name != **name)) {
         driver.execute(&sql::drop_index(name), &[]).await?;
     }

@@ -40,6 +40,9 @@ pub(super) static SQLITE: Dialect = Dialect {
     index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
+/// Whether the database answers at all.
+pub(super) const READY: &str = "SELECT 1 FROM nouns_system";
+
 /// The last id given in a table with integer keys. 1: the table.
 pub(super) const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
 
@@ -48,7 +51,7 @@ pub(super) const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE n
 pub(super) struct Sql {
     tables: Vec<Table>,
     pub(super) log: String,
-    /// 1: the time before which entries go.
+    /// 1: the time before which entries go, 2: how many at most.
     pub(super) sweep: String,
 }
 
@@ -99,7 +102,7 @@ impl Sql {
             ),
             sweep: format!(
                 "DELETE FROM nouns_changes WHERE time < {p}1 AND sequence IN \
-                 (SELECT sequence FROM nouns_changes ORDER BY sequence LIMIT 1000)"
+                 (SELECT sequence FROM nouns_changes ORDER BY sequence LIMIT {p}2)"
             ),
         }
     }
@@ -118,17 +121,13 @@ fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-pub(super) fn parent_column(model: &Model, resource: &Resource) -> Option<String> {
-    resource.parent.map(|parent| format!("{}_id", model.resource(parent).name))
-}
-
 /// The columns of a table in their one order: id, parent, times, version, fields.
-fn columns(model: &Model, resource: &Resource) -> Vec<String> {
+fn columns(resource: &Resource) -> Vec<String> {
     let own = ["created_at", "updated_at", "version"].map(str::to_owned);
     let fields = resource.fields.iter().map(|field| field.name.to_string());
     ["id".to_owned()]
         .into_iter()
-        .chain(parent_column(model, resource))
+        .chain(resource.parent_key.as_deref().map(str::to_owned))
         .chain(own)
         .chain(fields)
         .collect()
@@ -142,100 +141,94 @@ fn placeholders(dialect: &Dialect, from: usize, count: usize) -> String {
 fn table(model: &Model, resource: &Resource, dialect: &Dialect) -> Table {
     let p = dialect.placeholder;
     let name = quoted(&resource.plural);
-    let columns = columns(model, resource);
+    let columns = columns(resource);
     let listed = |prefix: &str| {
-        columns
-            .iter()
-            .map(|column| format!("{prefix}{}", quoted(column)))
-            .collect::<Vec<_>>()
-            .join(", ")
+        let columns = columns.iter().map(|column| format!("{prefix}{}", quoted(column)));
+        columns.collect::<Vec<_>>().join(", ")
     };
-    let chain_1 = chain(model, resource, p, 2);
-    let select = format!("SELECT {} FROM {}", listed("t0."), chain_1.from);
-    let (first, after) = (chain(model, resource, p, 2), chain(model, resource, p, 3));
+    let chain = Chain::new(model, resource);
+    let from = &chain.from;
+    let (select, insert) = (listed("t0."), listed(""));
+    let by_id = chain.condition(&format!("t0.\"id\" = {p}1"), p, 2);
+    let whole = chain.condition("", p, 2);
+    let after = chain.condition(&format!("t0.\"id\" > {p}2"), p, 3);
+    let values = placeholders(dialect, 1, columns.len());
     let fields = resource.fields.iter().zip(5..);
-    let fields: String = fields.fold(String::new(), |mut text, (field, number)| {
+    let fields = fields.fold(String::new(), |mut text, (field, number)| {
         let _ = write!(text, ", {} = {p}{number}", quoted(&field.name));
         text
     });
-    let and = |terms: &[String]| {
-        terms.iter().fold(String::new(), |text, term| format!("{text} AND {term}"))
-    };
-    let only = |terms: &[String]| match terms {
-        [] => String::new(),
-        terms => format!(" WHERE {}", terms.join(" AND ")),
-    };
     Table {
-        item: format!("{select} WHERE t0.\"id\" = {p}1{}", and(&chain_1.terms)),
-        exists: format!(
-            "SELECT 1 FROM {} WHERE t0.\"id\" = {p}1{}",
-            chain_1.from,
-            and(&chain_1.terms)
-        ),
+        item: format!("SELECT {select} FROM {from}{by_id}"),
+        exists: format!("SELECT 1 FROM {from}{by_id}"),
         exists_anywhere: format!("SELECT 1 FROM {name} WHERE \"id\" = {p}1"),
-        page: format!("{select}{} ORDER BY t0.\"id\" LIMIT {p}1", only(&first.terms)),
-        page_after: format!(
-            "{select} WHERE t0.\"id\" > {p}2{} ORDER BY t0.\"id\" LIMIT {p}1",
-            and(&after.terms)
-        ),
-        insert: format!(
-            "INSERT INTO {name} ({}) VALUES ({})",
-            listed(""),
-            placeholders(dialect, 1, columns.len())
-        ),
+        page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
+        page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
+        insert: format!("INSERT INTO {name} ({insert}) VALUES ({values})"),
         update: format!(
-            "UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4{fields} WHERE \"id\" = {p}1 AND \"version\" = {p}2"
+            "UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4{fields} \
+             WHERE \"id\" = {p}1 AND \"version\" = {p}2"
         ),
-        delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {}", listed("")),
+        delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {insert}"),
         links: links(model, resource, p),
     }
 }
 
-/// How a row is tied to the ids in its path: its own parent column, and those of its ancestors.
+/// How a row is tied to the ids in its path: by its own parent column, and those of its ancestors.
 struct Chain {
     from: String,
-    terms: Vec<String>,
+    /// The nearest first.
+    columns: Vec<String>,
 }
 
-fn chain(model: &Model, resource: &Resource, p: char, first: usize) -> Chain {
-    let mut chain = Chain { from: format!("{} t0", quoted(&resource.plural)), terms: Vec::new() };
-    let mut level = resource;
-    for depth in 0.. {
-        let Some(parent) = level.parent.map(|index| model.resource(index)) else { break };
-        let column = quoted(&format!("{}_id", parent.name));
-        chain.terms.push(format!("t{depth}.{column} = {p}{}", first + depth));
-        // The last ancestor's own row is not needed: the foreign key says that it is there.
-        if parent.parent.is_some() {
-            let above = depth + 1;
-            let _ = write!(
-                chain.from,
-                " JOIN {} t{above} ON t{above}.\"id\" = t{depth}.{column}",
-                quoted(&parent.plural)
-            );
+impl Chain {
+    fn new(model: &Model, resource: &Resource) -> Self {
+        let mut chain =
+            Self { from: format!("{} t0", quoted(&resource.plural)), columns: Vec::new() };
+        let mut level = resource;
+        for depth in 0.. {
+            let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
+            let (column, parent) = (format!("t{depth}.{}", quoted(key)), model.resource(parent));
+            // The last ancestor's own row is not needed: the foreign key says that it is there.
+            if parent.parent.is_some() {
+                let (above, table) = (depth + 1, quoted(&parent.plural));
+                let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
+            }
+            chain.columns.push(column);
+            level = parent;
         }
-        level = parent;
+        chain
     }
-    chain
+
+    /// Each column with its parameter, numbered from `first`, and one more condition before them.
+    fn condition(&self, other: &str, p: char, first: usize) -> String {
+        let tied = self
+            .columns
+            .iter()
+            .zip(first..)
+            .map(|(column, number)| format!("{column} = {p}{number}"));
+        let other = Some(other.to_owned()).filter(|other| !other.is_empty());
+        let terms: Vec<String> = other.into_iter().chain(tied).collect();
+        if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
+    }
 }
 
 fn links(model: &Model, resource: &Resource, p: char) -> Vec<Link> {
-    let children = resource.children.iter().map(|index| {
+    let children = resource.children.iter().filter_map(|index| {
         let child = model.resource(*index);
-        (child, format!("{}_id", resource.name), child.on_delete)
+        Some((child, child.parent_key.as_deref()?, child.on_delete))
     });
     let referrers = resource.referrers.iter().filter_map(|referrer| {
         let by = model.resource(referrer.resource);
-        Some((by, by.fields.get(referrer.field)?.name.to_string(), referrer.on_delete))
+        Some((by, &*by.fields.get(referrer.field)?.name, referrer.on_delete))
     });
-    let link = |(by, column, on_delete): (&Resource, String, OnDelete)| {
-        let chain = chain(model, by, p, 2);
+    let link = |(by, column, on_delete): (&Resource, &str, OnDelete)| {
+        let Chain { from, columns } = Chain::new(model, by);
         let ids =
-            chain.terms.iter().filter_map(|term| term.split_once(" = ")).map(|(column, _)| column);
-        let ids = ids.fold("t0.\"id\"".to_owned(), |text, column| format!("{text}, {column}"));
+            ["t0.\"id\"".to_owned()].into_iter().chain(columns).collect::<Vec<_>>().join(", ");
+        let column = quoted(column);
         let dependents = format!(
-            "SELECT {ids} FROM {} WHERE t0.{} = {p}1 ORDER BY t0.\"id\" LIMIT {p}2",
-            chain.from,
-            quoted(&column)
+            "SELECT {ids} FROM {from} WHERE t0.{column} = {p}1 ORDER BY t0.\"id\" LIMIT {p}2"
         );
         Link { resource: by.index, on_delete, dependents }
     };
@@ -282,8 +275,9 @@ pub(super) fn create_table(model: &Model, resource: &Resource, dialect: &Dialect
     let moment = (dialect.column)(Class::Moment);
     let version = (dialect.column)(Class::Integer);
     let mut text = format!("CREATE TABLE {} (\n  \"id\" {key}", quoted(&resource.plural));
-    if let Some(parent) = resource.parent.map(|index| model.resource(index)) {
-        let column = quoted(&format!("{}_id", parent.name));
+    let parent = resource.parent.map(|index| model.resource(index));
+    if let (Some(parent), Some(key)) = (parent, &resource.parent_key) {
+        let column = quoted(key);
         let to = quoted(&parent.plural);
         let _ = write!(
             text,
@@ -348,9 +342,9 @@ pub(super) struct Index {
 }
 
 /// All indexes of a resource: for its place under its parent, filters, references and uniqueness.
-pub(super) fn indexes(model: &Model, resource: &Resource) -> Vec<Index> {
+pub(super) fn indexes(resource: &Resource) -> Vec<Index> {
     let table = &resource.plural;
-    let parent = parent_column(model, resource);
+    let parent = &resource.parent_key;
     let index = |unique: &str, name: String, columns: Vec<&str>| {
         let columns: Vec<String> = columns.into_iter().map(quoted).collect();
         let (quoted_name, columns) = (quoted(&name), columns.join(", "));
@@ -394,15 +388,11 @@ pub(super) fn indexes(model: &Model, resource: &Resource) -> Vec<Index> {
 }
 
 /// Which unique rule an engine means by naming its columns, as SQLite does (`orders.a, orders.b`).
-pub(super) fn unique_by_columns<'a>(
-    model: &Model,
-    resource: &'a Resource,
-    message: &str,
-) -> Option<&'a Unique> {
+pub(super) fn unique_by_columns<'a>(resource: &'a Resource, message: &str) -> Option<&'a Unique> {
     let (_, list) = message.split_once(": ")?;
     let clashing: Vec<&str> =
         list.split(", ").filter_map(|name| name.split_once('.')).map(|(_, c)| c).collect();
-    let parent = parent_column(model, resource);
+    let parent = &resource.parent_key;
     resource.unique.iter().find(|unique| {
         let fields = unique
             .fields

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::driver::{Bind, Driver, Failure};
 use super::gather::Gathering;
 use super::rows::{insert_binds, read_item, update_binds};
-use super::sql::{Sql, unique_by_columns};
+use super::sql::{READY, Sql, unique_by_columns};
 use super::{Broken, StoreError};
 use crate::formats;
 use crate::intent::{Span, push_subject};
@@ -42,7 +42,7 @@ pub(super) const SHARED_ROWS_MAX: usize = 100;
 #[derive(Debug)]
 pub(super) enum Halt {
     /// It is too long to share a commit: run it again, alone.
-    TooLong,
+    TooLong(Box<Write>),
     Error(StoreError),
 }
 
@@ -64,7 +64,10 @@ pub(super) async fn read<D: Driver>(
     read: &Read,
 ) -> Result<Outcome, StoreError> {
     match read {
-        Read::Ready => Ok(Outcome::Ready),
+        Read::Ready => {
+            driver.rows(READY, &[], |_| Ok(())).await?;
+            Ok(Outcome::Ready)
+        }
         Read::Item(collection, id) => {
             let item = item(driver, context, collection, *id).await?;
             item.map(Outcome::Item).ok_or(StoreError::Refused(Refusal::Missing))
@@ -183,30 +186,46 @@ async fn refused<D: Driver>(
     Ok(Refusal::Invalid(faults))
 }
 
-/// Takes the write out of its slot once it is sure to run here; one that is too long stays in it.
 pub(super) async fn write<D: Driver>(
     driver: &mut D,
     context: &Context,
-    slot: &mut Option<Write>,
+    write: Write,
     pace: Pace,
 ) -> Result<Outcome, Halt> {
-    let Some(write) = slot.as_ref() else {
-        return Err(Halt::Error(StoreError::Broken(Broken("a write that is not there".into()))));
+    let found = match look(driver, context, &write, pace).await {
+        Ok(found) => found,
+        Err(Cut::TooLong) => return Err(Halt::TooLong(Box::new(write))),
+        Err(Cut::Error(error)) => return Err(Halt::Error(error)),
     };
-    let found = look(driver, context, write, pace).await?;
-    let Some(Write { collection, action, by }) = slot.take() else {
-        return Err(Halt::Error(StoreError::Broken(Broken("a write that is not there".into()))));
-    };
+    let Write { collection, action, by } = write;
     let log = Log { collection: &collection, by: &by, now: found.now };
     let script = decide(&context.model, &collection, action, found)?;
     let mut items = Vec::with_capacity(script.steps.len());
     for step in script.steps {
         items.extend(run(driver, context, &log, step).await?);
     }
-    script
-        .outcome
-        .outcome(items)
-        .ok_or_else(|| Halt::Error(StoreError::Broken(Broken("an update without a row".into()))))
+    let outcome = script.said.outcome(items);
+    outcome.ok_or_else(|| Halt::Error(StoreError::Broken(Broken("an update without a row".into()))))
+}
+
+/// Why looking went no further.
+#[derive(Debug)]
+pub(super) enum Cut {
+    /// More rows than those who share the commit should wait for.
+    TooLong,
+    Error(StoreError),
+}
+
+impl From<Failure> for Cut {
+    fn from(failure: Failure) -> Self {
+        Self::Error(failure.into())
+    }
+}
+
+impl From<Refusal> for Cut {
+    fn from(refusal: Refusal) -> Self {
+        Self::Error(StoreError::Refused(refusal))
+    }
 }
 
 async fn look<D: Driver>(
@@ -214,7 +233,7 @@ async fn look<D: Driver>(
     context: &Context,
     write: &Write,
     pace: Pace,
-) -> Result<Found, Halt> {
+) -> Result<Found, Cut> {
     let collection = &write.collection;
     let mut found = Found {
         now: driver.now(),
@@ -227,7 +246,7 @@ async fn look<D: Driver>(
     match &write.action {
         Action::Create { drafts, .. } => {
             if pace == Pace::Shared && drafts.len() > SHARED_ROWS_MAX {
-                return Err(Halt::TooLong);
+                return Err(Cut::TooLong);
             }
             if !parents_exist(driver, context, collection).await? {
                 return Err(Refusal::Missing.into());
@@ -276,7 +295,7 @@ async fn run<D: Driver>(
     match step {
         Step::Insert { item, root } => {
             let done = driver.execute(&table.insert, &insert_binds(&item)).await;
-            done.map_err(|failure| blame(failure, model, own, &root))?;
+            done.map_err(|failure| blame(failure, own, &root))?;
             let entry = Entry {
                 kind: ChangeKind::Created,
                 changed: None,
@@ -288,7 +307,7 @@ async fn run<D: Driver>(
         }
         Step::Update { before, after, changed, root } => {
             let done = driver.execute(&table.update, &update_binds(&before, &after)).await;
-            let count = done.map_err(|failure| blame(failure, model, own, &root))?;
+            let count = done.map_err(|failure| blame(failure, own, &root))?;
             if count != 1 {
                 return Err(Failure::Engine("the item changed while it was locked".into()).into());
             }
@@ -320,9 +339,9 @@ async fn run<D: Driver>(
     }
 }
 
-fn blame(failure: Failure, model: &Model, resource: &Resource, root: &str) -> Halt {
+fn blame(failure: Failure, resource: &Resource, root: &str) -> Halt {
     match failure {
-        Failure::Taken(message) => match unique_by_columns(model, resource, &message) {
+        Failure::Taken(message) => match unique_by_columns(resource, &message) {
             Some(unique) => taken(resource, unique, root).into(),
             None => Failure::Engine(message).into(),
         },
@@ -348,9 +367,7 @@ async fn record<D: Driver>(
     let Some(item) = entry.after.or(entry.before) else { return Ok(()) };
     let resource = context.model.resource(collection.resource);
     let show = |item: Option<&Item>| match resource.changes {
-        ChangesKept::Values => {
-            item.map(|item| formats::json::item_text(&context.model, resource, item))
-        }
+        ChangesKept::Values => item.map(|item| formats::json::item_text(resource, item)),
         ChangesKept::Ids => None,
     };
     let (before, after) = (show(entry.before), show(entry.after));

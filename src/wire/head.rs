@@ -2,8 +2,8 @@
 //!
 //! Pure. What the parser itself refuses (broken header lines, lengths that contradict each other)
 //! never comes here.
-//! The one surprising thing: where two rules are broken, the one with the smaller status is reported,
-//! because that is the order the interface promises.
+//! The one surprising thing: the order inside: 400 before 414 and 431, as the interface promises, then
+//! 501 and 417, of which it says nothing.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version, header};
@@ -40,7 +40,7 @@ fn check(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
 fn check_target(parts: &Parts) -> Result<(), Problem> {
     let uri = &parts.uri;
     let fault = match (uri.scheme_str(), uri.authority()) {
-        // §3.2.3: host and port alone are for CONNECT, which is refused later as unknown.
+        // §3.2.3: host and port alone are for CONNECT, which no place takes: 405.
         (None, Some(_)) if parts.method != Method::CONNECT => {
             "expected a target that begins with /, got a host alone"
         }

@@ -92,7 +92,7 @@ fn is_name(name: &str) -> bool {
 /// Without authentication the Host must be one that only this machine can mean: a page on the web
 /// could otherwise reach the server through a name of its own that points here. `listen` are the
 /// addresses as given by `--listen`.
-pub fn host_is_ours(authority: Option<&str>, listen: &[String]) -> Result<(), Problem> {
+pub fn check_host_is_ours(authority: Option<&str>, listen: &[String]) -> Result<(), Problem> {
     // Only HTTP/1.0 comes this far without a Host, and no browser speaks it.
     let Some(authority) = authority else { return Ok(()) };
     let ours = match Authority::parse(authority).map(|authority| authority.host) {
@@ -113,7 +113,7 @@ pub fn host_is_ours(authority: Option<&str>, listen: &[String]) -> Result<(), Pr
 }
 
 /// Refuses a change that a page of another site makes a browser send.
-pub fn cross_site(parts: &Parts, base_url: Option<&str>) -> Result<(), Problem> {
+pub fn check_site(parts: &Parts, base_url: Option<&str>) -> Result<(), Problem> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
@@ -234,7 +234,7 @@ mod tests {
     fn only_this_machine_is_ours() {
         let listen =
             ["dev.test:8080".to_owned(), "127.0.0.1:0".to_owned(), "192.0.2.7:80".to_owned()];
-        let ours = |host| host_is_ours(host, &listen).is_ok();
+        let ours = |host| check_host_is_ours(host, &listen).is_ok();
         for good in [
             "localhost",
             "LocalHost:3000",
@@ -279,7 +279,7 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            cross_site(&request.body(()).unwrap().into_parts().0, base_url).is_ok()
+            check_site(&request.body(()).unwrap().into_parts().0, base_url).is_ok()
         };
         let (site, origin) = ("sec-fetch-site", "origin");
         for (headers, base_url, expected) in [

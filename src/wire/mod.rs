@@ -11,5 +11,5 @@ mod request_id;
 
 pub use body::{After, Body};
 pub use head::check_head;
-pub use host::{authority, cross_site, host_is_ours};
+pub use host::{authority, check_host_is_ours, check_site};
 pub use request_id::RequestId;

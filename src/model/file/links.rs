@@ -7,11 +7,15 @@ use crate::model::{Realm, Referrer, Resource, ResourceIndex};
 
 /// Makes resources of drafts.
 pub(super) fn tie(
-    drafts: Vec<Draft<'_>>,
+    mut drafts: Vec<Draft<'_>>,
     names: &Names<'_>,
     realms: &[Realm],
     mistakes: &mut Mistakes,
 ) -> Vec<Resource> {
+    for (index, draft) in drafts.iter_mut().enumerate() {
+        let parent = names.ancestors(index).next();
+        draft.resource.parent_key = parent.map(|(_, parent)| format!("{}_id", parent.name).into());
+    }
     check_reserved(&drafts, names, mistakes);
     let mut resources: Vec<Resource> = drafts.into_iter().map(|draft| draft.resource).collect();
     let referrers = referrers(&resources);
@@ -96,12 +100,16 @@ fn check_reserved(drafts: &[Draft<'_>], names: &Names<'_>, mistakes: &mut Mistak
             .iter()
             .map(|name| ((*name).to_owned(), "every item has it already".to_owned()))
             .collect();
-        for (level, (_, ancestor)) in names.ancestors(index).enumerate() {
+        let mut below = draft;
+        for (level, (above, ancestor)) in names.ancestors(index).enumerate() {
             let name = ancestor.name;
-            reserved.push((format!("{name}_id"), format!("it is the id of the parent `{name}`")));
+            let key = below.resource.parent_key.as_deref().unwrap_or_default();
+            reserved.push((key.to_owned(), format!("it is the id of the parent `{name}`")));
             if level == 0 {
                 reserved.push((name.to_owned(), "`expand` puts the parent there".to_owned()));
             }
+            let Some(draft) = drafts.get(above) else { break };
+            below = draft;
         }
         let own = names.list.get(index).map(|named| named.name).unwrap_or_default();
         for child in names.list.iter().filter(|child| child.parent == Some(ResourceIndex(index))) {

@@ -67,6 +67,7 @@ fn draft<'t>(
         name: named.name.into(),
         plural: named.plural.as_str().into(),
         parent: named.parent,
+        parent_key: None,
         children: Vec::new(),
         referrers: Vec::new(),
         depth: 0,

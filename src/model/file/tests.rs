@@ -50,6 +50,10 @@ fn the_store_is_what_it_says() {
     assert_eq!((&*customer.plural, customer.depth, customer.parent), ("customers", 0, None));
     assert_eq!((&*order.plural, order.depth, order.parent), ("orders", 1, Some(ResourceIndex(0))));
     assert_eq!(customer.children, [ResourceIndex(1)]);
+    assert_eq!(
+        (customer.parent_key.as_deref(), order.parent_key.as_deref()),
+        (None, Some("customer_id"))
+    );
     assert_eq!((order.realm, order.on_delete), (0, OnDelete::Cascade));
     let names: Vec<&str> = order.fields.iter().map(|field| &*field.name).collect();
     assert_eq!(names, ["status", "currency", "items", "total", "note"]);

@@ -85,12 +85,12 @@ fn rows_are_written_by_id_and_version() {
     check(
         lines.into_iter().cloned(),
         &expect![[r#"
-        INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-        UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "side" = ?5, "number" = ?6 WHERE "id" = ?1 AND "version" = ?2
-        DELETE FROM "shelves" WHERE "id" = ?1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
-        INSERT INTO nouns_changes (time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
-        DELETE FROM nouns_changes WHERE time < ?1 AND sequence IN (SELECT sequence FROM nouns_changes ORDER BY sequence LIMIT 1000)
-    "#]],
+            INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+            UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "side" = ?5, "number" = ?6 WHERE "id" = ?1 AND "version" = ?2
+            DELETE FROM "shelves" WHERE "id" = ?1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
+            INSERT INTO nouns_changes (time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+            DELETE FROM nouns_changes WHERE time < ?1 AND sequence IN (SELECT sequence FROM nouns_changes ORDER BY sequence LIMIT ?2)
+        "#]],
     );
 }
 
@@ -150,7 +150,7 @@ fn tables_hold_types_and_nothing_else() {
 #[test]
 fn an_index_is_named_by_all_that_it_is() {
     let model = shelves();
-    let indexes = model.resources.iter().flat_map(|resource| indexes(&model, resource));
+    let indexes = model.resources.iter().flat_map(indexes);
     check(
         indexes.map(|index| index.create),
         &expect![[r#"
@@ -191,7 +191,7 @@ fn a_clash_names_its_rule() {
     let model = shelves();
     let found = |resource: usize, columns: &str| {
         let message = format!("UNIQUE constraint failed: {columns}");
-        unique_by_columns(&model, model.resource(ResourceIndex(resource)), &message).cloned()
+        unique_by_columns(model.resource(ResourceIndex(resource)), &message).cloned()
     };
     assert_eq!(
         found(0, "rooms.name"),

@@ -1,8 +1,8 @@
 //! SQLite behind the `Driver` trait: statements from the connection's cache, values in and out.
 
 use rusqlite::types::{ToSql, ToSqlOutput, Value as Owned, ValueRef};
-use rusqlite::{Connection, Error, ErrorCode, Row, ffi};
-use uuid::Uuid;
+use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, ffi};
+use uuid::{ContextV7, Timestamp, Uuid};
 
 use crate::model::Resource;
 use crate::store::Broken;
@@ -12,22 +12,49 @@ use crate::value::{Id, IdKind, Moment};
 
 /// A connection inside a transaction (or, for a single read, outside one).
 #[derive(Debug)]
-pub(super) struct Here<'a> {
+pub(super) struct SqliteDriver<'a> {
     pub(super) connection: &'a Connection,
+    pub(super) ids: &'a Ids,
     pub(super) now: Moment,
 }
 
-impl Driver for Here<'_> {
+/// Makes UUIDs in the order they are asked for, also within one millisecond and when the clock is set
+/// back.
+#[derive(Debug)]
+pub(super) struct Ids(ContextV7);
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self(ContextV7::new())
+    }
+}
+
+impl Ids {
+    fn next(&self, now: Moment) -> Id {
+        let (seconds, nanos) = now.since_1970();
+        Id::Uuid(Uuid::new_v7(Timestamp::from_unix(&self.0, seconds, nanos)))
+    }
+}
+
+impl SqliteDriver<'_> {
+    /// A statement from the cache with its parameters bound.
+    fn prepare(&self, sql: &str, binds: &[Bind<'_>]) -> Result<CachedStatement<'_>, Failure> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
+        for (number, bind) in (1..).zip(binds) {
+            statement.raw_bind_parameter::<usize, _>(number, bind).map_err(failure)?;
+        }
+        Ok(statement)
+    }
+}
+
+impl Driver for SqliteDriver<'_> {
     async fn rows<T>(
         &mut self,
         sql: &str,
         binds: &[Bind<'_>],
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
     ) -> Result<Vec<T>, Failure> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
-        for (number, bind) in (1..).zip(binds) {
-            statement.raw_bind_parameter::<usize, _>(number, bind).map_err(failure)?;
-        }
+        let mut statement = self.prepare(sql, binds)?;
         let mut rows = statement.raw_query();
         let mut all = Vec::new();
         while let Some(row) = rows.next().map_err(failure)? {
@@ -37,16 +64,12 @@ impl Driver for Here<'_> {
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
-        for (number, bind) in (1..).zip(binds) {
-            statement.raw_bind_parameter::<usize, _>(number, bind).map_err(failure)?;
-        }
-        statement.raw_execute().map_err(failure)
+        self.prepare(sql, binds)?.raw_execute().map_err(failure)
     }
 
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
         match resource.id {
-            IdKind::Uuid => Ok((0..count).map(|_| Id::Uuid(Uuid::now_v7())).collect()),
+            IdKind::Uuid => Ok((0..count).map(|_| self.ids.next(self.now)).collect()),
             // SQLite moves this number up itself when a larger id is inserted, in the same transaction.
             IdKind::Integer => {
                 let read = |row: &dyn Columns| row.integer(0);

@@ -44,7 +44,6 @@ pub struct Shared {
     stopped: Arc<AtomicBool>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: Mutex<Vec<JoinHandle<()>>>,
-    request_max: Duration,
     statement_max: Duration,
     /// Held for as long as the server lives; the operating system lets go of it with the process.
     _lock: std::fs::File,
@@ -106,13 +105,18 @@ impl Worker {
             .unwrap_or_else(|_| Err(StoreError::Unavailable("a reader thread ended".to_owned())))
     }
 
-    pub(super) async fn write(&self, write: Write, bytes: usize) -> Result<Outcome, StoreError> {
+    pub(super) async fn write(
+        &self,
+        write: Write,
+        bytes: usize,
+        until: Instant,
+    ) -> Result<Outcome, StoreError> {
         let (answer, mut answered) = oneshot::channel();
         let claimed = Arc::new(AtomicBool::new(false));
-        let job = Job { write: Some(write), bytes, claimed: Arc::clone(&claimed), answer };
+        let job = Job { write, bytes, claimed: Arc::clone(&claimed), answer };
         self.shared.queue.push(job)?;
         let lost = |_| Err(StoreError::OutcomeUnknown("the writer thread ended".to_owned()));
-        match tokio::time::timeout(self.shared.request_max, &mut answered).await {
+        match tokio::time::timeout_at(until.into(), &mut answered).await {
             Ok(outcome) => outcome.unwrap_or_else(lost),
             // Still in the queue: whoever claims it first decides. Once begun, it is waited for,
             // since only its end tells what is on disk.

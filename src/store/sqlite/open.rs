@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::driver::Here;
+use super::driver::{Ids, SqliteDriver};
 use super::reader::Pool;
 use super::writer::{Queue, Writer};
 use super::{OpenError, Shared};
@@ -69,6 +69,7 @@ fn open_locked(
     let writer = Writer {
         connection,
         context: Arc::clone(&context),
+        ids: Ids::default(),
         jobs,
         stopped: Arc::clone(&stopped),
         log: log.clone(),
@@ -85,7 +86,6 @@ fn open_locked(
         stopped,
         readers: readers.into(),
         writer: vec![thread].into(),
-        request_max: Duration::from_secs(limits.request_seconds_max.into()),
         statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
         _lock: lock,
     }))
@@ -225,14 +225,15 @@ fn bring_up(
 ) -> Result<(), OpenError> {
     let explain = |error: rusqlite::Error| explain(path, &error);
     connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
-    let mut here = Here { connection, now: clock::moment() };
+    let ids = Ids::default();
+    let mut driver = SqliteDriver { connection, ids: &ids, now: clock::moment() };
     let done = at_once(async {
         match is_empty {
-            true => schema::create(&mut here, model, &SQLITE).await?,
-            false => schema::extend(&mut here, model, &SQLITE).await?,
+            true => schema::create(&mut driver, model, &SQLITE).await?,
+            false => schema::extend(&mut driver, model, &SQLITE).await?,
         }
-        let now = here.now.to_string();
-        schema::remember(&mut here, &SQLITE, "started_at", &now).await?;
+        let now = driver.now.to_string();
+        schema::remember(&mut driver, &SQLITE, "started_at", &now).await?;
         Ok::<(), Mismatch>(())
     });
     let done = done.unwrap_or(Err(Mismatch::Failed(Failure::TimedOut)));

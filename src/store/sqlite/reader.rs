@@ -11,7 +11,7 @@ use std::time::Instant;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
-use super::driver::Here;
+use super::driver::{Ids, SqliteDriver};
 use crate::clock;
 use crate::plan::{Outcome, Read};
 use crate::store::driver::at_once;
@@ -27,6 +27,8 @@ const WAITING_MAX: usize = 1_024;
 pub(super) struct Reader {
     connection: Connection,
     context: Arc<Context>,
+    /// Never asked: a read makes nothing.
+    ids: Ids,
     /// Milliseconds since `began` at which a statement is cut short.
     deadline: Arc<AtomicU64>,
     began: Instant,
@@ -52,15 +54,16 @@ impl Reader {
         });
         let connection = connection
             .map_err(|error| OpenError(format!("{}: cannot read: {error}", path.display())))?;
-        Ok(Self { connection, context: Arc::clone(context), deadline, began })
+        Ok(Self { connection, context: Arc::clone(context), ids: Ids::default(), deadline, began })
     }
 
     /// One read, cut short at the deadline. Each statement sees one state of the data.
     pub(super) fn read(&mut self, read: &Read, until: Instant) -> Result<Outcome, StoreError> {
         // At least one look at the clock has to pass.
         self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
-        let mut here = Here { connection: &self.connection, now: clock::moment() };
-        at_once(transaction::read(&mut here, &self.context, read)).unwrap_or_else(|| {
+        let (connection, ids) = (&self.connection, &self.ids);
+        let mut driver = SqliteDriver { connection, ids, now: clock::moment() };
+        at_once(transaction::read(&mut driver, &self.context, read)).unwrap_or_else(|| {
             Err(StoreError::Broken(Broken("SQLite made a read wait".to_owned())))
         })
     }

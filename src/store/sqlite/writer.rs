@@ -14,7 +14,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Error, ErrorCode};
 use tokio::sync::oneshot;
 
-use super::driver::{Here, failure};
+use super::driver::{Ids, SqliteDriver, failure};
 use crate::clock;
 use crate::log::{Level, Log};
 use crate::plan::{Outcome, Write};
@@ -29,13 +29,13 @@ const GROUP_BYTES_MAX: usize = 4 << 20;
 const GROUP_WORK_MAX: Duration = Duration::from_millis(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// The sweep goes in steps, so that writers never wait for more than one.
-const SWEEP_STEP: usize = 1_000;
+const SWEEP_STEP: i64 = 1_000;
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// A write that waits for its turn.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) write: Option<Write>,
+    pub(super) write: Write,
     pub(super) bytes: usize,
     /// Set by whoever decides its fate first: the writer, or the client's time limit.
     pub(super) claimed: Arc<AtomicBool>,
@@ -77,6 +77,7 @@ pub(super) fn stopped() -> StoreError {
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) context: Arc<Context>,
+    pub(super) ids: Ids,
     pub(super) jobs: Receiver<Job>,
     pub(super) stopped: Arc<AtomicBool>,
     pub(super) log: Log,
@@ -93,6 +94,12 @@ enum Ran {
     TooLong(Job),
     /// The storage failed, and with it everything since the last commit.
     Failed(oneshot::Sender<Answer>, String),
+}
+
+/// What a step of the sweep left.
+enum Swept {
+    All,
+    More,
 }
 
 type Done = Vec<(oneshot::Sender<Answer>, Answer)>;
@@ -170,24 +177,22 @@ impl Writer {
         self.connection.prepare_cached(sql)?.raw_execute().map(|_| ())
     }
 
-    fn run(&self, mut job: Job, pace: Pace) -> Ran {
-        let mine = pace == Pace::Alone || !job.claimed.swap(true, Ordering::AcqRel);
-        if !mine || job.answer.is_closed() {
+    fn run(&self, job: Job, pace: Pace) -> Ran {
+        let Job { write, bytes, claimed, answer } = job;
+        let is_mine = pace == Pace::Alone || !claimed.swap(true, Ordering::AcqRel);
+        if !is_mine || answer.is_closed() {
             return Ran::Skipped;
         }
         if let Err(error) = self.statement("SAVEPOINT request") {
-            return Ran::Failed(job.answer, error.to_string());
+            return Ran::Failed(answer, error.to_string());
         }
-        let mut here = Here { connection: &self.connection, now: clock::moment() };
-        let slot = &mut job.write;
-        let work =
-            AssertUnwindSafe(|| at_once(transaction::write(&mut here, &self.context, slot, pace)));
-        let outcome = match catch_unwind(work) {
-            Ok(Some(Ok(outcome))) => Ok(outcome),
+        let mut driver = self.driver();
+        let work = transaction::write(&mut driver, &self.context, write, pace);
+        let outcome = match catch_unwind(AssertUnwindSafe(|| at_once(work))) {
             Ok(Some(Err(Halt::Error(StoreError::Unavailable(cause))))) => {
-                return Ran::Failed(job.answer, cause);
+                return Ran::Failed(answer, cause);
             }
-            Ok(Some(Err(halt))) => Err(halt),
+            Ok(Some(outcome)) => outcome,
             Ok(None) => Err(broken("SQLite made a write wait")),
             Err(_) => Err(broken("a panic in the writer")),
         };
@@ -198,10 +203,12 @@ impl Writer {
                 .and_then(|()| self.statement("RELEASE request")),
         };
         match (end, outcome) {
-            (Err(error), _) => Ran::Failed(job.answer, error.to_string()),
-            (Ok(()), Ok(outcome)) => Ran::Done(job.answer, Ok(outcome)),
-            (Ok(()), Err(Halt::Error(error))) => Ran::Done(job.answer, Err(error)),
-            (Ok(()), Err(Halt::TooLong)) => Ran::TooLong(job),
+            (Err(error), _) => Ran::Failed(answer, error.to_string()),
+            (Ok(()), Ok(outcome)) => Ran::Done(answer, Ok(outcome)),
+            (Ok(()), Err(Halt::Error(error))) => Ran::Done(answer, Err(error)),
+            (Ok(()), Err(Halt::TooLong(write))) => {
+                Ran::TooLong(Job { write: *write, bytes, claimed, answer })
+            }
         }
     }
 
@@ -263,8 +270,8 @@ impl Writer {
     fn sweep(&self) -> Duration {
         let before = self.changes_keep.and_then(|keep| clock::moment().earlier(keep));
         match before.map(|before| self.sweep_step(before)) {
-            Some(Ok(SWEEP_STEP..)) => SWEEP_PAUSE,
-            None | Some(Ok(_)) => SWEEP_EVERY,
+            Some(Ok(Swept::More)) => SWEEP_PAUSE,
+            None | Some(Ok(Swept::All)) => SWEEP_EVERY,
             Some(Err(error)) => {
                 let cause = format!("{error:?}");
                 self.log.event(
@@ -277,14 +284,20 @@ impl Writer {
         }
     }
 
-    fn sweep_step(&self, before: Moment) -> Result<usize, StoreError> {
+    fn sweep_step(&self, before: Moment) -> Result<Swept, StoreError> {
         self.begin()?;
-        let mut here = Here { connection: &self.connection, now: clock::moment() };
-        let count = at_once(here.execute(&self.context.sql.sweep, &[Bind::Moment(before)]))
-            .unwrap_or(Ok(0));
+        let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
+        let count =
+            at_once(self.driver().execute(&self.context.sql.sweep, &binds)).unwrap_or(Ok(0));
         let end = if count.is_ok() { "COMMIT" } else { "ROLLBACK" };
         self.statement(end).map_err(failure)?;
-        Ok(count?)
+        let is_full = i64::try_from(count?).is_ok_and(|count| count >= SWEEP_STEP);
+        Ok(if is_full { Swept::More } else { Swept::All })
+    }
+
+    /// A driver for one transaction.
+    fn driver(&self) -> SqliteDriver<'_> {
+        SqliteDriver { connection: &self.connection, ids: &self.ids, now: clock::moment() }
     }
 }
 

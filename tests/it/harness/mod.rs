@@ -8,7 +8,7 @@ mod http;
 mod masks;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -316,6 +316,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // A test that fails because its server is gone should say so.
+        if let (true, Ok(Some(status))) = (thread::panicking(), self.child.try_wait()) {
+            eprintln!("the process had ended: {status}; stderr:\n{}", self.stderr.lock().unwrap());
+        }
         self.kill();
     }
 }
@@ -363,11 +367,17 @@ pub struct Folder(PathBuf);
 impl Folder {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("nouns-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path =
+                std::env::temp_dir().join(format!("nouns-test-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Self(path),
+                // Left behind by an earlier run that was killed.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {
