@@ -85,7 +85,7 @@ kinds! {
     UNAVAILABLE "unavailable" SERVICE_UNAVAILABLE "The data cannot be reached or written now"
         "Nothing was changed. The operator finds the reason in the log under the request_id; a full disk is the usual one."
     OUTCOME_UNKNOWN "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether the change was made"
-        "The storage failed at the moment of saving. Look at the item before you send the request again. The server takes no more changes until it is started anew."
+        "The storage failed at the moment of saving, and the server takes no more changes until it is started anew. Only then can it be seen whether the change was made: look before you send the request again."
 }
 
 /// An error on its way to the client.
@@ -115,7 +115,9 @@ impl Problem {
     pub fn new(kind: &'static Kind) -> Self {
         let mut headers = Vec::new();
         if kind.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.push((header::RETRY_AFTER, HeaderValue::from_static("1")));
+            // Somebody has to look at the disk first where the outcome is unknown.
+            let seconds = if kind == &OUTCOME_UNKNOWN { "60" } else { "1" };
+            headers.push((header::RETRY_AFTER, HeaderValue::from_static(seconds)));
         }
         Self(Box::new(Parts {
             kind,

@@ -192,6 +192,18 @@ pub struct Item {
     pub values: Vec<Value>,
 }
 
+impl Item {
+    /// The size of what it holds, as far as size can matter.
+    pub fn bytes(&self) -> usize {
+        let bytes = |value: &Value| match value {
+            Value::Text(text) | Value::Json(text) => text.len(),
+            Value::Null | Value::Boolean(_) | Value::Integer(_) | Value::Number(_) => 8,
+            Value::Decimal(_) | Value::Moment(_) | Value::List(_) | Value::Object(_) => 8,
+        };
+        self.values.iter().map(bytes).sum()
+    }
+}
+
 /// Some items of a collection, in order. `next` is the id to go on after, when there are more.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {

@@ -20,8 +20,8 @@ pub struct Found {
     pub item: Option<Item>,
     /// Pointers of the references that lead nowhere.
     pub lost_references: Vec<String>,
-    /// What goes with a removed item, children before their parents.
-    pub dependents: Vec<Dependent>,
+    /// A removed item and all that goes with it, children before their parents.
+    pub going: Vec<Dependent>,
     /// A resource whose items stand in the way of a removal.
     pub restricted_by: Option<ResourceIndex>,
 }
@@ -89,15 +89,14 @@ pub fn decide(
             refuse_lost(&found.lost_references)?;
             replace(resource, stored, draft, found.now)
         }
-        Action::Remove { id, .. } => {
+        Action::Remove { .. } => {
             if found.item.is_none() {
                 return Err(Refusal::Missing);
             }
             if let Some(by) = found.restricted_by {
                 return Err(Refusal::Referenced(by));
             }
-            let own = Dependent { collection: collection.clone(), id };
-            let steps = found.dependents.into_iter().chain([own]).map(Step::Delete).collect();
+            let steps = found.going.into_iter().map(Step::Delete).collect();
             Ok(Script { steps, said: Said::Removed })
         }
     }

@@ -230,7 +230,7 @@ fn found(item: Option<Item>) -> Found {
         ids: vec![order()],
         item,
         lost_references: Vec::new(),
-        dependents: Vec::new(),
+        going: Vec::new(),
         restricted_by: None,
     }
 }
@@ -346,12 +346,16 @@ fn what_is_missing_comes_before_what_is_lost() {
 }
 
 #[test]
-fn children_go_before_their_parents_unless_something_stands_in_the_way() {
+fn what_goes_goes_in_the_order_found_unless_something_stands_in_the_way() {
     let dependent = Dependent {
         collection: Collection { resource: ResourceIndex(0), ancestors: vec![] },
         id: Id::Integer(1),
     };
-    let going = Found { dependents: vec![dependent], ..found(Some(stored("paid"))) };
+    let own = Dependent {
+        collection: Collection { resource: ResourceIndex(1), ancestors: vec![] },
+        id: order(),
+    };
+    let going = Found { going: vec![dependent, own], ..found(Some(stored("paid"))) };
     check_decide(
         Verb::Delete,
         "",

@@ -13,13 +13,24 @@ use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
 /// A connection inside a transaction.
 pub(super) trait Driver {
-    /// Runs a statement and reads each row.
+    /// Runs a statement and reads rows until one is enough.
+    async fn rows_until<T>(
+        &mut self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure>;
+
+    /// Runs a statement and reads every row.
     async fn rows<T>(
         &mut self,
         sql: &str,
         binds: &[Bind<'_>],
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
-    ) -> Result<Vec<T>, Failure>;
+    ) -> Result<Vec<T>, Failure> {
+        self.rows_until(sql, binds, read, |_| false).await
+    }
 
     /// Runs a statement and counts the rows it changed.
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure>;
@@ -42,6 +53,8 @@ pub(super) enum Failure {
     Locked,
     /// The storage failed (a full disk, an I/O error); the transaction may be gone.
     Storage(String),
+    /// What was written could not be synced: nobody knows what the disk has.
+    Sync(String),
     /// The engine does not understand us.
     Engine(String),
     Broken(Broken),

@@ -36,7 +36,8 @@ impl Gathering {
         {
             for link in &context.sql.table(resource).links {
                 if link.on_delete == OnDelete::Cascade {
-                    let limit = self.dependents_max.saturating_add(1);
+                    // Those known already must not hide one that is not.
+                    let limit = self.dependents_max.saturating_add(self.all.len() + 1);
                     for dependent in dependents(driver, context, link, id, limit).await? {
                         self.add(dependent)?;
                     }
@@ -84,12 +85,30 @@ impl Gathering {
         Ok(None)
     }
 
-    /// Without the removed item itself, which comes last.
+    /// In an order that no parent key forbids. The removed item need not be the last: a reference
+    /// may lead from it up to its own parent.
     pub(super) fn children_first(self, model: &Model) -> Vec<Dependent> {
-        let mut dependents: Vec<Dependent> = self.all.into_iter().skip(1).collect();
-        dependents.sort_by_key(|entry| Reverse(model.resource(entry.collection.resource).depth));
-        dependents
+        let mut going = self.all;
+        going.reverse();
+        going.sort_by_key(|entry| Reverse(model.resource(entry.collection.resource).depth));
+        going
     }
+}
+
+/// Whether an item that is gone is still referred to. Never, unless the gathering is wrong.
+pub(super) async fn is_referred_to<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    gone: &[(ResourceIndex, Id)],
+) -> Result<bool, Failure> {
+    for (resource, id) in gone {
+        for link in &context.sql.table(*resource).links {
+            if !dependents(driver, context, link, *id, 1).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 async fn dependents<D: Driver>(

@@ -50,6 +50,7 @@ impl From<Failure> for StoreError {
                 Self::Unavailable("another process has locked the database".to_owned())
             }
             Failure::Storage(cause) => Self::Unavailable(cause),
+            Failure::Sync(cause) => Self::OutcomeUnknown(cause),
             // A statement that is wrong, or a unique index that no rule of the model explains.
             Failure::Engine(cause) | Failure::Taken(cause) => Self::Broken(Broken(cause)),
             Failure::Broken(broken) => Self::Broken(broken),

@@ -34,7 +34,7 @@ impl Mismatch {
             ),
             Self::Failed(failure) => {
                 let (cause, way_out) = match failure {
-                    Failure::Storage(cause) => {
+                    Failure::Storage(cause) | Failure::Sync(cause) => {
                         (cause.as_str(), "check that the disk has space and can be written")
                     }
                     Failure::TimedOut | Failure::Locked => {
@@ -82,7 +82,8 @@ pub(super) async fn extend<D: Driver>(
         Failure::Broken(Broken("the database does not say which model it holds".into()))
     })?;
     if stored == model.shape {
-        return Ok(());
+        // Someone may have dropped one by hand.
+        return Ok(reconcile_indexes(driver, model, dialect).await?);
     }
     let old = model::read_shape(&stored).map_err(|errors| {
         Failure::Broken(Broken(format!("the stored model cannot be read: {errors}")))

@@ -100,9 +100,10 @@ impl Sql {
                 "INSERT INTO nouns_changes ({columns}) VALUES ({})",
                 placeholders(dialect, 1, 11)
             ),
+            // Sequence is the true order; a clock that was wrong for a while must not hold it up.
             sweep: format!(
-                "DELETE FROM nouns_changes WHERE time < {p}1 AND sequence IN \
-                 (SELECT sequence FROM nouns_changes ORDER BY sequence LIMIT {p}2)"
+                "DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM \
+                 (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest WHERE time < {p}1)"
             ),
         }
     }

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::driver::{Bind, Driver, Failure};
-use super::gather::Gathering;
+use super::driver::{Bind, Columns, Driver, Failure};
+use super::gather::{Gathering, is_referred_to};
 use super::rows::{insert_binds, read_item, update_binds};
 use super::sql::{READY, Sql, unique_by_columns};
 use super::{Broken, StoreError};
@@ -37,6 +37,9 @@ pub(super) enum Pace {
 
 /// More rows than this in one write, and it runs alone.
 pub(super) const SHARED_ROWS_MAX: usize = 100;
+
+/// A page of large items ends early: what is sent at once has a limit too.
+const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Why a write did not happen.
 #[derive(Debug)]
@@ -114,13 +117,20 @@ async fn page<D: Driver>(
         None => (&table.page, chain(&[limit], &collection.ancestors)),
         Some(after) => (&table.page_after, chain(&[limit, Bind::Id(after)], &collection.ancestors)),
     };
-    let mut items =
-        driver.rows(sql, &binds, |row| read_item(&context.model, resource, row)).await?;
+    let read = |row: &dyn Columns| read_item(&context.model, resource, row);
+    let mut bytes = 0;
+    let mut is_full = false;
+    let is_enough = |item: &Item| {
+        bytes += item.bytes();
+        is_full = bytes > PAGE_BYTES_MAX;
+        is_full
+    };
+    let mut items = driver.rows_until(sql, &binds, read, is_enough).await?;
     // Items prove that their parents are there; an empty list does not.
     if items.is_empty() && !parents_exist(driver, context, collection).await? {
         return Err(StoreError::Refused(Refusal::Missing));
     }
-    let more = items.len() > span.limit;
+    let more = is_full || items.len() > span.limit;
     items.truncate(span.limit);
     let next = items.last().map(|item| item.id).filter(|_| more);
     Ok(Page { items, limit: span.limit, next })
@@ -201,11 +211,23 @@ pub(super) async fn write<D: Driver>(
     let log = Log { collection: &collection, by: &by, now: found.now };
     let script = decide(&context.model, &collection, action, found)?;
     let mut items = Vec::with_capacity(script.steps.len());
+    let mut gone = Vec::new();
     for step in script.steps {
+        if let Step::Delete(dependent) = &step {
+            gone.push((dependent.collection.resource, dependent.id));
+        }
         items.extend(run(driver, context, &log, step).await?);
     }
+    // A reference to what is gone would fail the commit, and with it everyone who shares it.
+    if is_referred_to(driver, context, &gone).await? {
+        return Err(broken("a removal that leaves a reference behind"));
+    }
     let outcome = script.said.outcome(items);
-    outcome.ok_or_else(|| Halt::Error(StoreError::Broken(Broken("an update without a row".into()))))
+    outcome.ok_or_else(|| broken("an update without a row"))
+}
+
+fn broken(what: &str) -> Halt {
+    Halt::Error(StoreError::Broken(Broken(what.to_owned())))
 }
 
 /// Why looking went no further.
@@ -240,7 +262,7 @@ async fn look<D: Driver>(
         ids: Vec::new(),
         item: None,
         lost_references: Vec::new(),
-        dependents: Vec::new(),
+        going: Vec::new(),
         restricted_by: None,
     };
     match &write.action {
@@ -268,7 +290,7 @@ async fn look<D: Driver>(
                 let mut gathering = Gathering::new(own, *dependents_max, pace);
                 gathering.cascade(driver, context).await?;
                 found.restricted_by = gathering.restricted(driver, context).await?;
-                found.dependents = gathering.children_first(&context.model);
+                found.going = gathering.children_first(&context.model);
             }
         }
     }

@@ -48,17 +48,23 @@ impl SqliteDriver<'_> {
 }
 
 impl Driver for SqliteDriver<'_> {
-    async fn rows<T>(
+    async fn rows_until<T>(
         &mut self,
         sql: &str,
         binds: &[Bind<'_>],
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        mut is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<T>, Failure> {
         let mut statement = self.prepare(sql, binds)?;
         let mut rows = statement.raw_query();
         let mut all = Vec::new();
         while let Some(row) = rows.next().map_err(failure)? {
-            all.push(read(row).map_err(Failure::Broken)?);
+            let row = read(row).map_err(Failure::Broken)?;
+            let is_last = is_enough(&row);
+            all.push(row);
+            if is_last {
+                break;
+            }
         }
         Ok(all)
     }
@@ -96,6 +102,9 @@ pub(super) fn failure(error: Error) -> Failure {
                 }
                 (ErrorCode::OperationInterrupted, _) => Failure::TimedOut,
                 (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Failure::Locked,
+                (_, extended) if is_sync(extended) => {
+                    Failure::Sync(format!("{words} (SQLite error {extended})"))
+                }
                 (code, extended) if is_storage(code) => {
                     Failure::Storage(format!("{words} (SQLite error {extended})"))
                 }
@@ -104,6 +113,10 @@ pub(super) fn failure(error: Error) -> Failure {
         }
         other => Failure::Engine(other.to_string()),
     }
+}
+
+pub(super) fn is_sync(extended: i32) -> bool {
+    matches!(extended, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
 }
 
 /// After these, everything since the last commit may be gone.

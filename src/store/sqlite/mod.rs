@@ -99,10 +99,14 @@ impl Worker {
                 return outcome;
             }
         }
-        let answer = self.shared.pool.read(read, now + self.shared.statement_max)?;
-        answer
-            .await
-            .unwrap_or_else(|_| Err(StoreError::Unavailable("a reader thread ended".to_owned())))
+        let until = now + self.shared.statement_max;
+        let answer = self.shared.pool.read(read, until)?;
+        // The reader looks at the clock between steps; a disk that hangs gives it none.
+        match tokio::time::timeout_at((until + QUICK).into(), answer).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(StoreError::Unavailable("a reader thread ended".to_owned())),
+            Err(_) => Err(StoreError::TimedOut),
+        }
     }
 
     pub(super) async fn write(

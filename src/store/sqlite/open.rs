@@ -5,11 +5,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::{Ids, SqliteDriver};
@@ -39,31 +41,100 @@ pub(in crate::store) fn open(
     model: &Arc<Model>,
     log: &Log,
 ) -> Result<Arc<Shared>, OpenError> {
-    let (lock, lock_is_new) = lock(path)?;
-    let is_new = !path.exists();
-    let opened = open_locked(path, model, log, lock);
+    let file = Files::find(path)?;
+    let (lock, lock_is_new) = lock(&file)?;
+    let was_there = Files::ENDS.map(|end| file.beside(end).symlink_metadata().is_ok());
+    let opened = file.refuse_strays().and_then(|()| open_locked(&file, model, log, lock));
     if opened.is_err() {
-        if is_new {
-            for end in ["", "-wal", "-shm", "-journal"] {
-                let _ = fs::remove_file(beside(path, end));
+        for (end, was_there) in Files::ENDS.iter().zip(was_there) {
+            if !was_there {
+                let _ = fs::remove_file(file.beside(end));
             }
         }
         if lock_is_new {
-            let _ = fs::remove_file(beside(path, "-lock"));
+            let _ = fs::remove_file(file.beside(LOCK));
         }
     }
     opened
 }
 
+const LOCK: &str = "-lock";
+
+/// The database and the files beside it. SQLite follows a link to the database and keeps the others
+/// beside the file it leads to; so must we.
+struct Files {
+    /// As the operator wrote it, for messages.
+    shown: String,
+    real: PathBuf,
+}
+
+impl Files {
+    const ENDS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+    fn find(path: &Path) -> Result<Self, OpenError> {
+        let shown = path.display().to_string();
+        if path.is_dir() {
+            return Err(OpenError(format!(
+                "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
+            )));
+        }
+        // A link that leads nowhere yet is as good as the file it names.
+        let target =
+            fs::read_link(path).ok().map(|to| path.parent().unwrap_or(Path::new("")).join(to));
+        let target = target.as_deref().unwrap_or(path);
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let name = target.file_name().ok_or_else(|| {
+            OpenError(format!("{shown} names no file; name one: --database sqlite:nouns.db"))
+        })?;
+        let real = folder.canonicalize().map_err(|error| {
+            let folder = folder.display();
+            OpenError(match error.kind() {
+                ErrorKind::NotFound => {
+                    format!(
+                        "the folder {folder} does not exist; create it, or name another --database"
+                    )
+                }
+                _ => format!(
+                    "cannot look into the folder {folder} ({error}); name another --database"
+                ),
+            })
+        })?;
+        let real = real.join(name);
+        Ok(Self { shown, real: real.canonicalize().unwrap_or(real) })
+    }
+
+    fn beside(&self, end: &str) -> PathBuf {
+        let mut name = self.real.as_os_str().to_owned();
+        name.push(end);
+        name.into()
+    }
+
+    /// A log file without its database holds answered writes; SQLite would throw it away.
+    fn refuse_strays(&self) -> Result<(), OpenError> {
+        let is_empty = fs::metadata(&self.real).map_or(true, |metadata| metadata.len() == 0);
+        let stray = ["-wal", "-journal"]
+            .into_iter()
+            .find(|end| fs::metadata(self.beside(end)).is_ok_and(|metadata| metadata.len() > 0));
+        match stray {
+            Some(end) if is_empty => Err(OpenError(format!(
+                "{shown}{end} is here, but the database it belongs to is not; put {shown} back, or move {shown}{end} away",
+                shown = self.shown
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn open_locked(
-    path: &Path,
+    files: &Files,
     model: &Arc<Model>,
     log: &Log,
     lock: File,
 ) -> Result<Arc<Shared>, OpenError> {
-    let connection = connect(path, model)?;
+    let (connection, log_pages) = connect(files, model)?;
     let context = Arc::new(Context { model: Arc::clone(model), sql: Sql::new(model, &SQLITE) });
-    let (pool, readers) = Pool::start(path, &context)?;
+    let (pool, readers) = Pool::start(&files.real, &context)?;
     let (queue, jobs) = Queue::new();
     let stopped = Arc::new(AtomicBool::new(false));
     let writer = Writer {
@@ -72,6 +143,7 @@ fn open_locked(
         ids: Ids::default(),
         jobs,
         stopped: Arc::clone(&stopped),
+        log_pages,
         log: log.clone(),
         changes_keep: changes_keep(model.server.changes_keep),
     };
@@ -79,7 +151,7 @@ fn open_locked(
     let thread = thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
     let limits = &model.server.limits;
     Ok(Arc::new(Shared {
-        path: path.to_owned(),
+        path: files.real.clone(),
         context,
         queue,
         pool,
@@ -100,45 +172,50 @@ fn changes_keep(setting: Option<Keep>) -> Option<Duration> {
     }
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    name.into()
-}
-
 /// Only one server at a time. A file of its own holds the lock, because closing any handle on the
 /// database file would let go of SQLite's own locks.
-fn lock(path: &Path) -> Result<(File, bool), OpenError> {
-    let shown = path.display();
-    if path.is_dir() {
-        return Err(OpenError(format!(
-            "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
-        )));
-    }
-    let lock_path = beside(path, "-lock");
-    let is_new = !lock_path.exists();
-    let file = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(|error| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = folder.display();
-        OpenError(match error.kind() {
-            ErrorKind::NotFound => format!("the folder {folder} does not exist; create it, or name another --database"),
-            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
-                format!("cannot write in {folder} ({error}); make it writable, or name another --database")
+fn lock(files: &Files) -> Result<(File, bool), OpenError> {
+    let path = files.beside(LOCK);
+    let shown = &files.shown;
+    loop {
+        let is_new = path.symlink_metadata().is_err();
+        let open = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = open.map_err(|error| {
+            OpenError(match error.kind() {
+                ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
+                    "cannot write beside {shown} ({error}); make the folder writable, or name another --database"
+                ),
+                ErrorKind::StorageFull => full(shown),
+                _ => format!("cannot open {shown}{LOCK} ({error}); name another --database"),
+            })
+        })?;
+        match file.try_lock() {
+            // A server that failed to start may have removed the file in the meantime.
+            Ok(()) if !is_same(&file, &path) => {}
+            Ok(()) => return Ok((file, is_new)),
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError(format!(
+                    "another server is using {shown}; stop it first, or name another --database"
+                )));
             }
-            ErrorKind::StorageFull => format!("the disk that holds {folder} is full; free some space and start again"),
-            _ => format!("cannot open {} ({error}); name another --database", lock_path.display()),
-        })
-    })?;
-    match file.try_lock() {
-        Ok(()) => Ok((file, is_new)),
-        Err(TryLockError::WouldBlock) => Err(OpenError(format!(
-            "another server is using {shown}; stop it first, or name another --database"
-        ))),
-        Err(TryLockError::Error(error)) => Err(OpenError(format!(
-            "cannot lock {} ({error}); a network folder is no place for it: name another --database",
-            lock_path.display()
-        ))),
+            Err(TryLockError::Error(error)) => {
+                return Err(OpenError(format!(
+                    "cannot lock {shown}{LOCK} ({error}); a network folder is no place for it: name another --database"
+                )));
+            }
+        }
     }
+}
+
+fn is_same(file: &File, path: &Path) -> bool {
+    let (held, named) = (file.metadata(), path.metadata());
+    held.ok()
+        .zip(named.ok())
+        .is_some_and(|(held, named)| (held.dev(), held.ino()) == (named.dev(), named.ino()))
+}
+
+fn full(shown: &str) -> String {
+    format!("the disk that holds {shown} is full; free some space and start again")
 }
 
 /// The settings that every connection has.
@@ -151,20 +228,20 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cache_size", -8_000)
 }
 
-fn connect(path: &Path, model: &Model) -> Result<Connection, OpenError> {
-    let explain = |error: rusqlite::Error| explain(path, &error);
+fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>), OpenError> {
+    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
+    let mut connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
     prepare(&connection).map_err(explain)?;
-    let is_empty = inspect(path, &connection)?;
-    check_pages(path, &connection)?;
+    let is_empty = inspect(files, &connection)?;
+    check_pages(files, &connection)?;
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
         .map_err(explain)?;
     if mode != "wal" {
-        let shown = path.display();
+        let shown = &files.shown;
         return Err(OpenError(format!(
             "{shown}: the file system cannot share memory (a network folder?); name another --database"
         )));
@@ -172,16 +249,24 @@ fn connect(path: &Path, model: &Model) -> Result<Connection, OpenError> {
     // An answered write is on disk: every commit is synced.
     connection.pragma_update(None, "synchronous", "full").map_err(explain)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
-    bring_up(path, &connection, model, is_empty)?;
-    Ok(connection)
+    bring_up(files, &connection, model, is_empty)?;
+    // In place of SQLite's own checkpoints: the writer makes them, and sees how they end.
+    let log_pages = Arc::new(AtomicUsize::new(0));
+    let pages = Arc::clone(&log_pages);
+    let count = move |_: &mut Wal, count: i32| {
+        pages.store(usize::try_from(count).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    };
+    connection.wal_hook(Some(count)).map_err(explain)?;
+    Ok((connection, log_pages))
 }
 
 /// Whose database it is. True when it holds nothing yet.
-fn inspect(path: &Path, connection: &Connection) -> Result<bool, OpenError> {
-    let explain = |error: rusqlite::Error| explain(path, &error);
+fn inspect(files: &Files, connection: &Connection) -> Result<bool, OpenError> {
+    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let number =
         |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
-    let shown = path.display();
+    let shown = &files.shown;
     match (number("PRAGMA application_id")?, number("PRAGMA user_version")?) {
         (APPLICATION_ID, FORMAT) => Ok(false),
         (APPLICATION_ID, format) if format > FORMAT => Err(OpenError(format!(
@@ -195,21 +280,21 @@ fn inspect(path: &Path, connection: &Connection) -> Result<bool, OpenError> {
 }
 
 /// Damage that can be found without reading a large file whole.
-fn check_pages(path: &Path, connection: &Connection) -> Result<(), OpenError> {
-    let explain = |error: rusqlite::Error| explain(path, &error);
+fn check_pages(files: &Files, connection: &Connection) -> Result<(), OpenError> {
+    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let number =
         |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
-    let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let bytes = fs::metadata(&files.real).map_or(0, |metadata| metadata.len());
     let pages = number("PRAGMA page_count")?.saturating_mul(number("PRAGMA page_size")?);
-    let has_log = fs::metadata(beside(path, "-wal")).is_ok_and(|metadata| metadata.len() > 0);
+    let has_log = fs::metadata(files.beside("-wal")).is_ok_and(|metadata| metadata.len() > 0);
     if !has_log && bytes < u64::try_from(pages).unwrap_or(0) {
-        return Err(damaged(path, "it has been cut off"));
+        return Err(damaged(&files.shown, "it has been cut off"));
     }
     if bytes <= CHECKED_BYTES_MAX {
         let verdict: String =
             connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
         if verdict != "ok" {
-            return Err(damaged(path, &verdict));
+            return Err(damaged(&files.shown, &verdict));
         }
     }
     Ok(())
@@ -218,12 +303,12 @@ fn check_pages(path: &Path, connection: &Connection) -> Result<(), OpenError> {
 /// In one transaction: all of it, or nothing. It writes in any case, so that a full or read-only
 /// disk shows itself now and not at the first request.
 fn bring_up(
-    path: &Path,
+    files: &Files,
     connection: &Connection,
     model: &Model,
     is_empty: bool,
 ) -> Result<(), OpenError> {
-    let explain = |error: rusqlite::Error| explain(path, &error);
+    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
     let ids = Ids::default();
     let mut driver = SqliteDriver { connection, ids: &ids, now: clock::moment() };
@@ -237,7 +322,7 @@ fn bring_up(
         Ok::<(), Mismatch>(())
     });
     let done = done.unwrap_or(Err(Mismatch::Failed(Failure::TimedOut)));
-    let done = done.map_err(|mismatch| mismatch.describe(&path.display().to_string()));
+    let done = done.map_err(|mismatch| mismatch.describe(&files.shown));
     let done = done.and_then(|()| {
         if is_empty {
             connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
@@ -253,24 +338,20 @@ fn bring_up(
     done
 }
 
-fn damaged(path: &Path, how: &str) -> OpenError {
-    let shown = path.display();
+fn damaged(shown: &str, how: &str) -> OpenError {
     OpenError(format!(
         "{shown} is damaged ({how}); restore it from a backup, or name another --database"
     ))
 }
 
 /// SQLite's words, and what to do about them.
-fn explain(path: &Path, error: &rusqlite::Error) -> OpenError {
-    let shown = path.display();
+fn explain(shown: &str, error: &rusqlite::Error) -> OpenError {
     OpenError(match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             format!("{shown} is not an SQLite database; name another --database")
         }
-        Some(ErrorCode::DatabaseCorrupt) => return damaged(path, &error.to_string()),
-        Some(ErrorCode::DiskFull) => {
-            format!("the disk that holds {shown} is full; free some space and start again")
-        }
+        Some(ErrorCode::DatabaseCorrupt) => return damaged(shown, &error.to_string()),
+        Some(ErrorCode::DiskFull) => full(shown),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             format!(
                 "{shown} cannot be written ({error}); make it writable, or name another --database"

@@ -1,6 +1,7 @@
 //! Reading: a read-only connection with a time limit, and a small pool of them for slow reads.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -138,7 +139,11 @@ fn work(mut reader: Reader, asked: &Mutex<Receiver<Asked>>) {
         }
         let outcome = match clock::now() >= until {
             true => Err(StoreError::TimedOut),
-            false => reader.read(&read, until),
+            false => {
+                catch_unwind(AssertUnwindSafe(|| reader.read(&read, until))).unwrap_or_else(|_| {
+                    Err(StoreError::Broken(Broken("a panic in a reader".to_owned())))
+                })
+            }
         };
         // The client may have left.
         let _ = answer.send(outcome);

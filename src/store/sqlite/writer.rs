@@ -6,7 +6,7 @@
 //! so; when it fails at the commit itself, nobody can know what the disk has, and writing stops.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,8 @@ const WAITING_MAX: usize = 4_096;
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 const GROUP_WORK_MAX: Duration = Duration::from_millis(5);
+/// The log file is brought into the database when it has so many pages (4 MiB).
+const CHECKPOINT_PAGES: usize = 1_000;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// The sweep goes in steps, so that writers never wait for more than one.
 const SWEEP_STEP: i64 = 1_000;
@@ -47,6 +49,13 @@ type Answer = Result<Outcome, StoreError>;
 /// The way to the writer thread.
 #[derive(Debug)]
 pub(super) struct Queue(Mutex<Option<SyncSender<Job>>>);
+
+impl Job {
+    /// Whether nobody waits for it any more.
+    fn is_abandoned(&self) -> bool {
+        self.answer.is_closed() || self.claimed.load(Ordering::Acquire)
+    }
+}
 
 impl Queue {
     pub(super) fn new() -> (Self, Receiver<Job>) {
@@ -80,6 +89,8 @@ pub(super) struct Writer {
     pub(super) ids: Ids,
     pub(super) jobs: Receiver<Job>,
     pub(super) stopped: Arc<AtomicBool>,
+    /// Pages in the log file, as of the last commit.
+    pub(super) log_pages: Arc<AtomicUsize>,
     pub(super) log: Log,
     /// How long the change log is kept; `None` is for ever.
     pub(super) changes_keep: Option<Duration>,
@@ -106,6 +117,8 @@ type Done = Vec<(oneshot::Sender<Answer>, Answer)>;
 
 impl Writer {
     pub(super) fn work(self) {
+        // However the thread ends, nobody must wait for it in vain.
+        let _ended = Ended(Arc::clone(&self.stopped));
         // The log may have grown old while nobody served it.
         let mut next_sweep = clock::now();
         loop {
@@ -124,11 +137,14 @@ impl Writer {
 
     /// Runs what is waiting, up to the limits of a group, and commits it.
     fn group(&self, first: Job) {
+        if first.is_abandoned() {
+            return;
+        }
+        if let Err(error) = self.begin() {
+            return self.refuse(first, &error);
+        }
         let began = clock::now();
         let mut done = Vec::new();
-        if let Err(error) = self.begin() {
-            return answer_all(vec![(first.answer, Err(error))]);
-        }
         let mut bytes = 0;
         let mut next = Some(first);
         let mut long = None;
@@ -151,6 +167,19 @@ impl Writer {
         self.commit(done);
         if let Some(job) = long {
             self.alone(job);
+        }
+    }
+
+    /// The database is locked or writing has stopped: all that wait would only wait in vain.
+    fn refuse(&self, first: Job, error: &StoreError) {
+        let again = || match error {
+            StoreError::Unavailable(cause) => StoreError::Unavailable(cause.clone()),
+            _ => StoreError::Busy,
+        };
+        for job in [first].into_iter().chain(self.jobs.try_iter()) {
+            if !job.claimed.swap(true, Ordering::AcqRel) {
+                answer_all(vec![(job.answer, Err(again()))]);
+            }
         }
     }
 
@@ -192,6 +221,10 @@ impl Writer {
             Ok(Some(Err(Halt::Error(StoreError::Unavailable(cause))))) => {
                 return Ran::Failed(answer, cause);
             }
+            Ok(Some(Err(Halt::Error(StoreError::OutcomeUnknown(cause))))) => {
+                self.stop(&cause);
+                return Ran::Failed(answer, cause);
+            }
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(broken("SQLite made a write wait")),
             Err(_) => Err(broken("a panic in the writer")),
@@ -215,8 +248,27 @@ impl Writer {
     /// One sync for all; then the answers.
     fn commit(&self, done: Done) {
         match self.statement("COMMIT") {
-            Ok(()) => answer_all(done),
+            Ok(()) => {
+                answer_all(done);
+                self.checkpoint_when_due();
+            }
             Err(error) => self.commit_failed(done, &error),
+        }
+    }
+
+    /// Brings the log file into the database once it has grown, after the answers. SQLite would do it
+    /// by itself, but would not say when the sync of the database fails.
+    fn checkpoint_when_due(&self) {
+        if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
+            return;
+        }
+        let done = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        match done {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
+                self.stop(&error.to_string());
+            }
+            // A reader is in the way, or the disk is full: the log file grows until the next time.
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -225,9 +277,7 @@ impl Writer {
         let rolled_back = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
         let outcome: fn(String) -> StoreError = match error.sqlite_error_code() {
             // These are found out before anything is made durable.
-            Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::OutOfMemory)
-                if rolled_back =>
-            {
+            Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy) if rolled_back => {
                 StoreError::Unavailable
             }
             Some(ErrorCode::ConstraintViolation) if rolled_back => {
@@ -249,15 +299,19 @@ impl Writer {
     /// The storage failed before the commit: nobody's work is kept.
     fn undo(&self, done: Done, failed: oneshot::Sender<Answer>, cause: &str) {
         self.log.event(Level::Error, "a write failed", &[("cause", &cause)]);
-        // SQLite may have rolled back by itself already.
-        let clean = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
-        if !clean || !self.connection.is_autocommit() {
-            self.stop(cause);
-        }
+        self.roll_back(cause);
         let all = done.into_iter().map(|(answer, _)| answer).chain([failed]);
         answer_all(
             all.map(|answer| (answer, Err(StoreError::Unavailable(cause.to_owned())))).collect(),
         );
+    }
+
+    /// SQLite may have rolled back by itself already. Where it cannot, writing stops.
+    fn roll_back(&self, cause: &str) {
+        let clean = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
+        if !clean || !self.connection.is_autocommit() {
+            self.stop(cause);
+        }
     }
 
     fn stop(&self, cause: &str) {
@@ -289,15 +343,29 @@ impl Writer {
         let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
         let count =
             at_once(self.driver().execute(&self.context.sql.sweep, &binds)).unwrap_or(Ok(0));
-        let end = if count.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        self.statement(end).map_err(failure)?;
-        let is_full = i64::try_from(count?).is_ok_and(|count| count >= SWEEP_STEP);
-        Ok(if is_full { Swept::More } else { Swept::All })
+        match count {
+            Ok(count) => {
+                self.commit(Vec::new());
+                Ok(if count > 0 { Swept::More } else { Swept::All })
+            }
+            Err(failure) => {
+                self.roll_back(&format!("{failure:?}"));
+                Err(failure.into())
+            }
+        }
     }
 
     /// A driver for one transaction.
     fn driver(&self) -> SqliteDriver<'_> {
         SqliteDriver { connection: &self.connection, ids: &self.ids, now: clock::moment() }
+    }
+}
+
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -42,8 +42,8 @@ fn a_read_only_folder() {
         &ended,
         folder.path(),
         &expect![[r#"
-        nouns: cannot write in . (Read-only file system (os error 30)); make it writable, or name another --database
-    "#]],
+            nouns: cannot write beside nouns.db (Read-only file system (os error 30)); make the folder writable, or name another --database
+        "#]],
     );
     assert!(contents(folder.path()).is_empty());
 }
@@ -57,8 +57,8 @@ fn a_read_only_folder_with_a_database() {
         &ended,
         folder.path(),
         &expect![[r#"
-        nouns: cannot write in . (Read-only file system (os error 30)); make it writable, or name another --database
-    "#]],
+            nouns: cannot write beside nouns.db (Read-only file system (os error 30)); make the folder writable, or name another --database
+        "#]],
     );
     assert!(contents(folder.path()) == before);
 }
