@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
@@ -159,7 +159,7 @@ pub async fn serve(
     let after = body.finish().await;
     stages.mark("reply");
     record(app, &asked, peer, (&reply, problem.as_ref()), &stages);
-    respond(reply, &asked.id, after)
+    respond(reply, &parts.method, &asked.id, after)
 }
 
 fn record(
@@ -186,12 +186,18 @@ fn record(
     });
 }
 
-fn respond(reply: Reply, id: &RequestId, after: After) -> Response<Full<Bytes>> {
+fn respond(reply: Reply, method: &Method, id: &RequestId, after: After) -> Response<Full<Bytes>> {
     const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-    let mut response = Response::new(Full::new(reply.body));
+    let mut response = Response::new(Full::default());
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response.headers_mut().insert(X_REQUEST_ID, id.header());
+    // RFC 9110 §9.3.2: as GET, without the content, but with its length.
+    if *method == Method::HEAD {
+        response.headers_mut().insert(header::CONTENT_LENGTH, reply.body.len().into());
+    } else {
+        *response.body_mut() = Full::new(reply.body);
+    }
     if after == After::Close {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

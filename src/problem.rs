@@ -71,7 +71,7 @@ kinds! {
     TRANSITION_NOT_ALLOWED "transition-not-allowed" CONFLICT "The state cannot be reached from where the item is"
         "The model declares which state may follow which. state is where the item is now, allowed lists where it may go. A new item starts in its initial state."
     TAKEN "taken" CONFLICT "A value that must be unique is already in use"
-        "Another item has this value. The errors point to the fields that clash."
+        "Another item has this value. The errors point to the fields of the first clash that was found."
     REFERENCED "referenced" CONFLICT "Other items still refer to this one"
         "The model says that this item may not be deleted while others belong or refer to it. Delete those first, or declare on_delete = \"cascade\"."
     TOO_MANY_CHILDREN "too-many-children" CONFLICT "Too many items would be deleted at once"
@@ -152,11 +152,14 @@ impl Problem {
     /// `invalid-fields`, or another kind whose errors point into the body.
     /// At most 100 are told.
     pub fn faults(mut self, mut faults: Vec<Fault>) -> Self {
-        faults.truncate(FAULTS_MAX);
         self.0.detail = Some(match faults.len() {
             1 => "1 field needs attention".to_owned(),
-            count => format!("{count} fields need attention"),
+            count @ 0..FAULTS_MAX => format!("{count} fields need attention"),
+            count => {
+                format!("at least {count} fields need attention; the first {FAULTS_MAX} are listed")
+            }
         });
+        faults.truncate(FAULTS_MAX);
         self.0.faults = faults;
         self
     }

@@ -17,6 +17,7 @@ use super::connection;
 use super::refusal::Refusals;
 use super::worker::Worker;
 use crate::clock;
+use crate::formats::accept::Accept;
 use crate::log::Level;
 use crate::problem::{self, Problem};
 
@@ -79,7 +80,7 @@ impl Acceptor {
         let acceptor = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let busy = Problem::new(&problem::BUSY).detail("too many connections");
-            connection::refuse(stream, &busy, peer, &acceptor.refusals).await;
+            connection::refuse(stream, (&busy, &Accept::Anything), peer, &acceptor.refusals).await;
             acceptor.refusing.set(acceptor.refusing.get() - 1);
         });
     }

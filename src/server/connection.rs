@@ -25,6 +25,7 @@ use super::refusal::{self, Refusals};
 use super::socket::Watched;
 use super::watch::{Ask, Exchange, Phase, Watch};
 use crate::clock;
+use crate::formats::accept::Accept;
 use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
 use crate::pipeline::{self, App};
@@ -60,11 +61,15 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
-pub(super) fn http1_builder(limits: &Limits) -> http1::Builder {
-    // The parser lets somewhat more through than the limits, so that it is our check that answers.
+/// The parsers let somewhat more through than the limits, so that it is our check that answers.
+fn head_bytes_max(limits: &Limits) -> usize {
     const SLACK_BYTES: usize = 16 << 10;
+    limits.target_bytes_max + limits.headers_bytes_max + SLACK_BYTES
+}
+
+pub(super) fn http1_builder(limits: &Limits) -> http1::Builder {
     const HEADERS_BY_DEFAULT: usize = 100;
-    let head_bytes_max = limits.target_bytes_max + limits.headers_bytes_max + SLACK_BYTES;
+    let head_bytes_max = head_bytes_max(limits);
     let mut builder = http1::Builder::new();
     builder
         .keep_alive(true)
@@ -89,7 +94,7 @@ pub(super) fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_send_buf_size(256 << 10)
-        .max_header_list_size(u32::try_from(limits.headers_bytes_max).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(head_bytes_max(limits)).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(20)
         .max_local_error_reset_streams(256)
         .keep_alive_interval(Duration::from_secs(20))
@@ -195,7 +200,10 @@ where
         (None, _) => return,
     };
     match refusal {
-        Some(problem) => refuse(stream, &problem, peer, &shared.refusals).await,
+        Some(problem) => {
+            let accept = refusal::accept_in(&parts.read_buf);
+            refuse(stream, (&problem, &accept), peer, &shared.refusals).await;
+        }
         None if has_ended || has_nothing_to_lose => {}
         None => close(stream).await,
     }
@@ -227,7 +235,7 @@ where
 /// Sends an answer that no request reached, logs it, and closes.
 pub(super) async fn refuse<S>(
     mut stream: S,
-    problem: &Problem,
+    (problem, accept): (&Problem, &Accept<'_>),
     peer: SocketAddr,
     refusals: &Refusals,
 ) where
@@ -235,7 +243,7 @@ pub(super) async fn refuse<S>(
 {
     let mut stages = Stages::start();
     let id = RequestId::new();
-    let answer = refusals.answer(problem, &id);
+    let answer = refusals.answer(problem, accept, &id);
     let sent = timeout(LINGER_MAX, stream.write_all(&answer)).await;
     stages.mark("refuse");
     refusals.log.request(&RequestLine {
@@ -249,7 +257,7 @@ pub(super) async fn refuse<S>(
         bytes: answer.len(),
         duration: stages.total(),
         problem: Some(problem.kind().slug),
-        cause: problem.parts().detail.as_deref(),
+        cause: problem.parts().cause.as_deref().or(problem.parts().detail.as_deref()),
         stages: &stages,
     });
     if let Ok(Ok(())) = sent {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::clock;
-use crate::formats::accept::Accept;
+use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
 use crate::log::Log;
 use crate::model::settings::Limits;
@@ -21,11 +21,11 @@ pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) 
     if error.is_parse_too_large() {
         return Problem::new(what_is_too_large(unparsed, limits.target_bytes_max));
     }
-    let refused = Problem::new(&problem::BAD_REQUEST);
+    let refused = Problem::new(&problem::BAD_REQUEST).cause(error.to_string());
     if error.is_parse_version_h2() {
         refused.detail("HTTP/2 without TLS is not offered here")
     } else {
-        refused.detail(error.to_string())
+        refused
     }
 }
 
@@ -33,8 +33,10 @@ pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) 
 /// Content-Length, which is read later.
 fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind {
     let line = unparsed.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let is_request_line =
-        matches!(line.trim_ascii_end(), [.., b'H', b'T', b'T', b'P', b'/', b'1', b'.', _]);
+    // RFC 9112 §3: a method, which is a token, a target and a version. A body may end like one, but
+    // JSON does not begin like one.
+    let is_request_line = line.first().is_some_and(u8::is_ascii_alphabetic)
+        && matches!(line.trim_ascii_end(), [.., b'H', b'T', b'T', b'P', b'/', b'1', b'.', _]);
     // RFC 9112 §3: a request line that does not end has a target that is too long.
     if line.len() > target_bytes_max {
         &problem::TARGET_TOO_LONG
@@ -43,6 +45,16 @@ fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind 
     } else {
         &problem::TOO_LARGE
     }
+}
+
+/// What the client accepts, as far as its head can be read.
+pub(super) fn accept_in(unparsed: &[u8]) -> Accept<'_> {
+    let head = unparsed.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let lines = head.take_while(|line| !line.is_empty()).filter_map(|line| {
+        let (name, value) = line.split_at_checked(b"accept:".len())?;
+        name.eq_ignore_ascii_case(b"accept:").then_some(value.trim_ascii())
+    });
+    accept::parse(lines.collect::<Vec<_>>())
 }
 
 /// What refusals of all connections share.
@@ -54,9 +66,9 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// A whole HTTP/1.1 message.
-    pub(super) fn answer(&self, problem: &Problem, id: &RequestId) -> Vec<u8> {
+    pub(super) fn answer(&self, problem: &Problem, accept: &Accept<'_>, id: &RequestId) -> Vec<u8> {
         let occasion = Occasion { base_path: &self.base_path, path: None, request_id: id.as_str() };
-        let Reply { status, headers, body } = reply::problem(problem, &Accept::Anything, occasion);
+        let Reply { status, headers, body } = reply::problem(problem, accept, occasion);
         let mut text = format!(
             "HTTP/1.1 {} {}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n",
             status.as_str(),
@@ -91,11 +103,20 @@ mod tests {
             (line(10) + &"X: y\r\n".repeat(200), "headers-too-large"),
             (line(10).replace('\r', "") + &"a".repeat(9000), "headers-too-large"),
             ("{\n\"customer\": 1}".to_owned(), "too-large"),
+            ("{\"customer\": 1}GET / HTTP/1.1\r\n".to_owned(), "too-large"),
             (String::new(), "too-large"),
         ] {
             let found = what_is_too_large(unparsed.as_bytes(), 8192).slug;
             assert_eq!(found, expected, "{}", &unparsed[..unparsed.len().min(40)]);
         }
+    }
+
+    #[test]
+    fn what_is_accepted_is_found_in_a_head_that_cannot_be_read() {
+        let only_json =
+            b"GET / HTTP/1.1\r\nX : a\r\nACCEPT:  application/json\r\n\r\nAccept: text/plain";
+        assert_eq!(accept_in(only_json), Accept::Json);
+        assert_eq!(accept_in(b"garbage"), Accept::Anything);
     }
 
     #[test]
@@ -108,7 +129,8 @@ mod tests {
             Problem::new(&problem::BUSY),
             Problem::new(&problem::HEADERS_TOO_LARGE),
         ] {
-            let text = String::from_utf8(refusals.answer(&problem, &id)).unwrap();
+            let text =
+                String::from_utf8(refusals.answer(&problem, &Accept::Anything, &id)).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
             assert!(
                 head.starts_with(&format!("HTTP/1.1 {} ", problem.kind().status.as_u16())),

@@ -66,6 +66,7 @@ pub(super) struct Watch {
     since: Cell<u64>,
     /// Requests of HTTP/2 under way, or in HTTP/1 the one whose answer hyper has not taken in whole.
     exchanges: Cell<u32>,
+    has_served: Cell<bool>,
     ask: Cell<Ask>,
     waker: RefCell<Option<Waker>>,
     ended: Cell<bool>,
@@ -78,6 +79,7 @@ impl Watch {
             phase: Cell::new(Phase::Fresh),
             since: Cell::new(clock.get()),
             exchanges: Cell::new(0),
+            has_served: Cell::new(false),
             ask: Cell::new(Ask::Nothing),
             waker: RefCell::new(None),
             ended: Cell::new(false),
@@ -167,6 +169,7 @@ impl Watch {
             Phase::Sending => over(patience.sending),
             Phase::Busy | Phase::Closing => self.ask.get(),
             Phase::Streams if self.exchanges.get() > 0 => self.ask.get(),
+            Phase::Streams if !self.has_served.get() => over(patience.head),
             Phase::Streams => match self.ask.get() {
                 Ask::Nothing if age >= patience.idle => Ask::Leave,
                 // An answer may still wait in hyper for a client that does not read.
@@ -184,6 +187,7 @@ pub(super) struct Exchange(Rc<Watch>);
 impl Exchange {
     pub(super) fn begin(watch: &Rc<Watch>) -> Self {
         watch.exchanges.set(watch.exchanges.get() + 1);
+        watch.has_served.set(true);
         watch.enter(if watch.phase() == Phase::Streams { Phase::Streams } else { Phase::Busy });
         Self(Rc::clone(watch))
     }
@@ -278,11 +282,13 @@ mod tests {
             None,
             "streams under way"
         );
-        assert_eq!(
-            sweeps(|watch| watch.enter(Phase::Streams)),
-            Some(9 + 7),
-            "first asked to leave"
-        );
+        let after_one = |watch: &Rc<Watch>| {
+            watch.enter(Phase::Streams);
+            drop(Exchange::begin(watch));
+        };
+        assert_eq!(sweeps(after_one), Some(9 + 7), "first asked to leave");
+        let never = sweeps(|watch| watch.enter(Phase::Streams));
+        assert_eq!(never, sweeps(|_| {}), "without a request it is like a head that does not come");
     }
 
     #[test]

@@ -68,7 +68,9 @@ impl Database {
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            _ => Err(format!("database: expected sqlite:PATH, got \"{text}\"")),
+            // The rest may hold a password.
+            Some((scheme, _)) => Err(format!("database: expected sqlite:PATH, got \"{scheme}:…\"")),
+            None => Err(format!("database: expected sqlite:PATH, got \"{text}\"")),
         }
     }
 }

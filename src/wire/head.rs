@@ -47,6 +47,10 @@ fn check_target(parts: &Parts) -> Result<(), Problem> {
         (Some(scheme), _) if scheme != "http" && scheme != "https" => {
             "expected a target with the scheme http or https"
         }
+        // RFC 3986 §2: everything outside ASCII is percent-encoded.
+        _ if !uri.path_and_query().is_none_or(|target| target.as_str().is_ascii()) => {
+            "expected a target in ASCII, with other characters percent-encoded"
+        }
         _ if uri.path() == "*" && parts.method != Method::OPTIONS => {
             "expected a target that begins with /, got *, which is for OPTIONS"
         }
@@ -94,8 +98,10 @@ fn check_host(parts: &Parts) -> Result<(), Problem> {
 
 fn check_size(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
     let uri = &parts.uri;
+    // HTTP/2 always has an authority, and apart from the target.
+    let authority = uri.authority().filter(|_| parts.version != Version::HTTP_2);
     let target_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len())
-        + uri.authority().map_or(0, |authority| authority.as_str().len());
+        + authority.map_or(0, |authority| authority.as_str().len());
     if target_bytes > limits.target_bytes_max {
         return Err(Problem::new(&problem::TARGET_TOO_LONG).detail(format!(
             "expected at most {} bytes, got {target_bytes}",
