@@ -133,6 +133,10 @@ impl Mistakes {
         self.list.is_empty()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.list.len() + self.uncounted
+    }
+
     fn push(&mut self, span: Range<usize>, message: String, help: Option<String>) {
         if self.list.len() < KEPT_MAX {
             self.list.push(Mistake { span, message, help });

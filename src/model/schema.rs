@@ -5,7 +5,7 @@
 
 use crate::json::{self, Json};
 
-use super::file::field::{self, Place};
+use super::file::fits::{self, Place};
 use super::file::keys::{self, Holds, Key};
 use super::settings::LIMITS;
 use super::types::{self, FieldType};
@@ -52,7 +52,7 @@ fn definitions() -> Schema {
         ("realm", table("a protection space", keys::REALM, &[])),
         ("resource", table("a noun", keys::RESOURCE, &[])),
         ("field", any_of(Place::Resource)),
-        ("member", any_of(Place::Object)),
+        ("member", any_of(Place::Object { in_list: false })),
         ("element", any_of(Place::Element)),
         ("deprecated", table("marks something as going away", keys::DEPRECATED, &["since"])),
         ("role", role()),
@@ -88,13 +88,11 @@ fn verbs() -> Schema {
 
 /// A field: one shape for each type.
 fn any_of(place: Place) -> Schema {
-    let kinds = types::ALL.iter().copied().filter(|kind| field::stands(place, *kind));
+    let kinds = types::ALL.iter().copied().filter(|kind| fits::stands(place, *kind));
     let mut shapes: Vec<Schema> = kinds.clone().map(|kind| shape(place, kind, true)).collect();
     if place == Place::Element {
-        // An element with `fields` is an object without saying so.
-        shapes.extend(
-            kinds.filter(|kind| kind.name() == "object").map(|kind| shape(place, kind, false)),
-        );
+        let implied = kinds.filter(|kind| kind.implied_by().is_some());
+        shapes.extend(implied.map(|kind| shape(place, kind, false)));
     }
     object([("anyOf", Json::List(shapes))])
 }
@@ -102,7 +100,7 @@ fn any_of(place: Place) -> Schema {
 fn shape(place: Place, kind: &'static dyn FieldType, says_type: bool) -> Schema {
     let properties = keys::FIELD
         .iter()
-        .filter(|key| field::takes(place, kind, key.name))
+        .filter(|key| fits::takes(place, kind, key.name))
         .filter(|key| says_type || key.name != "type");
     let properties = properties.map(|key| match key.name {
         "type" => {
@@ -110,12 +108,9 @@ fn shape(place: Place, kind: &'static dyn FieldType, says_type: bool) -> Schema 
         }
         name => (name, described(key)),
     });
-    let needed = keys::FIELD_NEEDED
-        .iter()
-        .find(|(name, _)| *name == kind.name())
-        .map_or(&[][..], |(_, needed)| needed);
+    let needed = kind.needs().iter().map(|need| need.key);
     let required: Vec<&'static str> =
-        says_type.then_some("type").into_iter().chain(needed.iter().copied()).collect();
+        says_type.then_some("type").into_iter().chain(needed).collect();
     closed(properties, &required)
 }
 

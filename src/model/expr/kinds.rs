@@ -58,16 +58,9 @@ pub(super) fn scalar(field: &Field, names: &[String], syntax: &Syntax) -> Result
             names.join("."),
             field.kind.name()
         );
-        match field.kind.name() {
-            "list" => Failure::with(
-                syntax.at.clone(),
-                message,
-                "use `sum(list, expression)` or `count(list)`",
-            ),
-            "object" => {
-                Failure::with(syntax.at.clone(), message, "name a field inside it with a dot")
-            }
-            _ => Failure::new(syntax.at.clone(), message),
+        match field.kind.in_expressions() {
+            Some(help) => Failure::with(syntax.at.clone(), message, help),
+            None => Failure::new(syntax.at.clone(), message),
         }
     })
 }

@@ -96,14 +96,6 @@ pub(in crate::model) static RESOURCE: &[Key] = &[
 pub(in crate::model) const FIELD_COMMON: &[&str] =
     &["type", "required", "nullable", "default", "deprecated", "renamed_from"];
 
-/// What a field of some types cannot do without.
-pub(in crate::model) const FIELD_NEEDED: &[(&str, &[&str])] = &[
-    ("ref", &["to"]),
-    ("state", &["initial", "next"]),
-    ("list", &["of"]),
-    ("object", &["fields"]),
-];
-
 /// Every key a field may have; `FieldType::keys` says which of them fit a type.
 pub(in crate::model) static FIELD: &[Key] = &[
     key("type", Holds::Name, "the type of its values"),

@@ -7,7 +7,8 @@
 //! replaced by something harmless, and the model is thrown away at the end.
 
 mod expression;
-pub(in crate::model) mod field;
+mod field;
+pub(in crate::model) mod fits;
 pub(in crate::model) mod keys;
 mod lifecycle;
 mod links;

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::field::{self, Context, Place};
+use super::field::{self, Context};
+use super::fits::Place;
 use super::names::{Named, Names};
 use super::tree::{Entry, Table};
 use super::{expression, keys, lifecycle};
@@ -47,7 +48,7 @@ fn draft<'t>(
             help,
         );
     }
-    let context = Context { names, place: Place::Resource, in_list: false, level: 0 };
+    let context = Context { names, place: Place::Resource, level: 0 };
     let (mut fields, broken) = match table.find("fields") {
         Some(entry) => field::read_all(entry, context, mistakes),
         None => Default::default(),
@@ -57,7 +58,7 @@ fn draft<'t>(
         .and_then(|entry| entry.node.get_ref().as_table())
         .map(Table::new)
         .unwrap_or_default();
-    check_states(&fields, &entries, mistakes);
+    check_single(&fields, &entries, mistakes);
     compute(&mut fields, &broken, &entries, mistakes);
     let mut unique = unique_fields(&fields, &entries, table, mistakes);
     unique.extend(unique_groups(&fields, &broken, table, mistakes));
@@ -89,18 +90,16 @@ fn draft<'t>(
     Draft { resource, broken, declared }
 }
 
-fn check_states(fields: &[Field], entries: &Table<'_>, mistakes: &mut Mistakes) {
-    let mut states = fields.iter().filter(|field| field.kind.name() == "state");
-    let Some(first) = states.next() else { return };
-    for second in states {
-        if let Some(entry) = entries.find(&second.name) {
+/// Types that one field of a resource can have.
+fn check_single(fields: &[Field], entries: &Table<'_>, mistakes: &mut Mistakes) {
+    for (index, second) in fields.iter().enumerate() {
+        let name = second.kind.name();
+        let Some(help) = second.kind.instead_twice() else { continue };
+        let first = fields.iter().take(index).find(|field| field.kind.name() == name);
+        if let (Some(first), Some(entry)) = (first, entries.find(&second.name)) {
             let message =
-                format!("a resource has one state at most, and `{}` is one already", first.name);
-            mistakes.add_with(
-                entry.key_span.clone(),
-                message,
-                "make one of them a `text` with `one_of`",
-            );
+                format!("a resource has one {name} at most, and `{}` is one already", first.name);
+            mistakes.add_with(entry.key_span.clone(), message, help);
         }
     }
 }

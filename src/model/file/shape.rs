@@ -5,9 +5,10 @@
 
 use std::fmt::Write;
 
+use super::fits::{self, Place};
 use crate::json::{self, Json};
 use crate::model::{
-    ChangesKept, Deprecated, Field, OnDelete, Resource, ResourceIndex, Unique, UniqueScope,
+    ChangesKept, Deprecated, Field, OnDelete, Resource, ResourceIndex, States, Unique, UniqueScope,
 };
 use crate::value::{IdKind, Value};
 
@@ -126,20 +127,16 @@ fn field_pairs(field: &Field, unique: Option<&Unique>, all: &[Resource]) -> Pair
     pairs.text("type", Some(field.kind.name()));
     pairs.flag("required", field.required);
     pairs.flag("nullable", field.nullable);
+    // What a type does not take, the server has set itself.
+    let takes = |key: &str| fits::takes(Place::Resource, field.kind, key);
+    if let Some(default) = field.default.as_ref().filter(|_| takes("default")) {
+        pairs.put("default", value(default));
+    }
     if let Some(states) = &rules.states {
         pairs.text("initial", Some(&states.initial));
-        let mut next = Pairs::default();
-        for (state, following) in &states.next {
-            let following: Vec<String> = following.iter().map(|state| quoted(state)).collect();
-            next.put(state, format!("[{}]", following.join(", ")));
-        }
-        pairs.put("next", next.inline());
-    } else {
-        if let Some(default) = &field.default {
-            pairs.put("default", value(default));
-        }
-        pairs.flag("filter", field.filter);
+        pairs.put("next", transitions(states).inline());
     }
+    pairs.flag("filter", field.filter && takes("filter"));
     pairs.flag("search", field.search);
     match unique.map(|unique| unique.scope) {
         Some(UniqueScope::Resource) => pairs.flag("unique", true),
@@ -147,9 +144,7 @@ fn field_pairs(field: &Field, unique: Option<&Unique>, all: &[Resource]) -> Pair
         None => {}
     }
     pairs.text("computed", field.computed.as_ref().map(|expression| &*expression.text));
-    if field.kind.name() == "decimal" {
-        pairs.number("scale", Some(rules.scale));
-    }
+    pairs.number("scale", takes("scale").then_some(rules.scale));
     pairs.text("to", rules.to.and_then(|to| name_of(to.resource, all)));
     pairs.text("on_delete", rules.to.and_then(|to| cascade(to.on_delete)));
     limits(&mut pairs, field);
@@ -166,6 +161,15 @@ fn field_pairs(field: &Field, unique: Option<&Unique>, all: &[Resource]) -> Pair
     deprecated(&mut pairs, field.deprecated.as_ref());
     pairs.text("renamed_from", field.renamed_from.as_deref());
     pairs
+}
+
+fn transitions(states: &States) -> Pairs {
+    let mut next = Pairs::default();
+    for (state, following) in &states.next {
+        let following: Vec<String> = following.iter().map(|state| quoted(state)).collect();
+        next.put(state, format!("[{}]", following.join(", ")));
+    }
+    next
 }
 
 fn limits(pairs: &mut Pairs, field: &Field) {

@@ -6,29 +6,9 @@ use crate::model::report::Mistakes;
 
 const STATES_MAX: usize = 100;
 
-pub(super) fn read(
-    field: &Entry<'_>,
-    table: &Table<'_>,
-    mistakes: &mut Mistakes,
-) -> Option<States> {
-    let missing = |key: &str, help: &str, mistakes: &mut Mistakes| {
-        mistakes.add_with(field.key_span.clone(), format!("a state field needs `{key}`"), help);
-    };
-    let initial = match table.find("initial") {
-        Some(entry) => entry.text(mistakes),
-        None => {
-            missing("initial", "name the state of a new item: initial = \"open\"", mistakes);
-            None
-        }
-    };
-    let Some(entry) = table.find("next") else {
-        missing(
-            "next",
-            "list each state with those that may follow it: next = { open = [\"closed\"], closed = [] }",
-            mistakes,
-        );
-        return None;
-    };
+pub(super) fn read(table: &Table<'_>, mistakes: &mut Mistakes) -> Option<States> {
+    let initial = table.text("initial", mistakes);
+    let entry = table.find("next")?;
     let next = entry.table(mistakes)?;
     if next.entries().len() > STATES_MAX {
         mistakes.add(

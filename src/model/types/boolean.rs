@@ -26,6 +26,10 @@ impl FieldType for Boolean {
         &["filter", "computed"]
     }
 
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["bool"]
+    }
+
     fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         let Json::Boolean(value) = json else {
             faults.add(Code::Type, format!("expected true or false, got {}", json.kind()));

@@ -28,6 +28,10 @@ impl FieldType for Decimal {
         &["scale", "min", "max", "one_of", "unique", "filter", "computed"]
     }
 
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["currency", "money"]
+    }
+
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         let text = match json {
             Json::Number(text) => text,

@@ -26,6 +26,10 @@ impl FieldType for Integer {
         &["min", "max", "one_of", "unique", "filter", "computed"]
     }
 
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["int"]
+    }
+
     fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         let Json::Number(text) = json else {
             faults.add(Code::Type, format!("expected an integer, got {}", json.kind()));

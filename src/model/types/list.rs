@@ -1,6 +1,6 @@
 //! `list`: values of one kind, in order. Elements are never null.
 
-use super::FieldType;
+use super::{FieldType, Need};
 use crate::json::Json;
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
@@ -24,6 +24,22 @@ impl FieldType for List {
 
     fn keys(&self) -> &'static [&'static str] {
         &["of", "min_items", "max_items"]
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need {
+            key: "of",
+            missing: "a list needs `of`",
+            help: "say what it is made of: of = { type = \"text\" }",
+        }]
+    }
+
+    fn in_expressions(&self) -> Option<&'static str> {
+        Some("use `sum(list, expression)` or `count(list)`")
+    }
+
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["array"]
     }
 
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {

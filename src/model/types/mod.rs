@@ -48,10 +48,57 @@ pub trait FieldType: fmt::Debug + Sync {
     /// The keys it takes in the model file beyond those every field has.
     fn keys(&self) -> &'static [&'static str];
 
+    /// Those of its keys that it cannot do without.
+    fn needs(&self) -> &'static [Need] {
+        &[]
+    }
+
+    /// Why a key does not fit, where there is more to say than that.
+    fn refuses(&self, _key: &str) -> Option<Refusal> {
+        None
+    }
+
+    /// What to use inside lists and objects; for a type that only a field of the resource itself has.
+    fn instead_inside(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What to use for a second field; for a type that only one field of a resource has.
+    fn instead_twice(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The key that makes the elements of a list values of this type without a `type`.
+    fn implied_by(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// How an expression gets at a single value; for a type that has none itself.
+    fn in_expressions(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What it is called elsewhere.
+    fn synonyms(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Reads a value that is not null; what is wrong with its form goes to `faults`.
     /// Null and the declared rules are looked at by `read`, for all types alike.
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value>;
 }
+
+/// A key that a field of some type cannot do without.
+#[derive(Debug)]
+pub struct Need {
+    pub key: &'static str,
+    /// What to say when it is not there.
+    pub missing: &'static str,
+    pub help: &'static str,
+}
+
+/// What is wrong with a key, said after its name, and what to do about it.
+pub type Refusal = (&'static str, &'static str);
 
 pub static ALL: &[&dyn FieldType] = &[
     &text::Text,

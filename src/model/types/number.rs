@@ -27,6 +27,10 @@ impl FieldType for Number {
         &["min", "max", "one_of", "unique", "filter", "computed"]
     }
 
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["double", "float"]
+    }
+
     fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         let Json::Number(text) = json else {
             faults.add(Code::Type, format!("expected a number, got {}", json.kind()));

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::FieldType;
+use super::{FieldType, Need};
 use crate::json::Json;
 use crate::model::{Class, Field, nearest};
 use crate::problem::{Code, Faults};
@@ -26,6 +26,26 @@ impl FieldType for Object {
 
     fn keys(&self) -> &'static [&'static str] {
         &["fields"]
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need {
+            key: "fields",
+            missing: "an object needs `fields`",
+            help: "say what it is made of: fields = { street = { type = \"text\" } }",
+        }]
+    }
+
+    fn implied_by(&self) -> Option<&'static str> {
+        Some("fields")
+    }
+
+    fn in_expressions(&self) -> Option<&'static str> {
+        Some("name a field inside it with a dot")
+    }
+
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["dict", "map"]
     }
 
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {

@@ -1,6 +1,6 @@
 //! `ref`: the id of an item of another resource. Whether that item exists is the store's to say.
 
-use super::{FieldType, cut, expect_text, quoted, uuid_};
+use super::{FieldType, Need, Refusal, cut, expect_text, quoted, uuid_};
 use crate::json::{self, Json};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
@@ -32,6 +32,29 @@ impl FieldType for Ref {
 
     fn keys(&self) -> &'static [&'static str] {
         &["to", "on_delete", "unique", "filter"]
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need {
+            key: "to",
+            missing: "a ref needs `to`",
+            help: "name the resource that it refers to: to = \"customer\"",
+        }]
+    }
+
+    fn refuses(&self, key: &str) -> Option<Refusal> {
+        (key == "default").then_some((
+            "does not fit a ref",
+            "ids are made by the server and not known beforehand; take it out",
+        ))
+    }
+
+    fn instead_inside(&self) -> Option<&'static str> {
+        Some("use `uuid` or `integer` here: the id is kept, but nobody checks that the item exists")
+    }
+
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["reference"]
     }
 
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {

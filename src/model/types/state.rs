@@ -1,7 +1,7 @@
 //! `state`: where an item is in its declared life. Only the word is read here; which state may follow
 //! which is decided with the stored item at hand.
 
-use super::{FieldType, expect_text, quoted};
+use super::{FieldType, Need, Refusal, expect_text, quoted};
 use crate::json::Json;
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
@@ -25,6 +25,43 @@ impl FieldType for State {
 
     fn keys(&self) -> &'static [&'static str] {
         &["initial", "next"]
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[
+            Need {
+                key: "initial",
+                missing: "a state field needs `initial`",
+                help: "name the state of a new item: initial = \"open\"",
+            },
+            Need {
+                key: "next",
+                missing: "a state field needs `next`",
+                help: "list each state with those that may follow it: next = { open = [\"closed\"], closed = [] }",
+            },
+        ]
+    }
+
+    fn refuses(&self, key: &str) -> Option<Refusal> {
+        match key {
+            "required" | "nullable" | "default" => Some((
+                "does not fit a state",
+                "a state always has a value and begins with its `initial` one; take it out",
+            )),
+            "filter" => Some((
+                "says nothing about a state",
+                "a state can be filtered by without saying so; take it out",
+            )),
+            _ => None,
+        }
+    }
+
+    fn instead_inside(&self) -> Option<&'static str> {
+        Some("use `text` with `one_of` here")
+    }
+
+    fn instead_twice(&self) -> Option<&'static str> {
+        Some("make one of them a `text` with `one_of`")
     }
 
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {

@@ -57,6 +57,10 @@ fn every_type_has_a_name_of_its_own_and_known_keys() {
             assert!(keys::names(keys::FIELD).any(|known| known == *key), "{}: {key}", kind.name());
             assert!(!keys::FIELD_COMMON.contains(key), "{}: {key}", kind.name());
         }
+        let needed = kind.needs().iter().map(|need| need.key).chain(kind.implied_by());
+        for key in needed {
+            assert!(kind.keys().contains(&key), "{}: {key}", kind.name());
+        }
     }
 }
 

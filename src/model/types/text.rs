@@ -26,6 +26,10 @@ impl FieldType for Text {
         &["min_length", "max_length", "pattern", "one_of", "unique", "filter", "search"]
     }
 
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["string"]
+    }
+
     fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         expect_text(json, self.about(), faults).map(Value::text)
     }

@@ -26,6 +26,10 @@ impl FieldType for Timestamp {
         &["min", "max", "one_of", "unique", "filter"]
     }
 
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["datetime", "time"]
+    }
+
     fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         let moment = Moment::parse(text);

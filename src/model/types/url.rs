@@ -30,6 +30,10 @@ impl FieldType for Url {
         &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
     }
 
+    fn synonyms(&self) -> &'static [&'static str] {
+        &["uri"]
+    }
+
     fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         if is_url(text) {

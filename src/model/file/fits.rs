@@ -1,0 +1,107 @@
+//! Which keys a field takes: by its type, by where it stands, and beside which others.
+//!
+//! Nothing is read here but names. The schema asks the same questions as the reader, so that an editor
+//! offers what is taken.
+
+use super::keys;
+use super::tree::Table;
+use crate::model::report::{Mistakes, listed};
+use crate::model::types::{FieldType, Refusal};
+
+/// Where a field stands. Each place takes fewer keys than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) enum Place {
+    Resource,
+    /// `in_list`: somewhere around the object is a list.
+    Object {
+        in_list: bool,
+    },
+    /// What a list is made of.
+    Element,
+}
+
+impl Place {
+    /// The place of the fields of an object that stands here.
+    pub(super) fn inside_object(self) -> Self {
+        let in_list = match self {
+            Self::Resource => false,
+            Self::Object { in_list } => in_list,
+            Self::Element => true,
+        };
+        Self::Object { in_list }
+    }
+}
+
+/// Whether a type can stand there.
+pub(in crate::model) fn stands(place: Place, kind: &dyn FieldType) -> bool {
+    place == Place::Resource || kind.instead_inside().is_none()
+}
+
+/// Whether a field of a type takes a key where it stands.
+pub(in crate::model) fn takes(place: Place, kind: &dyn FieldType, key: &str) -> bool {
+    is_of(kind, key) && refusal(key, kind, false, place).is_none()
+}
+
+fn is_of(kind: &dyn FieldType, key: &str) -> bool {
+    keys::FIELD_COMMON.contains(&key) || kind.keys().contains(&key)
+}
+
+/// A mistake for every key of a field that does not fit.
+pub(super) fn check(
+    table: &Table<'_>,
+    kind: &dyn FieldType,
+    place: Place,
+    mistakes: &mut Mistakes,
+) {
+    let computed = table.find("computed").is_some();
+    let name = kind.name();
+    for entry in table.entries() {
+        let (key, span) = (entry.key, entry.key_span.clone());
+        let reason =
+            if is_of(kind, key) { refusal(key, kind, computed, place) } else { kind.refuses(key) };
+        let known = keys::FIELD_COMMON.iter().chain(kind.keys()).copied();
+        if let Some((message, help)) = reason {
+            mistakes.add_with(span, format!("`{key}` {message}"), help);
+        } else if is_of(kind, key) {
+            continue;
+        } else if keys::names(keys::FIELD).any(|known| known == key) {
+            let help =
+                format!("a field of type `{name}` takes {}", listed(&known.collect::<Vec<_>>()));
+            mistakes.add_with(span, format!("`{key}` does not fit a field of type `{name}`"), help);
+        } else {
+            let message = format!("unknown key `{key}`: a field of type `{name}` has no such key");
+            mistakes.add_unknown(span, message, key, known);
+        }
+    }
+}
+
+/// Why a key that fits the type does not fit here.
+fn refusal(key: &str, kind: &dyn FieldType, computed: bool, place: Place) -> Option<Refusal> {
+    match (place, key) {
+        (
+            Place::Element,
+            "required" | "nullable" | "default" | "deprecated" | "renamed_from" | "unique"
+            | "filter" | "search",
+        ) => Some((
+            "says nothing about an element of a list",
+            "elements are always there and never null; take it out",
+        )),
+        (Place::Element | Place::Object { .. }, "computed") => Some((
+            "works on fields of the resource itself",
+            "compute it there, with `sum` where a list is involved",
+        )),
+        (Place::Object { .. }, "unique" | "search" | "renamed_from") => Some((
+            "works on fields of the resource itself",
+            "move the field out of the object, or take this out",
+        )),
+        (Place::Object { in_list: true }, "filter") => Some((
+            "cannot reach into a list",
+            "only fields of the resource and of objects in it can be filtered",
+        )),
+        (_, "required" | "default" | "min" | "max" | "one_of") if computed => Some((
+            "does not fit a computed field",
+            "the server makes its value, nobody sends it; take it out",
+        )),
+        (_, key) => kind.refuses(key),
+    }
+}
