@@ -82,7 +82,10 @@ fn role() -> Schema {
 fn verbs() -> Schema {
     object([(
         "anyOf",
-        Json::List(vec![object([("const", text("*"))]), list_of(choice(keys::VERBS))]),
+        Json::List(vec![
+            object([("const", text("*"))]),
+            list_of(choice(&keys::words(keys::VERBS))),
+        ]),
     )])
 }
 
@@ -152,9 +155,9 @@ fn holds(holds: Holds) -> Schema {
         Holds::Flag => object([("type", text("boolean"))]),
         Holds::Count(0) => object([("type", text("integer")), ("minimum", Json::Number("0"))]),
         Holds::Count(_) => object([("type", text("integer")), ("minimum", Json::Number("1"))]),
-        Holds::Choice(choices) => choice(choices),
+        Holds::Choice(words) => choice(&words()),
         Holds::Names => list_of(reference("name")),
-        Holds::Choices(choices) => list_of(choice(choices)),
+        Holds::Choices(words) => list_of(choice(&words())),
         Holds::Value => object([]),
         Holds::Values => object([("type", text("array")), ("minItems", Json::Number("1"))]),
         Holds::Texts => object([(
@@ -199,7 +202,7 @@ fn list_of(items: Schema) -> Schema {
     object([("type", text("array")), ("items", items)])
 }
 
-fn choice(choices: &'static [&'static str]) -> Schema {
+fn choice(choices: &[&'static str]) -> Schema {
     object([("enum", Json::List(choices.iter().map(|choice| text(choice)).collect()))])
 }
 

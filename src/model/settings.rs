@@ -124,12 +124,11 @@ impl ServerTable {
     ) -> Option<Self> {
         let table = entry.table(mistakes)?;
         table.only(&keys::names(keys::SERVER), "the server", mistakes);
-        let log = table.choice("log", keys::LOGS, mistakes);
         Some(Self {
             database: table.text("database", mistakes).and_then(|text| database(&text, mistakes)),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
             open: table.flag("open", mistakes),
-            log: log.map(|log| if log == "json" { Log::Json } else { Log::Pretty }),
+            log: table.choice("log", keys::LOGS, mistakes),
             realm: table.text("realm", mistakes).and_then(|text| realm(&text, realms, mistakes)),
             base_path: table
                 .text("base_path", mistakes)

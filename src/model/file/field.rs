@@ -212,10 +212,7 @@ fn target(table: &Table<'_>, names: &Names<'_>, mistakes: &mut Mistakes) -> Opti
 
 /// `restrict` unless said.
 pub(super) fn on_delete(table: &Table<'_>, mistakes: &mut Mistakes) -> OnDelete {
-    match table.choice("on_delete", keys::ON_DELETE, mistakes) {
-        Some("cascade") => OnDelete::Cascade,
-        _ => OnDelete::Restrict,
-    }
+    table.choice("on_delete", keys::ON_DELETE, mistakes).unwrap_or(OnDelete::Restrict)
 }
 
 /// `whole`: what the field is made of has no mistakes, so that it can judge a value.

@@ -2,6 +2,10 @@
 //!
 //! The reader takes its known names from here and `schema` its JSON Schema, so they cannot drift.
 
+use crate::model::settings::Log;
+use crate::model::{ChangesKept, OnDelete, Scheme, Verb};
+use crate::value::IdKind;
+
 /// One key of one table.
 #[derive(Debug)]
 pub(in crate::model) struct Key {
@@ -19,9 +23,10 @@ pub(in crate::model) enum Holds {
     Flag,
     /// A whole number from this one on.
     Count(u64),
-    Choice(&'static [&'static str]),
+    /// One of these words.
+    Choice(Words),
     Names,
-    Choices(&'static [&'static str]),
+    Choices(Words),
     /// A value of the field's own type.
     Value,
     Values,
@@ -36,16 +41,36 @@ pub(in crate::model) enum Holds {
     Transitions,
 }
 
+/// Words and what they stand for.
+pub(in crate::model) type Meanings<T> = [(&'static str, T)];
+
+type Words = fn() -> Vec<&'static str>;
+
+/// The words alone.
+pub(in crate::model) fn words<T>(meanings: &Meanings<T>) -> Vec<&'static str> {
+    meanings.iter().map(|(word, _)| *word).collect()
+}
+
 const fn key(name: &'static str, holds: Holds, about: &'static str) -> Key {
     Key { name, holds, about }
 }
 
-pub(in crate::model) const SCHEMES: &[&str] = &["digest", "basic"];
-pub(in crate::model) const ID_KINDS: &[&str] = &["uuid", "integer"];
-pub(in crate::model) const ON_DELETE: &[&str] = &["restrict", "cascade"];
-pub(in crate::model) const CHANGES: &[&str] = &["values", "ids"];
-pub(in crate::model) const VERBS: &[&str] = &["get", "post", "put", "patch", "delete"];
-pub(in crate::model) const LOGS: &[&str] = &["pretty", "json"];
+pub(in crate::model) static SCHEMES: &Meanings<Scheme> =
+    &[("digest", Scheme::Digest), ("basic", Scheme::Basic)];
+pub(in crate::model) static ID_KINDS: &Meanings<IdKind> =
+    &[("uuid", IdKind::Uuid), ("integer", IdKind::Integer)];
+pub(in crate::model) static ON_DELETE: &Meanings<OnDelete> =
+    &[("restrict", OnDelete::Restrict), ("cascade", OnDelete::Cascade)];
+pub(in crate::model) static CHANGES: &Meanings<ChangesKept> =
+    &[("values", ChangesKept::Values), ("ids", ChangesKept::Ids)];
+pub(in crate::model) static VERBS: &Meanings<Verb> = &[
+    ("get", Verb::Get),
+    ("post", Verb::Post),
+    ("put", Verb::Put),
+    ("patch", Verb::Patch),
+    ("delete", Verb::Delete),
+];
+pub(in crate::model) static LOGS: &Meanings<Log> = &[("pretty", Log::Pretty), ("json", Log::Json)];
 
 pub(in crate::model) static ROOT: &[Key] = &[
     key("title", Holds::Text, "what the service is called"),
@@ -63,18 +88,21 @@ pub(in crate::model) static ROOT: &[Key] = &[
     ),
 ];
 
-pub(in crate::model) static REALM: &[Key] =
-    &[key("schemes", Holds::Choices(SCHEMES), "ways to prove identity, offered in this order")];
+pub(in crate::model) static REALM: &[Key] = &[key(
+    "schemes",
+    Holds::Choices(|| words(SCHEMES)),
+    "ways to prove identity, offered in this order",
+)];
 
 pub(in crate::model) static RESOURCE: &[Key] = &[
     key("plural", Holds::Name, "the word in paths, where adding s, es or ies is not right"),
     key("parent", Holds::Name, "the resource whose items these belong to"),
     key(
         "on_delete",
-        Holds::Choice(ON_DELETE),
+        Holds::Choice(|| words(ON_DELETE)),
         "what deleting the parent does: refuse while there are any, or delete them too",
     ),
-    key("id", Holds::Choice(ID_KINDS), "the kind of id the server makes"),
+    key("id", Holds::Choice(|| words(ID_KINDS)), "the kind of id the server makes"),
     key("realm", Holds::Text, "the protection space; a nested resource has its parent's"),
     key("fields", Holds::Tables("field"), "what an item is made of"),
     key("unique", Holds::UniqueGroups, "groups of fields whose values together occur once"),
@@ -85,7 +113,7 @@ pub(in crate::model) static RESOURCE: &[Key] = &[
     ),
     key(
         "changes",
-        Holds::Choice(CHANGES),
+        Holds::Choice(|| words(CHANGES)),
         "what the change log keeps of an item: its values, or its id alone",
     ),
     key("deprecated", Holds::Table("deprecated"), "marks it as going away"),
@@ -117,7 +145,7 @@ pub(in crate::model) static FIELD: &[Key] = &[
     key("max_items", Holds::Count(1), "the most elements"),
     key("scale", Holds::Count(0), "digits after the point, 0 to 9; 2 where left out"),
     key("to", Holds::Name, "the resource that it refers to"),
-    key("on_delete", Holds::Choice(ON_DELETE), "what deleting the item referred to does"),
+    key("on_delete", Holds::Choice(|| words(ON_DELETE)), "what deleting the item referred to does"),
     key("initial", Holds::Name, "the state of a new item"),
     key("next", Holds::Transitions, "each state with those that may follow it"),
     key("of", Holds::Table("element"), "what the list is made of"),
@@ -140,7 +168,7 @@ pub(in crate::model) static DEPRECATED: &[Key] = &[
 ];
 
 pub(in crate::model) static GRANT: &[Key] = &[
-    key("verbs", Holds::Choices(VERBS), "what may be done; \"*\" is all of it"),
+    key("verbs", Holds::Choices(|| words(VERBS)), "what may be done; \"*\" is all of it"),
     key("where", Holds::Text, "only items for which this holds"),
     key("hide", Holds::Names, "fields that this role does not know of"),
     key("readonly", Holds::Names, "fields that this role may not change"),
@@ -150,7 +178,7 @@ pub(in crate::model) static SERVER: &[Key] = &[
     key("database", Holds::Text, "sqlite:PATH or postgres://…"),
     key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
     key("open", Holds::Flag, "no authentication; loopback addresses only"),
-    key("log", Holds::Choice(LOGS), "how log lines look"),
+    key("log", Holds::Choice(|| words(LOGS)), "how log lines look"),
     key("realm", Holds::Text, "the realm of / and /-/"),
     key("base_path", Holds::Text, "a prefix of all paths, such as /v1"),
     key(

@@ -125,7 +125,7 @@ fn realms(root: &Table<'_>, title: &str, mistakes: &mut Mistakes) -> Vec<Realm> 
                 help,
             );
         }
-        return vec![Realm { name: title.into(), schemes: vec![Scheme::Digest, Scheme::Basic] }];
+        return vec![Realm { name: title.into(), schemes: all_schemes() }];
     };
     let Some(table) = entry.table(mistakes) else { return Vec::new() };
     if table.entries().is_empty() {
@@ -146,14 +146,15 @@ fn realms(root: &Table<'_>, title: &str, mistakes: &mut Mistakes) -> Vec<Realm> 
         table.only(&keys::names(keys::REALM), "a realm", mistakes);
         let schemes = match table.find("schemes") {
             Some(entry) => entry.choices("scheme", keys::SCHEMES, mistakes),
-            None => keys::SCHEMES.to_vec(),
+            None => all_schemes(),
         };
-        let schemes = schemes
-            .into_iter()
-            .map(|scheme| if scheme == "basic" { Scheme::Basic } else { Scheme::Digest });
-        realms.push(Realm { name: entry.key.into(), schemes: schemes.collect() });
+        realms.push(Realm { name: entry.key.into(), schemes });
     }
     realms
+}
+
+fn all_schemes() -> Vec<Scheme> {
+    keys::SCHEMES.iter().map(|(_, scheme)| *scheme).collect()
 }
 
 // RFC 9110 §11.5: a realm is a quoted string; without `"` and `\` it needs no escapes.

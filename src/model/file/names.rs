@@ -195,10 +195,7 @@ fn named<'t>(entry: &Entry<'t>, mistakes: &mut Mistakes) -> Named<'t> {
         }
         None => (plural(entry.key), entry.key_span.clone()),
     };
-    let id = match table.choice("id", keys::ID_KINDS, mistakes) {
-        Some("integer") => IdKind::Integer,
-        _ => IdKind::Uuid,
-    };
+    let id = table.choice("id", keys::ID_KINDS, mistakes).unwrap_or(IdKind::Uuid);
     Named {
         name: entry.key,
         name_span: entry.key_span.clone(),

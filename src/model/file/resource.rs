@@ -78,10 +78,7 @@ fn draft<'t>(
         fields,
         unique,
         require_if_match: table.flag("require_if_match", mistakes).unwrap_or_default(),
-        changes: match table.choice("changes", keys::CHANGES, mistakes) {
-            Some("ids") => ChangesKept::Ids,
-            _ => ChangesKept::Values,
-        },
+        changes: table.choice("changes", keys::CHANGES, mistakes).unwrap_or(ChangesKept::Values),
         deprecated: lifecycle::deprecated(table, "resource", named.name, &all, mistakes),
         renamed_from: lifecycle::renamed_from(table, "resource", &all, mistakes),
     };

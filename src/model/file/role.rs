@@ -93,15 +93,17 @@ fn grant(entry: &Entry<'_>, draft: &Draft<'_>, mistakes: &mut Mistakes) -> Optio
 }
 
 fn verbs(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {
-    let names = match entry.node.get_ref() {
-        DeValue::String(all) if all == "*" => keys::VERBS.to_vec(),
+    match entry.node.get_ref() {
+        DeValue::String(all) if all == "*" => {
+            Some(keys::VERBS.iter().map(|(_, verb)| *verb).collect())
+        }
         DeValue::String(one) => {
             let help =
                 format!("put verbs into a list: [{one:?}]; only \"*\", all verbs, stands alone");
             mistakes.add_with(entry.span(), format!("expected a list of verbs, got {one:?}"), help);
-            return None;
+            None
         }
-        DeValue::Array(_) => entry.choices("verb", keys::VERBS, mistakes),
+        DeValue::Array(_) => Some(entry.choices("verb", keys::VERBS, mistakes)),
         _ => {
             mistakes.add(
                 entry.span(),
@@ -110,17 +112,9 @@ fn verbs(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {
                     super::tree::kind_of(entry.node)
                 ),
             );
-            return None;
+            None
         }
-    };
-    let verb = |name| match name {
-        "get" => Verb::Get,
-        "post" => Verb::Post,
-        "put" => Verb::Put,
-        "patch" => Verb::Patch,
-        _ => Verb::Delete,
-    };
-    Some(names.into_iter().map(verb).collect())
+    }
 }
 
 fn fields(key: &str, table: &Table<'_>, draft: &Draft<'_>, mistakes: &mut Mistakes) -> Vec<usize> {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::keys::{self, Meanings};
 use crate::model::nearest;
 use crate::model::report::{Mistakes, listed};
 
@@ -67,17 +68,19 @@ impl<'t> Table<'t> {
         self.find(key)?.flag(mistakes)
     }
 
-    pub(in crate::model) fn choice<'c>(
+    /// What one of several words stands for.
+    pub(in crate::model) fn choice<T: Copy>(
         &self,
         key: &str,
-        choices: &[&'c str],
+        choices: &Meanings<T>,
         mistakes: &mut Mistakes,
-    ) -> Option<&'c str> {
+    ) -> Option<T> {
         let text = self.text(key, mistakes)?;
-        let found = choices.iter().copied().find(|choice| *choice == text.value);
+        let found = meaning(text.value, choices);
         if found.is_none() {
-            let message = format!("`{key}` expected {}, got {:?}", one_of(choices), text.value);
-            match nearest(text.value, choices.iter().copied()) {
+            let words = keys::words(choices);
+            let message = format!("`{key}` expected {}, got {:?}", one_of(&words), text.value);
+            match nearest(text.value, words) {
                 Some(near) => {
                     mistakes.add_with(text.span, message, format!("did you mean `{near}`?"));
                 }
@@ -86,6 +89,10 @@ impl<'t> Table<'t> {
         }
         found
     }
+}
+
+fn meaning<T: Copy>(word: &str, choices: &Meanings<T>) -> Option<T> {
+    choices.iter().find(|(choice, _)| *choice == word).map(|(_, meaning)| *meaning)
 }
 
 /// "a" or "b".
@@ -185,29 +192,30 @@ impl<'t> Entry<'t> {
     }
 
     /// A list whose texts are each one of `choices`, none twice, at least one.
-    pub(in crate::model) fn choices<'c>(
+    pub(in crate::model) fn choices<T: Copy + PartialEq>(
         &self,
         what: &str,
-        choices: &[&'c str],
+        choices: &Meanings<T>,
         mistakes: &mut Mistakes,
-    ) -> Vec<&'c str> {
+    ) -> Vec<T> {
         let Some(texts) = self.texts(mistakes) else { return Vec::new() };
         if matches!(self.node.get_ref(), DeValue::Array(array) if array.is_empty()) {
             let message = format!("expected at least one {what}, got an empty list");
-            mistakes.add_with(self.span(), message, format!("known here: {}", listed(choices)));
+            let help = format!("known here: {}", listed(&keys::words(choices)));
+            mistakes.add_with(self.span(), message, help);
         }
         let mut found = Vec::new();
         for text in texts {
-            match choices.iter().copied().find(|choice| *choice == text.value) {
+            match meaning(text.value, choices) {
                 Some(choice) if found.contains(&choice) => {
-                    mistakes.add(text.span, format!("\"{choice}\" stands here twice"));
+                    mistakes.add(text.span, format!("\"{}\" stands here twice", text.value));
                 }
                 Some(choice) => found.push(choice),
                 None => mistakes.add_unknown(
                     text.span,
                     format!("unknown {what} {:?}", text.value),
                     text.value,
-                    choices.iter().copied(),
+                    keys::words(choices),
                 ),
             }
         }
