@@ -5,6 +5,7 @@
 //! (`Value::Json`), so that a read copies it to the wire untouched; `List` and `Object` exist only
 //! while a body is being admitted.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::civil::{Date, DateTime};
@@ -277,9 +278,27 @@ impl Caller {
     }
 }
 
+/// How many characters of somebody's own words a message repeats.
+const ECHO_CHARS_MAX: usize = 40;
+
+/// A client's or an author's own words for a message: they may be as long as a body.
+pub fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(ECHO_CHARS_MAX) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_cut_after_forty_characters() {
+        let (fits, long) = ("é".repeat(40), "é".repeat(41));
+        assert_eq!(cut(&fits), fits);
+        assert_eq!(cut(&long), format!("{fits}…"));
+    }
 
     #[test]
     fn decimals_print_their_scale() {

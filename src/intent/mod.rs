@@ -15,7 +15,7 @@ use crate::json::{self, Json};
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Kind, Problem};
-use crate::value::Id;
+use crate::value::{Id, cut};
 
 /// The outermost value is depth 1.
 const DEPTH_MAX: usize = 32;
@@ -169,19 +169,13 @@ fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'
         (Some((key, json)), 1) if key == singular => Ok((singular, json)),
         (Some((key, json)), 1) if key == plural => Ok((plural, json)),
         (Some((key, _)), 1) => Err(bad_wrapper(format!(
-            r#"expected the key "{singular}" or "{plural}", got "{}""#,
-            shorten(&key)
+            r#"expected the key "{singular}" or "{plural}", got {}"#,
+            json::quoted(&key)
         ))),
         (_, count) => Err(bad_wrapper(format!(
             r#"expected one key, "{singular}" or "{plural}", got {count} keys"#
         ))),
     }
-}
-
-/// A client's own words may stand in a detail, but not a megabyte of them.
-fn shorten(text: &str) -> &str {
-    let end = text.char_indices().nth(60).map_or(text.len(), |(at, _)| at);
-    text.get(..end).unwrap_or(text)
 }
 
 fn read_span(model: &Model, address: &Address, query: Option<&str>) -> Result<Span, Problem> {
@@ -214,8 +208,8 @@ fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
     let limit = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     limit.filter(|limit| (1..=limit_max).contains(limit)).ok_or_else(|| {
         bad_query(format!(
-            r#"limit: expected a whole number from 1 to {limit_max}, got "{}""#,
-            shorten(text)
+            r#"limit: expected a whole number from 1 to {limit_max}, got {}"#,
+            json::quoted(text)
         ))
     })
 }
@@ -232,8 +226,9 @@ fn split(query: Option<&str>) -> Result<Vec<query::Parameter<'_>>, Problem> {
 }
 
 fn unknown_parameter(name: &str, known: &[&str]) -> Problem {
-    let name = shorten(name);
-    bad_query(match crate::model::nearest(name, known.iter().copied()) {
+    let near = crate::model::nearest(name, known.iter().copied());
+    let name = cut(name);
+    bad_query(match near {
         Some(near) => format!(r#"{name}: no such parameter here; did you mean "{near}"?"#),
         None => format!("{name}: no such parameter here"),
     })

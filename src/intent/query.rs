@@ -8,11 +8,10 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
+use crate::value::cut;
+
 /// Most parameters a query may have.
 pub const PARAMETERS_MAX: usize = 100;
-
-/// Most characters of a parameter that a message shows.
-const SHOWN_CHARACTERS_MAX: usize = 40;
 
 /// A name and its value.
 pub type Parameter<'a> = (Cow<'a, str>, Cow<'a, str>);
@@ -64,19 +63,15 @@ fn decode<'a>(name: &str, raw: &'a str) -> Result<Cow<'a, str>, BadQuery> {
         let escape = raw.as_bytes().get(at + 1..at + 3);
         if !escape.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
             let got = raw.get(at..).unwrap_or_default().chars().take(3).collect();
-            return Err(BadQuery::Escape { name: shown(name), got });
+            return Err(BadQuery::Escape { name: cut(name).into_owned(), got });
         }
     }
     // A plus is a space only where it was sent as such, so before `%2B` becomes one.
     let spaced = raw.replace('+', " ");
     match percent_decode_str(&spaced).decode_utf8() {
         Ok(decoded) => Ok(Cow::Owned(decoded.into_owned())),
-        Err(_) => Err(BadQuery::NotUtf8 { name: shown(name) }),
+        Err(_) => Err(BadQuery::NotUtf8 { name: cut(name).into_owned() }),
     }
-}
-
-fn shown(name: &str) -> String {
-    name.chars().take(SHOWN_CHARACTERS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -138,7 +133,7 @@ mod tests {
         check(
             &format!("{}%=1", "x".repeat(1000)),
             &expect![[
-                r#"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx: expected two hex digits after %, got "%""#
+                r#"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…: expected two hex digits after %, got "%""#
             ]],
         );
     }

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
-use super::Json;
 use super::number::Pieces;
+use super::{Json, quoted};
 
 /// Where reading stopped and why. `line` and `column` count from 1, the column in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +31,6 @@ impl std::error::Error for Error {}
 
 /// Up to this many keys a list is searched; from there on a set is kept.
 const KEYS_SEARCHED_MAX: usize = 16;
-
-/// Most characters of a key that a message shows.
-const SHOWN_CHARACTERS_MAX: usize = 40;
 
 /// Reads `bytes` as exactly one value. `depth_max` bounds how deep lists and objects nest, the
 /// outermost being 1, and with it the recursion.
@@ -118,9 +115,8 @@ impl<'a> Parser<'a> {
             let start = self.at;
             let key = self.string()?;
             if is_doubled(&key, &members, &mut seen) {
-                return Err(
-                    self.error(start, format!("expected each key once, got {} again", shown(&key)))
-                );
+                return Err(self
+                    .error(start, format!("expected each key once, got {} again", quoted(&key))));
             }
             self.skip_space();
             if !self.take(b':') {
@@ -306,7 +302,7 @@ impl<'a> Parser<'a> {
         let got = match self.rest().chars().next() {
             None => "the end".to_owned(),
             Some(character) if character.is_control() => format!("U+{:04X}", u32::from(character)),
-            Some(character) => shown(character.encode_utf8(&mut [0; 4])),
+            Some(character) => quoted(character.encode_utf8(&mut [0; 4])),
         };
         self.error(self.at, format!("expected {what}, got {got}"))
     }
@@ -327,12 +323,4 @@ fn is_doubled<'a>(
     }
     seen.extend(members.iter().skip(seen.len()).map(|(key, _)| key.clone()));
     seen.contains(key)
-}
-
-/// A text for a message: in quotes, escaped, cut to a decent length.
-fn shown(text: &str) -> String {
-    let mut out = Vec::new();
-    let cut = text.char_indices().nth(SHOWN_CHARACTERS_MAX).and_then(|(end, _)| text.get(..end));
-    super::write_text(&mut out, cut.map(|start| format!("{start}…")).as_deref().unwrap_or(text));
-    String::from_utf8_lossy(&out).into_owned()
 }

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use super::Json;
-use crate::value::Value;
+use crate::value::{Value, cut};
 
 /// Writes a text in quotes.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
@@ -20,6 +20,13 @@ pub fn write_text(out: &mut Vec<u8>, text: &str) {
     }
     out.extend_from_slice(rest);
     out.push(b'"');
+}
+
+/// A text for a message: in quotes, escaped, cut when long.
+pub fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    write_text(&mut out, &cut(text));
+    String::from_utf8(out).unwrap_or_default()
 }
 
 /// Writes a value as it was read: numbers keep their spelling.

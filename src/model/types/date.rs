@@ -1,7 +1,7 @@
 //! `date`: a day of the calendar, `YYYY-MM-DD`, years 0001 to 9999.
 
-use super::{FieldType, expect_text, quoted};
-use crate::json::Json;
+use super::{FieldType, expect_text};
+use crate::json::{Json, quoted};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::Value;

@@ -2,11 +2,11 @@
 //!
 //! It may be sent as a string or as a number and is read from its own text, never through a double.
 
-use super::{FieldType, cut};
-use crate::json::{self, Json};
+use super::FieldType;
+use crate::json::{self, Json, quoted};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
-use crate::value::{self, Value};
+use crate::value::{self, Value, cut};
 
 #[derive(Debug)]
 pub(super) struct Decimal;
@@ -39,10 +39,7 @@ impl FieldType for Decimal {
             Json::Text(text) => {
                 faults.add(
                     Code::Format,
-                    format!(
-                        "expected a decimal number such as \"1.50\", got {}",
-                        super::quoted(text)
-                    ),
+                    format!("expected a decimal number such as \"1.50\", got {}", quoted(text)),
                 );
                 return None;
             }

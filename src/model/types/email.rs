@@ -3,8 +3,8 @@
 //! That rule is narrower than RFC 5322 on purpose: no comments, no quoted local parts, no domain
 //! literals. What it lets through can be typed into a form and sent a message.
 
-use super::{FieldType, expect_text, quoted};
-use crate::json::Json;
+use super::{FieldType, expect_text};
+use crate::json::{Json, quoted};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::Value;

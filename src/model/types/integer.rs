@@ -1,10 +1,10 @@
 //! `integer`: a whole number within ±(2^53−1), by value: `1.0` and `1e3` are integers.
 
-use super::{FieldType, cut};
+use super::FieldType;
 use crate::json::{self, Json};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
-use crate::value::Value;
+use crate::value::{Value, cut};
 
 #[derive(Debug)]
 pub(super) struct Integer;

@@ -1,11 +1,11 @@
 //! `json`: any JSON value, kept as its canonical text. Numbers keep their own text, and one that a
 //! double cannot hold without loss is refused: most readers of JSON would change it.
 
-use super::{FieldType, cut};
+use super::FieldType;
 use crate::json::{self, Json};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
-use crate::value::Value;
+use crate::value::{Value, cut};
 
 #[derive(Debug)]
 pub(super) struct AnyJson;

@@ -26,7 +26,7 @@ mod uuid_;
 use std::fmt;
 
 use super::{Class, Field};
-use crate::json::{self, Json};
+use crate::json::Json;
 use crate::problem::{Code, Faults};
 use crate::value::Value;
 pub(in crate::model) use date::is_date;
@@ -134,29 +134,6 @@ pub fn read(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value
     }
     let value = field.kind.read(field, json, faults)?;
     rules::check(field, &value, faults).then_some(value)
-}
-
-/// How much of what came is repeated in a message.
-const ECHO_CHARS_MAX: usize = 40;
-
-/// A text in quotes, cut when long.
-fn quoted(text: &str) -> String {
-    let mut out = Vec::new();
-    match text.char_indices().nth(ECHO_CHARS_MAX) {
-        None => json::write_text(&mut out, text),
-        Some((end, _)) => {
-            json::write_text(&mut out, &format!("{}…", text.get(..end).unwrap_or_default()));
-        }
-    }
-    String::from_utf8(out).unwrap_or_default()
-}
-
-/// Number texts may be as long as the body.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(ECHO_CHARS_MAX) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-    }
 }
 
 /// A JSON text without NUL, for all types whose values are texts.

@@ -1,11 +1,11 @@
 //! `number`: a finite double. A text that a double cannot hold without loss is refused, so that what
 //! comes back is what was sent.
 
-use super::{FieldType, cut};
+use super::FieldType;
 use crate::json::{self, Json};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
-use crate::value::Value;
+use crate::value::{Value, cut};
 
 #[derive(Debug)]
 pub(super) struct Number;

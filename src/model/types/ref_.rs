@@ -1,10 +1,10 @@
 //! `ref`: the id of an item of another resource. Whether that item exists is the store's to say.
 
-use super::{FieldType, Need, Refusal, cut, expect_text, quoted, uuid_};
-use crate::json::{self, Json};
+use super::{FieldType, Need, Refusal, expect_text, uuid_};
+use crate::json::{self, Json, quoted};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
-use crate::value::{IdKind, Value};
+use crate::value::{IdKind, Value, cut};
 
 #[derive(Debug)]
 pub(super) struct Ref;

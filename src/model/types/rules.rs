@@ -5,9 +5,10 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::json::quoted;
 use crate::model::{Bound, Field};
 use crate::problem::{Code, Faults};
-use crate::value::Value;
+use crate::value::{Value, cut};
 
 /// Whether `value` keeps the rules; every one it breaks goes to `faults`.
 pub(super) fn check(field: &Field, value: &Value, faults: &mut Faults) -> bool {
@@ -42,7 +43,7 @@ pub(super) fn check(field: &Field, value: &Value, faults: &mut Faults) -> bool {
         {
             fault(
                 Code::Pattern,
-                format!("expected a text that matches {pattern}, got {}", super::quoted(text)),
+                format!("expected a text that matches {pattern}, got {}", quoted(text)),
             );
         }
     }
@@ -144,9 +145,9 @@ impl fmt::Display for Shown<'_> {
             Value::Integer(value) => value.fmt(f),
             Value::Number(value) => value.fmt(f),
             Value::Decimal(value) => value.fmt(f),
-            Value::Text(value) => f.write_str(&super::quoted(value)),
+            Value::Text(value) => f.write_str(&quoted(value)),
             Value::Moment(value) => value.fmt(f),
-            Value::Json(value) => f.write_str(&super::cut(value)),
+            Value::Json(value) => f.write_str(&cut(value)),
             Value::List(_) => f.write_str("a list"),
             Value::Object(_) => f.write_str("an object"),
         }

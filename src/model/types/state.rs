@@ -1,8 +1,8 @@
 //! `state`: where an item is in its declared life. Only the word is read here; which state may follow
 //! which is decided with the stored item at hand.
 
-use super::{FieldType, Need, Refusal, expect_text, quoted};
-use crate::json::Json;
+use super::{FieldType, Need, Refusal, expect_text};
+use crate::json::{Json, quoted};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::Value;

@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
+use crate::json;
 use crate::model::file::keys;
 use crate::model::{Model, read as read_model};
 

@@ -1,7 +1,7 @@
 //! `timestamp`: a point in time as RFC 3339 writes it, kept to the microsecond in UTC.
 
-use super::{FieldType, expect_text, quoted};
-use crate::json::Json;
+use super::{FieldType, expect_text};
+use crate::json::{Json, quoted};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::{Moment, Value};

@@ -2,8 +2,8 @@
 
 use uuid::fmt::Hyphenated;
 
-use super::{FieldType, expect_text, quoted};
-use crate::json::Json;
+use super::{FieldType, expect_text};
+use crate::json::{Json, quoted};
 use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::Value;
