@@ -8,6 +8,7 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
+use crate::model::types::broken_escape;
 use crate::value::cut;
 
 /// Most parameters a query may have.
@@ -59,12 +60,9 @@ fn decode<'a>(name: &str, raw: &'a str) -> Result<Cow<'a, str>, BadQuery> {
     if !raw.contains(['%', '+']) {
         return Ok(Cow::Borrowed(raw));
     }
-    for (at, _) in raw.match_indices('%') {
-        let escape = raw.as_bytes().get(at + 1..at + 3);
-        if !escape.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-            let got = raw.get(at..).unwrap_or_default().chars().take(3).collect();
-            return Err(BadQuery::Escape { name: cut(name).into_owned(), got });
-        }
+    if let Some(at) = broken_escape(raw) {
+        let got = raw.get(at..).unwrap_or_default().chars().take(3).collect();
+        return Err(BadQuery::Escape { name: cut(name).into_owned(), got });
     }
     // A plus is a space only where it was sent as such, so before `%2B` becomes one.
     let spaced = raw.replace('+', " ");

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::request::Parts;
 use http::{Method, header};
 
+use crate::model::types::broken_escape;
 use crate::problem::{self, Problem};
 
 /// The host and port the request names. RFC 9112 §3.2.2: an absolute target's host wins over Host.
@@ -80,12 +81,9 @@ impl<'a> Authority<'a> {
 
 fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
-    let escapes_are_whole = bytes.split(|b| *b == b'%').skip(1).all(
-        |after| matches!(after, [first, second, ..] if first.is_ascii_hexdigit() && second.is_ascii_hexdigit()),
-    );
     // RFC 9110 §4.2.1: an empty host identifier is invalid in http.
     (1..=HOST_BYTES_MAX).contains(&bytes.len())
-        && escapes_are_whole
+        && broken_escape(name).is_none()
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(b))
 }
 

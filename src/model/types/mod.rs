@@ -32,6 +32,7 @@ use crate::value::Value;
 pub(in crate::model) use date::is_date;
 pub use object::{add_required, add_unknown};
 pub use seal::{seal, unseal};
+pub use url::broken_escape;
 pub(in crate::model) use url::is_url;
 
 /// What a type of field has to say for itself.

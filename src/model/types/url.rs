@@ -49,7 +49,7 @@ impl FieldType for Url {
 pub(in crate::model) fn is_url(text: &str) -> bool {
     // RFC 3986 §2: what is neither reserved nor unreserved must be percent-encoded; `Uri` is laxer.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
-    if !text.bytes().all(allowed) || !escapes_are_whole(text) {
+    if !text.bytes().all(allowed) || broken_escape(text).is_some() {
         return false;
     }
     let Ok(uri) = text.parse::<Uri>() else { return false };
@@ -61,11 +61,14 @@ pub(in crate::model) fn is_url(text: &str) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty() && port_fits
 }
 
-// RFC 3986 §2.1: a percent sign stands before two hex digits.
-fn escapes_are_whole(text: &str) -> bool {
-    text.split('%')
-        .skip(1)
-        .all(|rest| matches!(rest.as_bytes(), [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()))
+/// Where a percent sign stands that begins no escape, in any part of an address.
+pub fn broken_escape(text: &str) -> Option<usize> {
+    // RFC 3986 §2.1: a percent sign stands before two hex digits.
+    let is_whole = |at: usize| {
+        let digits = text.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    text.match_indices('%').map(|(at, _)| at).find(|at| !is_whole(*at))
 }
 
 #[cfg(test)]
