@@ -12,7 +12,7 @@ use super::Realm;
 use super::file::keys;
 use super::file::tree::{Entry, Table, Text};
 use super::report::Mistakes;
-use super::types::is_url;
+use super::types::{is_port, is_url};
 
 /// What the file says about serving.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -147,18 +147,13 @@ impl ServerTable {
 }
 
 fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
-    let known = ["sqlite:", "postgres://", "postgresql://"];
-    if known
-        .iter()
-        .any(|scheme| text.value.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
-    {
+    if text.value.strip_prefix("sqlite:").is_some_and(|path| !path.is_empty()) {
         return Some(text.value.to_owned());
     }
-    let help = "an embedded database is a file: sqlite:nouns.db";
     mistakes.add_with(
         text.span.clone(),
-        format!("`database` expected sqlite:PATH or postgres://…, got {:?}", text.value),
-        help,
+        format!("`database` expected sqlite:PATH, got {:?}", text.value),
+        "the database is a file, such as sqlite:nouns.db; there is no other kind yet",
     );
     None
 }
@@ -180,14 +175,12 @@ fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
         let bare = split.is_some_and(|(host, _)| {
             host.contains(':') && !(host.starts_with('[') && host.ends_with(']'))
         });
-        if bare
-            || !split.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        {
-            let message = format!("`listen` expected an address with a port, got {:?}", text.value);
+        if bare || !split.is_some_and(|(host, port)| !host.is_empty() && is_port(port)) {
+            let message = format!("`listen` expected ADDRESS:PORT, got {:?}", text.value);
             mistakes.add_with(
                 text.span.clone(),
                 message,
-                "such as 127.0.0.1:8080, localhost:8080 or [::1]:8080",
+                "such as 127.0.0.1:8080, [::1]:8080 or localhost:0",
             );
         }
     }

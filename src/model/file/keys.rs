@@ -175,7 +175,7 @@ pub(in crate::model) static GRANT: &[Key] = &[
 ];
 
 pub(in crate::model) static SERVER: &[Key] = &[
-    key("database", Holds::Text, "sqlite:PATH or postgres://…"),
+    key("database", Holds::Text, "where the data lives: sqlite:PATH"),
     key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
     key("open", Holds::Flag, "no authentication; loopback addresses only"),
     key("log", Holds::Choice(|| words(LOGS)), "how log lines look"),

@@ -33,7 +33,7 @@ pub(in crate::model) use date::is_date;
 pub use object::{add_required, add_unknown};
 pub use seal::{seal, unseal};
 pub use url::broken_escape;
-pub(in crate::model) use url::is_url;
+pub(in crate::model) use url::{is_port, is_url};
 
 /// What a type of field has to say for itself.
 pub trait FieldType: fmt::Debug + Sync {

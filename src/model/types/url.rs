@@ -56,9 +56,13 @@ pub(in crate::model) fn is_url(text: &str) -> bool {
     let Some(authority) = uri.authority() else { return false };
     let host = authority.host();
     let rest = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
-    let port_fits =
-        rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let port_fits = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
     matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty() && port_fits
+}
+
+/// Whether `text` is a port. Rust itself would take `+80` as well.
+pub(in crate::model) fn is_port(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 /// Where a percent sign stands that begins no escape, in any part of an address.
@@ -100,6 +104,7 @@ mod tests {
             "http://a/%zz",
             "javascript:alert(1)",
             "http://a:99999/",
+            "http://a:+80/",
             "http://:80/",
             "mailto:a@b",
             "http://a/<b>",
