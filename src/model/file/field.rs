@@ -39,6 +39,10 @@ pub(super) fn read_all<'t>(
         return (Vec::new(), entries.iter().map(|entry| entry.key).collect());
     }
     let siblings: Vec<&str> = entries.iter().map(|entry| entry.key).collect();
+    let tables = entries
+        .iter()
+        .filter_map(|entry| Some((entry.key, Table::new(entry.node.get_ref().as_table()?))));
+    lifecycle::check_renamed(tables, "field", mistakes);
     let (mut fields, mut broken) = (Vec::new(), Vec::new());
     for entry in entries {
         check_name("field", entry.key, entry.key_span.clone(), mistakes);

@@ -74,6 +74,27 @@ fn date(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Box<str>> {
     Some(text.into())
 }
 
+/// Of several tables beside one another, two cannot have been the same one.
+pub(super) fn check_renamed<'t>(
+    tables: impl Iterator<Item = (&'t str, Table<'t>)>,
+    what: &str,
+    mistakes: &mut Mistakes,
+) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for (name, table) in tables {
+        // What is not a text has been refused where it was read.
+        let Some(from) = table.text("renamed_from", &mut Mistakes::default()) else { continue };
+        match seen.iter().find(|(other, _)| *other == from.value) {
+            Some((_, first)) => mistakes.add_with(
+                from.span,
+                format!("the {what} `{first}` is said to have been `{}` already", from.value),
+                "a name can have become one other name; take this out of one of them",
+            ),
+            None => seen.push((from.value, name)),
+        }
+    }
+}
+
 pub(super) fn renamed_from(
     table: &Table<'_>,
     what: &str,

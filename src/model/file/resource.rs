@@ -23,6 +23,8 @@ pub(super) struct Draft<'t> {
 }
 
 pub(super) fn read<'t>(names: &Names<'t>, mistakes: &mut Mistakes) -> Vec<Draft<'t>> {
+    let tables = names.list.iter().map(|named| (named.name, named.table.clone()));
+    lifecycle::check_renamed(tables, "resource", mistakes);
     names
         .list
         .iter()
