@@ -1,0 +1,124 @@
+//! The schema has every word that the reader knows, and so has the document for authors.
+
+use super::*;
+
+const DOCUMENT: &str = include_str!("../../../docs/model.md");
+
+fn schema() -> serde_json::Value {
+    serde_json::from_str(&json_schema()).unwrap()
+}
+
+#[test]
+fn every_type_and_every_key_is_in_it() {
+    let schema = schema();
+    let fields = schema["$defs"]["field"]["anyOf"].as_array().unwrap();
+    let names: Vec<&str> =
+        fields.iter().map(|field| field["properties"]["type"]["const"].as_str().unwrap()).collect();
+    assert_eq!(names, types::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>());
+    for key in keys::FIELD {
+        let used = fields.iter().any(|field| field["properties"].get(key.name).is_some());
+        assert!(used, "{} is a key of no type", key.name);
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    fn walk(node: &serde_json::Value, definitions: &serde_json::Value) {
+        if let Some(reference) = node.get("$ref").and_then(|reference| reference.as_str()) {
+            let name = reference.strip_prefix("#/$defs/").unwrap();
+            assert!(definitions.get(name).is_some(), "{reference}");
+        }
+        match node {
+            serde_json::Value::Array(list) => {
+                list.iter().for_each(|node| walk(node, definitions));
+            }
+            serde_json::Value::Object(map) => {
+                map.values().for_each(|node| walk(node, definitions));
+            }
+            _ => {}
+        }
+    }
+    let schema = schema();
+    walk(&schema, &schema["$defs"]);
+}
+
+#[test]
+fn places_differ_in_what_they_take() {
+    let schema = schema();
+    let keys = |place: &str, kind: &str| -> Vec<String> {
+        let shapes = schema["$defs"][place]["anyOf"].as_array().unwrap();
+        let shape = shapes.iter().find(|shape| shape["properties"]["type"]["const"] == kind);
+        shape
+            .map(|shape| shape["properties"].as_object().unwrap().keys().cloned().collect())
+            .unwrap_or_default()
+    };
+    assert!(keys("field", "text").contains(&"unique".to_owned()));
+    assert!(!keys("member", "text").contains(&"unique".to_owned()));
+    assert_eq!(keys("element", "text"), ["type", "min_length", "max_length", "pattern", "one_of"]);
+    assert!(keys("member", "ref").is_empty());
+    assert_eq!(keys("field", "state"), ["type", "initial", "next", "deprecated", "renamed_from"]);
+}
+
+/// The part of the document below a heading.
+fn section(heading: &str) -> &'static str {
+    let (_, below) = DOCUMENT
+        .split_once(&format!("\n{heading}\n"))
+        .unwrap_or_else(|| panic!("no heading {heading}"));
+    let level = heading.split(' ').next().unwrap();
+    below.split_once(&format!("\n{level} ")).map_or(below, |(section, _)| section)
+}
+
+/// The words in backticks.
+fn words(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// The cells of the rows of all tables.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let lines = text.lines().filter(|line| line.starts_with('|'));
+    lines.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+#[test]
+fn the_document_has_every_key_and_every_choice() {
+    for (heading, keys) in [
+        ("## The top level", keys::ROOT),
+        ("## Resources", keys::RESOURCE),
+        ("## Fields", keys::FIELD),
+        ("## Realms", keys::REALM),
+        ("## Roles", keys::GRANT),
+        ("## Deprecation", keys::DEPRECATED),
+        ("## Settings", keys::SERVER),
+    ] {
+        // To stand in the list of a type's keys is no explanation.
+        let lines = section(heading).lines().filter(|line| line.matches('|').count() != 4);
+        let section = lines.collect::<Vec<_>>().join("\n");
+        for Key { name, holds, .. } in keys {
+            assert!(words(&section).contains(name), "{heading} does not explain `{name}`");
+            let (Holds::Choice(choices) | Holds::Choices(choices)) = holds else { continue };
+            for choice in choices() {
+                assert!(section.contains(choice), "{heading}, {name}: {choice} is missing");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_document_has_every_type_with_its_keys() {
+    let rows = rows(section("## Fields"));
+    for kind in types::ALL {
+        let row = rows.iter().find(|row| words(row[0]) == [kind.name()] && row.len() == 3);
+        let row = row.unwrap_or_else(|| panic!("no row for `{}`", kind.name()));
+        assert_eq!(words(row[2]), kind.keys(), "{}", kind.name());
+    }
+}
+
+#[test]
+fn the_document_has_every_limit_with_its_default() {
+    let rows = rows(section("## Settings"));
+    let shown: Vec<(&str, &str)> =
+        rows.iter().flat_map(|row| words(row[0]).into_iter().zip(row[1].split(", "))).collect();
+    for (name, default, _) in LIMITS {
+        assert!(shown.contains(&(name, &default.to_string())), "{name}: {default}");
+    }
+}
