@@ -114,6 +114,20 @@ pub enum Outcome {
     Removed,
 }
 
+impl Outcome {
+    /// The items it speaks of.
+    pub fn items(&self) -> &[Item] {
+        match self {
+            Self::Item(item) | Self::Created(item) | Self::Updated(item) => {
+                std::slice::from_ref(item)
+            }
+            Self::Page(page) => &page.items,
+            Self::CreatedMany(items) => items,
+            Self::Ready | Self::Removed => &[],
+        }
+    }
+}
+
 /// Why nothing was done: the state of the data, or the data sent, does not allow it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {

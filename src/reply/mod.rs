@@ -3,6 +3,8 @@
 //! Pure. A `Reply` is status, headers and body; the server adds only `Date` and what the connection
 //! needs. Paths in `Location` and `Link` are absolute paths: the request's Host is never trusted.
 
+mod deprecation;
+
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY,
@@ -63,6 +65,18 @@ impl Replies {
     ) -> Reply {
         // Only readiness is about no collection.
         let Some(collection) = about else { return document(json::status("ready")) };
+        let mut reply = self.found(model, &collection, format, outcome);
+        deprecation::note(&mut reply.headers, model, collection.resource, outcome.items());
+        reply
+    }
+
+    fn found(
+        &self,
+        model: &Model,
+        collection: &Collection,
+        format: &Format,
+        outcome: &Outcome,
+    ) -> Reply {
         let resource = model.resource(collection.resource);
         let mut body = Vec::with_capacity(512);
         match outcome {
@@ -74,7 +88,7 @@ impl Replies {
                 set(&mut reply, LAST_MODIFIED, last_modified(item));
                 reply
             }
-            Outcome::Page(page) => page_reply(model, &collection, format, page),
+            Outcome::Page(page) => page_reply(model, collection, format, page),
             Outcome::Created(item) => {
                 (format.item)(&mut body, resource, item);
                 let mut reply = data(StatusCode::CREATED, format, body);

@@ -1,0 +1,53 @@
+//! `Deprecation` (RFC 9745), `Sunset` (RFC 8594) and the way to a successor, on answers that touch
+//! something deprecated: a resource, one it lies under, or a field that has a value here.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::header::{HeaderMap, LINK};
+use http::{HeaderName, HeaderValue};
+
+use crate::intent::path;
+use crate::model::{Deprecated, Model, ResourceIndex};
+use crate::value::{Item, Moment};
+
+const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
+const SUNSET: HeaderName = HeaderName::from_static("sunset");
+
+/// Of several dates the earliest counts.
+pub(super) fn note(headers: &mut HeaderMap, model: &Model, index: ResourceIndex, items: &[Item]) {
+    let lineage = model.lineage(index);
+    let resources = lineage.iter().filter_map(|resource| resource.deprecated.as_ref());
+    let fields = model.resource(index).fields.iter().enumerate();
+    let fields = fields.filter_map(|(at, field)| {
+        let has_value = |item: &Item| item.values.get(at).is_some_and(|value| !value.is_null());
+        field.deprecated.as_ref().filter(|_| items.iter().any(has_value))
+    });
+    let touched: Vec<&Deprecated> = resources.chain(fields).collect();
+    if let Some(since) = touched.iter().filter_map(|entry| seconds(&entry.since)).min() {
+        // RFC 9651 §3.3.7: a date is an @ and the seconds since 1970.
+        headers.extend(
+            HeaderValue::try_from(format!("@{since}")).ok().map(|value| (DEPRECATION, value)),
+        );
+    }
+    let sunset = touched.iter().filter_map(|entry| seconds(entry.sunset.as_deref()?)).min();
+    if let Some(seconds) = sunset.and_then(|seconds| u64::try_from(seconds).ok()) {
+        let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+        headers.extend(HeaderValue::try_from(date).ok().map(|value| (SUNSET, value)));
+    }
+    let successor =
+        lineage.iter().find_map(|resource| resource.deprecated.as_ref()?.use_instead.as_deref());
+    let successor = model.resources.iter().find(|resource| Some(&*resource.name) == successor);
+    // Only a top-level collection has one address.
+    if let Some(successor) = successor.filter(|resource| resource.parent.is_none()) {
+        let link =
+            format!("<{}>; rel=\"successor-version\"", path(model, successor.index, &[], None));
+        if let Ok(value) = HeaderValue::try_from(link) {
+            headers.append(LINK, value);
+        }
+    }
+}
+
+/// The beginning of a day.
+fn seconds(day: &str) -> Option<i64> {
+    Moment::parse(&format!("{day}T00:00:00Z")).map(Moment::seconds)
+}

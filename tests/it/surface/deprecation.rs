@@ -1,0 +1,58 @@
+//! Answers that touch something deprecated say so, and others do not.
+
+use crate::harness::{Answer, Backend, Setup};
+
+const MODEL: &str = r#"
+title = "Club"
+
+[resources.member.fields]
+name  = { type = "text", required = true }
+alias = { type = "text", deprecated = { since = "2026-11-01", sunset = "2027-11-01", use = "name" } }
+
+[resources.person]
+deprecated = { since = "2026-10-01", use = "member" }
+
+[resources.person.fields]
+name = { type = "text" }
+
+[resources.badge]
+parent = "person"
+
+[resources.badge.fields]
+number = { type = "integer", deprecated = { since = "2025-01-01", sunset = "2026-12-31" } }
+"#;
+
+fn said(answer: &Answer) -> [Option<&str>; 3] {
+    ["Deprecation", "Sunset", "Link"].map(|name| answer.header(name))
+}
+
+on_every_backend! {
+    fn a_field_counts_where_it_has_a_value(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let plain = server.post("/members", r#"{"member":{"name":"Ann"}}"#);
+        assert_eq!(said(&plain), [None, None, None]);
+        let old = server.post("/members", r#"{"member":{"name":"Bea","alias":"B"}}"#);
+        // 2026-11-01T00:00:00Z
+        let both = [Some("@1793491200"), Some("Mon, 01 Nov 2027 00:00:00 GMT"), None];
+        assert_eq!(said(&old), both);
+        assert_eq!(said(&server.get(old.header("Location").unwrap())), both);
+        assert_eq!(said(&server.get(plain.header("Location").unwrap())), [None, None, None]);
+        assert_eq!(said(&server.get("/members")), both);
+    }
+
+    fn a_resource_counts_always_and_for_what_lies_under_it(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let person = server.create("/persons", r#"{"person":{"name":"Cem"}}"#);
+        let resource = [Some("@1790812800"), None, Some("</members>; rel=\"successor-version\"")];
+        assert_eq!(said(&server.get("/persons")), resource);
+        assert_eq!(said(&server.get(&person)), resource);
+        let badges = format!("{person}/badges");
+        assert_eq!(said(&server.get(&badges)), resource);
+        // The earliest dates of all that is touched.
+        let badge = server.post(&badges, r#"{"badge":{"number":1}}"#);
+        let earliest = [Some("@1735689600"), Some("Thu, 31 Dec 2026 00:00:00 GMT"), resource[2]];
+        assert_eq!(said(&badge), earliest);
+        assert_eq!(said(&server.delete(&person)), [None, None, None], "refused");
+        assert_eq!(said(&server.delete(badge.header("Location").unwrap())), resource);
+    }
+}
