@@ -58,7 +58,7 @@ pub(super) async fn create<D: Driver>(
     model: &Model,
     dialect: &Dialect,
 ) -> Result<(), Mismatch> {
-    for table in sql::SYSTEM_TABLES {
+    for table in dialect.system_tables {
         driver.execute(table, &[]).await?;
     }
     for resource in &model.resources {

@@ -21,6 +21,8 @@ pub(super) struct Dialect {
     /// What stands behind a table with each kind of key.
     pub(super) uuid_table: &'static str,
     pub(super) integer_table: &'static str,
+    /// The tables every database of ours has.
+    pub(super) system_tables: &'static [&'static str],
     /// Lists the indexes that are ours.
     pub(super) index_names: &'static str,
 }
@@ -37,6 +39,14 @@ pub(super) static SQLITE: Dialect = Dialect {
     integer_key: "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT",
     uuid_table: "STRICT, WITHOUT ROWID",
     integer_table: "STRICT",
+    system_tables: &[
+    "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE nouns_changes (
+  sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+  time TEXT NOT NULL, resource TEXT NOT NULL, id TEXT NOT NULL, parent_id TEXT, subject TEXT NOT NULL,
+  kind TEXT NOT NULL, actor TEXT NOT NULL, request_id TEXT NOT NULL, changed TEXT, before TEXT, after TEXT
+) STRICT",
+    ],
     index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
@@ -235,16 +245,6 @@ fn links(model: &Model, resource: &Resource, p: char) -> Vec<Link> {
     };
     children.chain(referrers).map(link).collect()
 }
-
-/// The tables every database of ours has.
-pub(super) const SYSTEM_TABLES: &[&str] = &[
-    "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
-    "CREATE TABLE nouns_changes (
-  sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-  time TEXT NOT NULL, resource TEXT NOT NULL, id TEXT NOT NULL, parent_id TEXT, subject TEXT NOT NULL,
-  kind TEXT NOT NULL, actor TEXT NOT NULL, request_id TEXT NOT NULL, changed TEXT, before TEXT, after TEXT
-) STRICT",
-];
 
 /// 1: name, 2: value.
 pub(super) fn remember(dialect: &Dialect) -> String {
