@@ -84,7 +84,9 @@ async fn answer(
 
     // 8  is the body whole, in time, and JSON?            413 408 400
     // 9  does the query make sense?                       400
-    let bytes = body.read(route.body_bytes_max(limits), asked.body_until).await?;
+    let room = gate.room();
+    let body_max = route.body_bytes_max(limits);
+    let bytes = body.read(body_max, asked.body_until, |bytes| room.take(bytes)).await?;
     stages.mark("body");
     let intent = intent::read(model, route, query, &bytes)?;
 

@@ -61,8 +61,13 @@ impl Body {
         Self { incoming, state, is_http_1: parts.version < Version::HTTP_2 }
     }
 
-    /// Reads all of it. Called again after that it gives nothing.
-    pub async fn read(&mut self, bytes_max: usize, deadline: Instant) -> Result<Bytes, Problem> {
+    /// Reads all of it. Called again after that it gives nothing. `has_room` is asked for each piece.
+    pub async fn read(
+        &mut self,
+        bytes_max: usize,
+        deadline: Instant,
+        has_room: impl Fn(usize) -> bool,
+    ) -> Result<Bytes, Problem> {
         // Refused before a byte is asked for: a client that holds its body back need not send it.
         if self.incoming.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(too_large(bytes_max));
@@ -72,7 +77,7 @@ impl Body {
             State::Broken => return Err(Problem::new(&problem::BAD_REQUEST)),
             State::HeldBack | State::Open => self.state = State::Open,
         }
-        match timeout_at(deadline.into(), self.gather(bytes_max)).await {
+        match timeout_at(deadline.into(), self.gather(bytes_max, has_room)).await {
             Ok(result) => result,
             Err(_) => {
                 self.state = State::Broken;
@@ -96,13 +101,17 @@ impl Body {
             return After::Close;
         }
         let deadline = clock::now() + DRAIN_MAX;
-        match timeout_at(deadline.into(), self.gather(DRAIN_BYTES_MAX)).await {
+        match timeout_at(deadline.into(), self.gather(DRAIN_BYTES_MAX, |_| true)).await {
             Ok(Ok(_)) => After::KeepAlive,
             Ok(Err(_)) | Err(_) => After::Close,
         }
     }
 
-    async fn gather(&mut self, bytes_max: usize) -> Result<Bytes, Problem> {
+    async fn gather(
+        &mut self,
+        bytes_max: usize,
+        has_room: impl Fn(usize) -> bool,
+    ) -> Result<Bytes, Problem> {
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
         while let Some(frame) = self.incoming.frame().await {
@@ -116,6 +125,9 @@ impl Body {
             let Ok(data) = frame.into_data() else { continue };
             if first.len().max(rest.len()) + data.len() > bytes_max {
                 return Err(too_large(bytes_max));
+            }
+            if !has_room(data.len()) {
+                return Err(Problem::new(&problem::BUSY).detail("too many large bodies at once"));
             }
             // Most bodies come in one piece, which is then handed on without a copy.
             if first.is_empty() {
