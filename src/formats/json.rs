@@ -7,7 +7,7 @@ use http::HeaderValue;
 
 use super::Format;
 use super::accept::Media;
-use crate::json::{write_text, write_value};
+use crate::json::{write_moment, write_text, write_value};
 use crate::model::{Model, Resource};
 use crate::problem::{self, Code, Kind, Member, Parts};
 use crate::value::{Id, Item};
@@ -79,7 +79,6 @@ fn write_items(out: &mut Vec<u8>, resource: &Resource, items: &[Item]) {
 }
 
 fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
-    use std::io::Write;
     out.extend_from_slice(b"{\"id\":");
     write_id(out, item.id);
     if let (Some(key), Some(id)) = (&resource.parent_key, item.parent) {
@@ -94,12 +93,12 @@ fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
             write_value(out, value);
         }
     }
-    // Writing to a Vec cannot fail.
-    let _ = write!(
-        out,
-        ",\"created_at\":\"{}\",\"updated_at\":\"{}\",\"version\":",
-        item.created_at, item.updated_at
-    );
+    for (name, moment) in [("created_at", item.created_at), ("updated_at", item.updated_at)] {
+        out.push(b',');
+        write_name(out, name);
+        write_moment(out, moment);
+    }
+    out.extend_from_slice(b",\"version\":");
     write_integer(out, item.version);
     out.push(b'}');
 }

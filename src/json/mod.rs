@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 pub use number::{decimal_units, integer, is_number, number_exact};
 pub use parse::parse;
-pub use write::{quoted, write, write_text, write_value};
+pub use write::{quoted, write, write_moment, write_text, write_value};
 
 /// A JSON value as it was written. Numbers keep their own text, so that nothing is rounded before a
 /// field type has looked at it.

@@ -3,11 +3,10 @@
 //! Does not decide what an answer looks like; formats do. The one surprising thing: `Value::Json`
 //! is text that was written here before, so it is copied and never read again.
 
-use std::fmt::Display;
 use std::io::Write as _;
 
 use super::Json;
-use crate::value::{Value, cut};
+use crate::value::{Decimal, Moment, Value, cut};
 
 /// Writes a text in quotes.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
@@ -53,9 +52,9 @@ pub fn write_value(out: &mut Vec<u8>, value: &Value) {
             out.extend_from_slice(zmij::Buffer::new().format_finite(*number).as_bytes());
         }
         Value::Number(_) => out.extend_from_slice(b"null"),
-        Value::Decimal(decimal) => write_quoted(out, decimal),
+        Value::Decimal(decimal) => write_decimal(out, *decimal),
         Value::Text(text) => write_text(out, text),
-        Value::Moment(moment) => write_quoted(out, moment),
+        Value::Moment(moment) => write_moment(out, *moment),
         Value::Json(json) => out.extend_from_slice(json.as_bytes()),
         Value::List(list) => write_list(out, list, write_value),
         Value::Object(members) => write_object(out, members, write_value),
@@ -66,10 +65,16 @@ fn write_boolean(out: &mut Vec<u8>, boolean: bool) {
     out.extend_from_slice(if boolean { b"true" } else { b"false" });
 }
 
-/// For what prints nothing that needs an escape.
-fn write_quoted(out: &mut Vec<u8>, plain: &impl Display) {
+/// A timestamp, which needs no escape.
+pub fn write_moment(out: &mut Vec<u8>, moment: Moment) {
+    out.push(b'"');
+    out.extend_from_slice(&moment.text());
+    out.push(b'"');
+}
+
+fn write_decimal(out: &mut Vec<u8>, decimal: Decimal) {
     // Writing to a Vec cannot fail.
-    let _written = write!(out, "\"{plain}\"");
+    let _written = write!(out, "\"{decimal}\"");
 }
 
 fn write_list<T>(out: &mut Vec<u8>, list: &[T], write_one: fn(&mut Vec<u8>, &T)) {
