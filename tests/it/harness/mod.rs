@@ -5,6 +5,7 @@
 //! one, so that no `NOUNS_…` variable and no `nouns.toml` of the developer's reaches a test.
 
 mod http;
+mod lock;
 mod masks;
 
 use std::fs;
@@ -19,6 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use http::{Answer, Client};
+pub use lock::Lock;
 pub use masks::Masks;
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
@@ -39,9 +41,9 @@ impl Backend {
     }
 
     /// The value of `--database` for a server that lives in `folder`.
-    pub fn database(self, folder: &Path) -> String {
+    pub fn database(self, folder: &Path, name: &str) -> String {
         match self {
-            Self::Sqlite => format!("sqlite:{}", folder.join("nouns.db").display()),
+            Self::Sqlite => format!("sqlite:{}", folder.join(name).display()),
         }
     }
 }
@@ -86,16 +88,23 @@ macro_rules! on_every_backend {
 pub struct Setup {
     backend: Backend,
     model: Option<String>,
+    database: &'static str,
 }
 
 impl Setup {
     pub fn new(backend: Backend) -> Self {
-        Self { backend, model: None }
+        Self { backend, model: None, database: "nouns.db" }
     }
 
     /// The text of a model file; without one the server serves the built-in store.
     pub fn model(mut self, text: &str) -> Self {
         self.model = Some(text.to_owned());
+        self
+    }
+
+    /// Another name of the database, from the server's folder on.
+    pub fn database(mut self, name: &'static str) -> Self {
+        self.database = name;
         self
     }
 
@@ -112,7 +121,7 @@ impl Setup {
             command.arg("model.toml");
         }
         command.args(["--open", "--listen", "127.0.0.1:0", "--log", "json", "--database"]);
-        command.arg(self.backend.database(folder.path()));
+        command.arg(self.backend.database(folder.path(), self.database));
         let process = Process::spawn(&mut command);
         let line = process.first_line();
         let address = match line.rsplit_once(" at http://") {

@@ -20,7 +20,7 @@ fn used_folder() -> Folder {
 }
 
 /// Runs a shell script in a mount namespace of its own, with `$1` the folder and `$2` the executable.
-fn in_namespace(folder: &Path, script: &str) -> Ended {
+pub(super) fn in_namespace(folder: &Path, script: &str) -> Ended {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-ec", script, "sh"]).arg(folder).arg(NOUNS);
     command.env_remove("NOUNS_DATABASE");

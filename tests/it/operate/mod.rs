@@ -4,6 +4,8 @@
 
 mod command;
 mod database;
+mod files;
+mod locked;
 mod stop;
 
 use std::collections::BTreeMap;

@@ -27,6 +27,25 @@ on_every_backend! {
         assert_eq!(server.get(answer.header("Location").unwrap()).status, 200);
     }
 
+    /// Whoever asks twice does not want to wait.
+    fn a_second_signal_ends_it_at_once(server: Server) {
+        let path = server.create("/customers", ANN);
+        let mut client = server.client();
+        client.write(format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", ANN.len()).as_bytes());
+        // The server waits for the body, which never comes.
+        assert_eq!(client.read_answer(false).status, 100);
+        server.terminate();
+        wait_until("the first signal is heard", || server.log().contains("ending: finishing").then_some(()));
+        let (begun, backend) = (Instant::now(), server.backend());
+        server.terminate();
+        let (status, folder) = server.wait();
+        assert_eq!(status.code(), Some(128 + 15));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(client.is_closed());
+        let server = Setup::new(backend).start_in(folder);
+        assert_eq!(server.get(&path).json()["customer"]["version"], 1);
+    }
+
     fn idle_connections_do_not_hold_up_the_end(server: Server) {
         let mut idle = server.client();
         assert_eq!(idle.request("GET /customers", &[], "").status, 200);
