@@ -2,7 +2,7 @@
 //!
 //! Nothing here imports the code under test.
 //! Every test that needs data runs once per storage backend (`on_every_backend!`), so a test's full
-//! name ends with the backend: `surface::paging::sqlite`.
+//! name ends with the backend: `surface::lists::an_empty_list::sqlite`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,9 +23,13 @@ mod docs;
 #[cfg(test)]
 mod framing;
 #[cfg(test)]
+mod http2;
+#[cfg(test)]
 mod json_bodies;
 #[cfg(test)]
 mod operate;
+#[cfg(test)]
+mod refusals;
 #[cfg(test)]
 mod spec;
 #[cfg(test)]

@@ -1,0 +1,125 @@
+//! Answers to requests that no route has seen: the head cannot be parsed, or leads nowhere.
+//!
+//! That they are refused is `framing`'s; here is what the client is told, and what it is not.
+
+use crate::framing::{HOST, get, start};
+use crate::harness::{Answer, Backend, Server, Setup};
+
+/// Header lines that cannot be parsed.
+const BROKEN: &[&str] =
+    &["X : y\r\n", "X: a\rb\r\n", "X: a\0b\r\n", "X\r\n", ": y\r\n", "X: y\r\n z\r\n"];
+/// Header lines that can, and leave the end of the message unknown.
+const UNFRAMED: &[&str] = &[
+    "Content-Length: 3\r\nContent-Length: 4\r\n",
+    "Content-Length: +3\r\n",
+    "Transfer-Encoding: gzip\r\n",
+];
+
+fn base_path(backend: Backend) -> Server {
+    let model = "title = \"Under\"\n[server]\nbase_path = \"/v1\"\n[resources.cup]\nid = \"integer\"\n\
+                 [resources.cup.fields]\nsize = { type = \"integer\" }\n";
+    Setup::new(backend).model(model).start()
+}
+
+fn kind(answer: &Answer) -> Option<&str> {
+    answer.header("Content-Type")
+}
+
+/// The refusal came as problem+json, whatever the client had asked for.
+#[test]
+fn a_head_that_cannot_be_parsed_had_its_accept_ignored() {
+    let server = start();
+    for lines in BROKEN {
+        for (accept, expected) in [
+            ("", Some("application/problem+json")),
+            ("Accept: */*\r\n", Some("application/problem+json")),
+            ("Accept: application/json\r\n", Some("application/json")),
+            ("accept:application/json\r\n", Some("application/json")),
+            ("Accept: image/png\r\nAccept: application/json\r\n", Some("application/json")),
+            ("Accept: text/plain\r\n", None),
+        ] {
+            let answer = server.send(get(&format!("{accept}{lines}")));
+            assert_eq!((answer.status, kind(&answer)), (400, expected), "{accept:?} {lines:?}");
+            assert_eq!(answer.body.is_empty(), expected.is_none(), "{accept:?} {lines:?}");
+            assert_eq!(answer.header("Connection"), Some("close"));
+        }
+    }
+}
+
+/// The parser's own words were the detail: they mean nothing to a client, and change with the crate.
+#[test]
+fn the_words_of_the_parser_are_for_the_log() {
+    let server = start();
+    for lines in [BROKEN, UNFRAMED].concat() {
+        let answer = server.send(get(lines));
+        let body = answer.json();
+        assert_eq!(answer.problem(), "bad-request", "{lines:?}");
+        assert_eq!(body.get("detail"), None, "{lines:?}");
+        assert_eq!(body["title"], "The request is not well-formed HTTP");
+        let id = answer.header("X-Request-Id").unwrap().to_owned();
+        let line = crate::harness::wait_until("the cause is in the log", || {
+            server.log().lines().find(|line| line.contains(&id)).map(str::to_owned)
+        });
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(line["cause"].as_str().is_some_and(|cause| !cause.is_empty()), "{line}");
+    }
+}
+
+/// It was routed, and a name in the database could never match it.
+#[test]
+fn a_target_outside_ascii_was_routed() {
+    let server = start();
+    for target in ["/customers/\u{e9}", "/customers?x=\u{e9}", "/\u{1f388}"] {
+        let answer = server.send(format!("GET {target} HTTP/1.1\r\n{HOST}\r\n"));
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "bad-request"), "{target}");
+    }
+    let latin = [b"GET /customers/\xe9 HTTP/1.1\r\n", HOST.as_bytes(), b"\r\n"].concat();
+    assert_eq!(server.send(latin).problem(), "bad-request");
+    // Percent-encoded it is a path like any other.
+    assert_eq!(server.get("/customers/%C3%A9").problem(), "not-found");
+}
+
+on_every_backend! {
+    fn everything_lies_under_the_base_path(backend: Backend) {
+        let server = base_path(backend);
+        let created = server.post("/v1/cups", r#"{"cup":{"size":1}}"#);
+        assert_eq!((created.status, created.header("Location")), (201, Some("/v1/cups/1")));
+        server.create("/v1/cups", r#"{"cup":{"size":2}}"#);
+        assert_eq!(server.get("/v1/cups/1").status, 200);
+        let page = server.get("/v1/cups?limit=1");
+        let cursor = page.json()["page"]["next"].as_str().unwrap().to_owned();
+        assert_eq!(page.header("Link"), Some(&*format!("</v1/cups?limit=1&cursor={cursor}>; rel=\"next\"")));
+        assert_eq!(server.get(&format!("/v1/cups?limit=1&cursor={cursor}")).json()["cups"][0]["id"], 2);
+        assert_eq!(server.get("/v1/cups/").header("Location"), Some("/v1/cups"));
+        for home in ["/v1", "/v1/"] {
+            assert_eq!(server.get(home).json()["resources"][0]["path"], "/v1/cups", "{home}");
+        }
+        assert_eq!((server.get("/v1/-/health").status, server.get("/v1/-/ready").status), (200, 200));
+        for outside in ["/", "/cups", "/cups/1", "/-/health", "/-/ready", "/v2/cups", "/v1cups", "/v1/v1/cups", "//v1/cups", "/V1/cups"] {
+            let answer = server.get(outside);
+            assert_eq!((answer.status, &answer.json()["type"]), (404, &"/v1/-/problems/no-such-path".into()), "{outside}");
+            assert_eq!(answer.json()["instance"], outside);
+        }
+    }
+
+    /// Also where no request was understood, the address of the explanation can be followed.
+    fn the_type_of_every_problem_has_the_base_path(backend: Backend) {
+        let server = base_path(backend);
+        let refusals = [
+            server.get("/v1/cups/9"),
+            server.get("/v1/cups?x=1"),
+            server.post("/v1/cups", "{"),
+            server.post("/v1/cups", r#"{"cup":{"size":"large"}}"#),
+            server.request("BREW /v1/cups", &[], ""),
+            server.send("GET /v1/cups HTTP/1.1\r\n\r\n"),
+            server.send(get("X : y\r\n")),
+            server.send("garbage\r\n\r\n"),
+        ];
+        for refused in refusals {
+            let body = refused.json();
+            let page = server.get(body["type"].as_str().unwrap());
+            assert_eq!(page.status, 200, "{refused:?}");
+            assert_eq!(page.json()["problem"]["title"], body["title"], "{refused:?}");
+        }
+    }
+}
