@@ -76,6 +76,20 @@ on_every_backend! {
         });
     }
 
+    /// The sweep stopped at the first entry that was not old; a clock that was once wrong made one.
+    fn an_entry_from_the_future_kept_the_old_ones(server: Server) {
+        let backend = server.backend();
+        server.create("/customers", ANN);
+        let folder = server.stop();
+        sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+            INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
+            SELECT -i, CASE WHEN i IN (1500, 700) THEN '2999' ELSE '2020' END || '-01-01T00:00:00.000000Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r' FROM n");
+        let server = Setup::new(backend).start_in(folder);
+        let left = |years: &str| sql(backend, server.folder(), &format!("SELECT count(*) FROM nouns_changes WHERE time LIKE '{years}%'"));
+        wait_until("the old entries are gone", || (left("2020").trim() == "0").then_some(()));
+        assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE sequence > 0").trim(), "1");
+    }
+
     fn for_ever_is_for_ever(backend: Backend) {
         let model = "title = \"T\"\n[server]\nchanges_keep = \"forever\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();

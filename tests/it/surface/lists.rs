@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 
 use super::{ANN, BEA, TEA, schools};
-use crate::harness::{Backend, Server};
+use crate::harness::{Backend, Server, Setup};
 
 fn create_people(server: &Server, count: usize) {
     let people: Vec<_> = (1..=count).map(|number| json!({"name": format!("p{number}")})).collect();
@@ -93,6 +93,35 @@ on_every_backend! {
             }
         }
         assert_eq!(seen, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]);
+    }
+
+    /// Twenty mebibytes came at once: what is sent together has a limit, whatever `limit` says.
+    fn a_page_of_large_items_ends_early(backend: Backend) {
+        let model = "title = \"Large\"\n[server.limits]\nbody_bytes_max = 2000000\n[resources.text]\nid = \"integer\"\n\
+            changes = \"ids\"\n[resources.text.fields]\nwords = { type = \"text\" }\n";
+        let server = Setup::new(backend).model(model).start();
+        let words = "x".repeat(1 << 20);
+        for _ in 0..20 {
+            server.create("/texts", json!({"text": {"words": words}}).to_string());
+        }
+        let (mut seen, mut pages) = (Vec::new(), Vec::new());
+        let mut path = "/texts?limit=20".to_owned();
+        loop {
+            let answer = server.get(&path);
+            let page = answer.json();
+            let texts = page["texts"].as_array().unwrap();
+            assert!(answer.body.len() < 10 << 20, "{} bytes", answer.body.len());
+            assert!(texts.iter().all(|text| text["words"] == *words));
+            pages.push(texts.len());
+            seen.extend(texts.iter().map(|text| text["id"].as_u64().unwrap()));
+            assert_eq!((&page["page"]["limit"], page["page"]["next"].is_string()), (&json!(20), answer.header("Link").is_some()));
+            match answer.header("Link") {
+                Some(link) => path = next(link).to_owned(),
+                None => break,
+            }
+        }
+        assert!(seen.iter().copied().eq(1..=20), "{seen:?}");
+        assert_eq!(pages, [9, 9, 2]);
     }
 
     fn a_full_last_page_has_no_next(backend: Backend) {

@@ -3,6 +3,7 @@
 //! The built-in store shows what the documents show; the schools have three levels, integer ids,
 //! irregular plurals and every type of field.
 
+mod cascade;
 mod deprecation;
 mod checks;
 mod items;

@@ -78,6 +78,61 @@ on_every_backend! {
             {"type":"/-/problems/invalid-fields","title":"Some fields are not valid","status":422,"detail":"2 fields need attention","instance":"/customers","request_id":"<request-1>","errors":[{"pointer":"/customer/email","code":"format","detail":"expected an e-mail address, got \"ann\""},{"pointer":"/customer/nmae","code":"unknown","detail":"no such field; did you mean \"name\"?"}]}"#]].assert_eq(&answer.masked());
     }
 
+    /// A bulk of many faults was told them all; the answer was larger than the request.
+    fn no_more_than_a_hundred_faults_are_listed(backend: Backend) {
+        let server = schools(backend);
+        let check = |path: &str, body: serde_json::Value, detail: &str, listed: usize| {
+            let answer = server.post(path, body.to_string());
+            assert_eq!((answer.problem().as_str(), &answer.json()["detail"]), ("invalid-fields", &json!(detail)));
+            assert_eq!(answer.json()["errors"].as_array().unwrap().len(), listed, "{detail}");
+        };
+        let people = |count: usize| json!({"people": vec![json!({}); count]});
+        check("/people", people(1), "1 field needs attention", 1);
+        check("/people", people(99), "99 fields need attention", 99);
+        check("/people", people(300), "at least 300 fields need attention; the first 100 are listed", 100);
+        // One body alone, and references that are looked up in the database.
+        let unknown: serde_json::Map<_, _> = (0..300).map(|number| (format!("x{number}"), json!(1))).collect();
+        check("/people", json!({"person": unknown}), "at least 100 fields need attention; the first 100 are listed", 100);
+        let children = format!("{}/children", school(&server));
+        let lost = json!({"children": vec![json!({"name": "Bo", "mentor": 7}); 1_000]});
+        check(&children, lost, "at least 1000 fields need attention; the first 100 are listed", 100);
+        assert_eq!(server.get(&children).json()["children"], json!([]));
+    }
+
+    /// RFC 3339 §5.6 by its own grammar: shorter forms were read, and the last day was not.
+    fn timestamps_have_the_form_of_rfc_3339(backend: Backend) {
+        let server = schools(backend);
+        let children = format!("{}/children", school(&server));
+        let seen = |text: &str| server.post(&children, json!({"child": {"name": "Bo", "seen": text}}).to_string());
+        for (sent, kept) in [
+            ("2024-01-01T00:00:00Z", "2024-01-01T00:00:00.000000Z"),
+            ("2024-01-01t00:00:00z", "2024-01-01T00:00:00.000000Z"),
+            ("2024-01-01T00:00:00.5Z", "2024-01-01T00:00:00.500000Z"),
+            ("2024-01-01T00:00:00.1234560Z", "2024-01-01T00:00:00.123456Z"),
+            ("2024-01-01T00:00:00+01:30", "2023-12-31T22:30:00.000000Z"),
+            ("2024-01-01T00:00:00-00:00", "2024-01-01T00:00:00.000000Z"),
+            ("2024-02-29T23:59:59Z", "2024-02-29T23:59:59.000000Z"),
+            ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000000Z"),
+            ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000000Z"),
+            ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
+        ] {
+            let created = seen(sent);
+            assert_eq!(created.json()["child"]["seen"], kept, "{sent}");
+            assert_eq!(server.get(created.header("Location").unwrap()).json()["child"]["seen"], kept, "{sent}");
+        }
+        for bad in [
+            "", "2024-01-01", "2024-01-01T00:00Z", "2024-01-01T00Z", "2024-01-01T00:00:00", "2024-01-01 00:00:00Z",
+            "2024-01-01T00:00:00+0100", "2024-01-01T00:00:00+01", "2024-01-01T00:00:00+24:00", "2024-01-01T00:00:00+00:60",
+            "2024-01-01T00:00:00.Z", "2024-01-01T00:00:00,5Z", "2024-01-01T00:00:00.1234567Z", "2024-01-01T24:00:00Z",
+            "2024-01-01T23:60:00Z", "2016-12-31T23:59:60Z", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-1-1T00:00:00Z",
+            "20240101T000000Z", "2024-W01-1T00:00:00Z", "2024-001T00:00:00Z", "0000-01-01T00:00:00Z", "10000-01-01T00:00:00Z",
+            "+2024-01-01T00:00:00Z", "-0001-01-01T00:00:00Z", "2024-01-01T00:00:00Z[UTC]", " 2024-01-01T00:00:00Z", "2024-01-01T00:00:00Z ",
+            "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00",
+        ] {
+            assert_eq!(seen(bad).json()["errors"][0]["code"], "format", "{bad:?}");
+        }
+    }
+
     fn null_only_where_the_model_says_so(backend: Backend) {
         let server = schools(backend);
         let people = |body: &str| server.post("/people", body);
