@@ -292,7 +292,9 @@ impl Process {
     /// The first line on stdout; fails when the process ends without one.
     pub fn first_line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-            panic!("no line on stdout; stderr:\n{}", self.stderr.lock().unwrap());
+            // Not inside of the panic, which would poison what `drop` wants to show.
+            let stderr = self.stderr.lock().unwrap().clone();
+            panic!("no line on stdout; stderr:\n{stderr}");
         })
     }
 

@@ -9,11 +9,12 @@ use super::database::in_namespace;
 use super::{ANN, SERVE, check_refusal, refused};
 use crate::harness::{Backend, Folder, Setup, run};
 
-/// A folder with `link.db`, which leads to `there/nouns.db`.
+/// A folder with `link.db`, which leads to `there/nouns.db`, and `chain.db`, which leads to `link.db`.
 fn linked_folder() -> Folder {
     let folder = Folder::new();
     fs::create_dir(folder.path().join("there")).unwrap();
     symlink("there/nouns.db", folder.path().join("link.db")).unwrap();
+    symlink("link.db", folder.path().join("chain.db")).unwrap();
     folder
 }
 
@@ -40,7 +41,11 @@ fn a_database_behind_a_link_keeps_what_was_answered() {
 /// The lock was beside the link, so that two names of one file were two locks.
 #[test]
 fn a_second_server_by_another_name_of_the_file() {
-    let names = [("link.db", "sqlite:there/nouns.db"), ("there/nouns.db", "sqlite:link.db")];
+    let names = [
+        ("link.db", "sqlite:there/nouns.db"),
+        ("there/nouns.db", "sqlite:link.db"),
+        ("there/nouns.db", "sqlite:chain.db"),
+    ];
     for (first, second) in names {
         let server = Setup::new(Backend::Sqlite).database(first).start_in(linked_folder());
         server.create("/customers", ANN);
