@@ -66,14 +66,16 @@ fn module(path: &str) -> &str {
     path.trim_start_matches("src/").split(['/', '.']).next().unwrap()
 }
 
+/// A source text without its comments.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// The top-level modules that a source text names by a path from the root of the crate.
 fn imports(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let code: String = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .collect::<Vec<_>>()
-        .join("\n");
+    let code = code(text);
     for (at, start) in code.match_indices("crate::") {
         let rest = &code[at + start.len()..];
         let name = |text: &str| {
@@ -161,12 +163,34 @@ fn outside_crates_stay_where_they_belong() {
         let (name, allowed) = row.split_first().unwrap();
         let used = Regex::new(&format!(r"\b{name}::")).unwrap();
         for (path, text) in files("src", ".rs") {
-            let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
             if !allowed.iter().any(|module_name| module_name == module(&path))
-                && code.into_iter().any(|line| used.is_match(line))
+                && used.is_match(&code(&text))
             {
                 faults.push(format!("{path}: `{name}` may be used only in {}", allowed.join(", ")));
             }
+        }
+    }
+    none(&faults);
+}
+
+/// Below `clock` in the table of imports nothing waits, and nothing outside is looked at or touched.
+/// A word is a crude sign of it; the clock itself is also kept out by `clippy.toml`.
+#[test]
+fn pure_modules_touch_nothing() {
+    const BANNED: &str = r"\basync\b|\.await\b|\bstd::(?:fs|net|env|process|thread)\b|\bFile::|\bTcp|\b(?:Instant|SystemTime|Timestamp)::now\b|\bgetrandom\b|\bnow_v7\b|\bprint(?:ln)?!";
+    let banned = Regex::new(BANNED).unwrap();
+    let layers = table("Who may import whom");
+    let clock = layers.iter().position(|row| row == &["clock"]).unwrap();
+    let pure: BTreeSet<_> = layers[clock + 1..].iter().flatten().map(String::as_str).collect();
+    assert!(pure.contains("plan") && pure.contains("value"), "{pure:?}");
+    let mut faults = Vec::new();
+    for (path, text) in files("src", ".rs") {
+        let is_test = path.ends_with("/tests.rs");
+        if !is_test && pure.contains(module(&path)) {
+            // Tests are the last thing in a file, and may do as they like.
+            let code = code(text.split("\n#[cfg(test)]\nmod tests {").next().unwrap());
+            let found = banned.find_iter(&code);
+            faults.extend(found.map(|word| format!("{path}: {} in a pure module", word.as_str())));
         }
     }
     none(&faults);
@@ -189,7 +213,7 @@ fn sources_are_short() {
     let lines = |text: &str| text.lines().count();
     let faults: Vec<_> = sources
         .iter()
-        .filter(|(_, text)| lines(text) > 500)
+        .filter(|(_, text)| lines(text) > 450)
         .map(|(path, text)| format!("{path}: {} lines", lines(text)))
         .collect();
     none(&faults);
@@ -268,6 +292,28 @@ fn links_lead_somewhere() {
     none(&faults);
 }
 
+/// Files that documents name are there, and every part of the black-box tests is named.
+#[test]
+fn documents_name_what_there_is() {
+    let mut faults = Vec::new();
+    let name = Regex::new(r"`((?:src|tests|docs|examples)/[a-z0-9_./-]*)`").unwrap();
+    for (path, text) in files("", ".md") {
+        for found in name.captures_iter(&text).filter(|found| !root().join(&found[1]).exists()) {
+            faults.push(format!("{path}: there is no {}", &found[1]));
+        }
+    }
+    let contributing = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let main = fs::read_to_string(root().join("tests/it/main.rs")).unwrap();
+    let module = Regex::new(r"(?m)^mod (\w+);").unwrap();
+    for found in module.captures_iter(&main) {
+        let row = Regex::new(&format!(r"(?m)^\|.*`tests/it/{}(?:\.rs|/)`.*\|", &found[1])).unwrap();
+        if !row.is_match(&contributing) {
+            faults.push(format!("CONTRIBUTING.md: tests/it/{} has no row", &found[1]));
+        }
+    }
+    none(&faults);
+}
+
 /// `docs/problems.md` is what the server says of its problems, in the order of the table.
 #[test]
 fn the_document_of_problems_is_up_to_date() {
@@ -277,7 +323,8 @@ fn the_document_of_problems_is_up_to_date() {
     assert!(slugs.len() > 20, "the table in src/problem.rs was not found");
     let server = Server::on(Backend::Sqlite);
     let mut text = "# Problems\n\n\
-        Every error is a problem document (RFC 9457), `application/problem+json`.\n\
+        Every error is a problem document (RFC 9457), sent as `application/problem+json`, or as `application/json` where `Accept` prefers that type.\n\
+        Where `Accept` lists neither, the answer has a status and no body.\n\
         Its `type` is the address of one of the entries below, and its `status` is the status of the answer.\n\
         A slug, once given, keeps its meaning.\n\
         They are listed in the order of the checks: of two faults in one request, the earlier one is answered.\n"
