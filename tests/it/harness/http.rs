@@ -219,6 +219,8 @@ impl Client {
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            // A read with a time limit is not resumed by the system after a signal.
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.fill(),
             Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&self.buffer)),
         }
     }
