@@ -4,6 +4,7 @@
 
 mod command;
 mod database;
+mod disk;
 mod files;
 mod locked;
 mod stop;
