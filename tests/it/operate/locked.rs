@@ -24,6 +24,15 @@ fn write_at_once(server: &Server, count: usize) -> mpsc::Receiver<Answer> {
     answers
 }
 
+/// A server with this line in `[server.limits]`.
+fn limited(backend: Backend, limit: &str) -> Server {
+    let model = format!(
+        "title = \"Narrow\"\n[server.limits]\n{limit}\n[resources.customer.fields]\n\
+         name = {{ type = \"text\" }}\nemail = {{ type = \"email\" }}\n"
+    );
+    Setup::new(backend).model(&model).start()
+}
+
 fn names(server: &Server) -> usize {
     server.get("/customers").json()["customers"].as_array().unwrap().len()
 }
@@ -52,17 +61,23 @@ on_every_backend! {
         assert_eq!(names(&server), 2, "what was refused was not done later");
     }
 
+    /// What has not begun by then never will: the client may have sent it again.
+    fn a_write_that_waits_too_long_is_given_up(backend: Backend) {
+        let server = limited(backend, "request_seconds_max = 1");
+        let lock = Lock::hold(&server);
+        let began = Instant::now();
+        let answer = server.post("/customers", ANN);
+        assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"));
+        assert_eq!(answer.header("Retry-After"), Some("1"));
+        assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < LOCKED_MAX, "{:?}", began.elapsed());
+        drop(lock);
+        server.create("/customers", ANN);
+        assert_eq!(names(&server), 1);
+    }
+
     /// One request works, one waits, and the rest are told to come back, at once.
     fn the_gate_is_full(backend: Backend) {
-        let model = r#"
-            title = "Narrow"
-            [server.limits]
-            requests_max = 1
-            [resources.customer.fields]
-            name = { type = "text" }
-            email = { type = "email" }
-        "#;
-        let server = Setup::new(backend).model(model).start();
+        let server = limited(backend, "requests_max = 1");
         server.create("/customers", ANN);
         let lock = Lock::hold(&server);
         let began = Instant::now();
