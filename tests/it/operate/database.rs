@@ -21,8 +21,13 @@ fn used_folder() -> Folder {
 
 /// Runs a shell script in a mount namespace of its own, with `$1` the folder and `$2` the executable.
 pub(super) fn in_namespace(folder: &Path, script: &str) -> Ended {
-    let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--mount", "sh", "-ec", script, "sh"]).arg(folder).arg(NOUNS);
+    // Root may mount by itself, and in a chroot cannot have a user namespace.
+    const UNSHARE: &str = r#"
+        if unshare --mount true 2>/dev/null; then exec unshare --mount "$@"; fi
+        exec unshare --map-root-user --mount "$@"
+    "#;
+    let mut command = Command::new("sh");
+    command.args(["-ec", UNSHARE, "sh", "sh", "-ec", script, "sh"]).arg(folder).arg(NOUNS);
     command.env_remove("NOUNS_DATABASE");
     Process::spawn(&mut command).end()
 }
