@@ -185,7 +185,10 @@ fn admit_own(resource: &Resource, path: Path, (name, json): &Member<'_>, faults:
 
 fn same_id(json: &Json<'_>, id: Id, faults: &mut Faults) {
     let is_same = match (json, id) {
-        (Json::Text(text), Id::Uuid(_)) => IdKind::Uuid.parse(text) == Some(id),
+        // In a body, unlike in a path, capitals are fine.
+        (Json::Text(text), Id::Uuid(_)) => {
+            IdKind::Uuid.parse(&text.to_ascii_lowercase()) == Some(id)
+        }
         (Json::Number(text), Id::Integer(number)) => json::integer(text) == Some(number),
         (
             Json::Null

@@ -91,20 +91,23 @@ impl Body {
     pub async fn finish(&mut self) -> After {
         match self.state {
             State::Whole => return After::KeepAlive,
-            // A stream of HTTP/2 ends alone.
-            _ if !self.is_http_1 => return After::KeepAlive,
-            State::HeldBack | State::Broken => return After::Close,
+            State::HeldBack | State::Broken => return self.give_up(),
             State::Open => {}
         }
         let rest = self.incoming.size_hint().lower();
         if rest > u64::try_from(DRAIN_BYTES_MAX).unwrap_or(u64::MAX) {
-            return After::Close;
+            return self.give_up();
         }
         let deadline = clock::now() + DRAIN_MAX;
         match timeout_at(deadline.into(), self.gather(DRAIN_BYTES_MAX, |_| true)).await {
             Ok(Ok(_)) => After::KeepAlive,
-            Ok(Err(_)) | Err(_) => After::Close,
+            Ok(Err(_)) | Err(_) => self.give_up(),
         }
+    }
+
+    /// A stream of HTTP/2 ends alone; a connection of HTTP/1 ends with its unread body.
+    fn give_up(&self) -> After {
+        if self.is_http_1 { After::Close } else { After::KeepAlive }
     }
 
     async fn gather(

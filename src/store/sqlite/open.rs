@@ -60,6 +60,8 @@ pub(in crate::store) fn open(
 }
 
 const LOCK: &str = "-lock";
+/// As many as the kernel follows.
+const LINKS_MAX: usize = 40;
 
 /// The database and the files beside it. SQLite follows a link to the database and keeps the others
 /// beside the file it leads to; so must we.
@@ -80,9 +82,11 @@ impl Files {
             )));
         }
         // A link that leads nowhere yet is as good as the file it names.
-        let target =
-            fs::read_link(path).ok().map(|to| path.parent().unwrap_or(Path::new("")).join(to));
-        let target = target.as_deref().unwrap_or(path);
+        let mut target = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let Ok(to) = fs::read_link(&target) else { break };
+            target = target.parent().unwrap_or(Path::new("")).join(to);
+        }
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let name = target.file_name().ok_or_else(|| {

@@ -45,6 +45,8 @@ fn a_second_server_by_another_name_of_the_file() {
         ("link.db", "sqlite:there/nouns.db"),
         ("there/nouns.db", "sqlite:link.db"),
         ("there/nouns.db", "sqlite:chain.db"),
+        // Here the chain leads nowhere until the first server makes the file.
+        ("chain.db", "sqlite:there/nouns.db"),
     ];
     for (first, second) in names {
         let server = Setup::new(Backend::Sqlite).database(first).start_in(linked_folder());

@@ -7,6 +7,16 @@ use super::{ANN, BEA, NO_ONE, TEA, schools};
 use crate::harness::{Backend, Masks, Server};
 
 on_every_backend! {
+    /// In a path an id has one spelling; in a body capitals are fine.
+    fn an_id_in_a_body_may_be_in_capitals(server: Server) {
+        let path = server.create("/customers", ANN);
+        let id = path.rsplit('/').next().unwrap();
+        let body = format!(r#"{{"customer":{{"id":"{}","name":"Ann","email":"ann@example.com"}}}}"#, id.to_uppercase());
+        let answer = server.put(&path, &body);
+        assert_eq!((answer.status, &answer.json()["customer"]["id"]), (200, &id.into()));
+        assert_eq!(server.get(&path.to_uppercase().replace("/CUSTOMERS", "/customers")).status, 404);
+    }
+
     /// The life of an item, every header shown.
     fn the_life_of_a_customer(server: Server) {
         let mut masks = Masks::default();
