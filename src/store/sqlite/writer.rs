@@ -1,9 +1,9 @@
 //! Writing: one thread, one connection, and commits that are shared.
 //!
-//! Requests that wait together are run in one transaction, each in its own savepoint, and committed
-//! with one sync; only then are they answered, so an answer means that the disk has it. A request
-//! that is refused undoes itself alone. When the storage fails, the whole group is undone and told
-//! so; when it fails at the commit itself, nobody can know what the disk has, and writing stops.
+//! Requests that wait together are run in one transaction and committed with one sync; only then are
+//! they answered, so an answer means that the disk has it. A request that is refused undoes itself
+//! alone. When the storage fails, the whole group is undone and told so; when it fails at the commit
+//! itself, nobody can know what the disk has, and writing stops.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::driver::{Ids, SqliteDriver, failure};
 use crate::clock;
 use crate::log::{Level, Log};
-use crate::plan::{Outcome, Write};
+use crate::plan::{Action, Outcome, Write};
 use crate::store::driver::{Bind, Driver, at_once};
 use crate::store::transaction::{self, Context, Halt, Pace};
 use crate::store::{Broken, StoreError};
@@ -94,6 +94,25 @@ pub(super) struct Writer {
     pub(super) log: Log,
     /// How long the change log is kept; `None` is for ever.
     pub(super) changes_keep: Option<Duration>,
+}
+
+/// How a request that is refused undoes itself without those that share its commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Undoing {
+    /// It writes one row, and only the statement that writes it can be refused, whole.
+    ByStatement,
+    /// It may be refused after some of its rows are written. A savepoint copies every page it touches.
+    BySavepoint,
+}
+
+impl Undoing {
+    fn of(write: &Write) -> Self {
+        match &write.action {
+            Action::Create { drafts, .. } if drafts.len() <= 1 => Self::ByStatement,
+            Action::Replace { .. } => Self::ByStatement,
+            Action::Create { .. } | Action::Remove { .. } => Self::BySavepoint,
+        }
+    }
 }
 
 /// What became of one job.
@@ -212,35 +231,57 @@ impl Writer {
         if !is_mine || answer.is_closed() {
             return Ran::Skipped;
         }
-        if let Err(error) = self.statement("SAVEPOINT request") {
+        let undoing = Undoing::of(&write);
+        if let Err(error) = self.begin_request(undoing) {
             return Ran::Failed(answer, error.to_string());
         }
         let mut driver = self.driver();
         let work = transaction::write(&mut driver, &self.context, write, pace);
         let outcome = match catch_unwind(AssertUnwindSafe(|| at_once(work))) {
-            Ok(Some(Err(Halt::Error(StoreError::Unavailable(cause))))) => {
-                return Ran::Failed(answer, cause);
-            }
-            Ok(Some(Err(Halt::Error(StoreError::OutcomeUnknown(cause))))) => {
-                self.stop(&cause);
-                return Ran::Failed(answer, cause);
-            }
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(broken("SQLite made a write wait")),
             Err(_) => Err(broken("a panic in the writer")),
         };
-        let end = match outcome {
-            Ok(_) => self.statement("RELEASE request"),
-            Err(_) => self
-                .statement("ROLLBACK TO request")
-                .and_then(|()| self.statement("RELEASE request")),
-        };
-        match (end, outcome) {
-            (Err(error), _) => Ran::Failed(answer, error.to_string()),
-            (Ok(()), Ok(outcome)) => Ran::Done(answer, Ok(outcome)),
-            (Ok(()), Err(Halt::Error(error))) => Ran::Done(answer, Err(error)),
-            (Ok(()), Err(Halt::TooLong(write))) => {
+        match outcome {
+            Err(Halt::Error(StoreError::Unavailable(cause))) => return Ran::Failed(answer, cause),
+            Err(Halt::Error(StoreError::OutcomeUnknown(cause))) => {
+                self.stop(&cause);
+                return Ran::Failed(answer, cause);
+            }
+            // What cannot be undone alone takes the others along. It is a fault of ours.
+            Err(Halt::Error(StoreError::Broken(Broken(cause))))
+                if undoing == Undoing::ByStatement =>
+            {
+                return Ran::Failed(answer, cause);
+            }
+            Ok(_) | Err(_) => {}
+        }
+        if let Err(error) = self.end_request(undoing, outcome.is_ok()) {
+            return Ran::Failed(answer, error.to_string());
+        }
+        match outcome {
+            Ok(outcome) => Ran::Done(answer, Ok(outcome)),
+            Err(Halt::Error(error)) => Ran::Done(answer, Err(error)),
+            Err(Halt::TooLong(write)) => {
                 Ran::TooLong(Job { write: *write, bytes, claimed, answer })
+            }
+        }
+    }
+
+    fn begin_request(&self, undoing: Undoing) -> rusqlite::Result<()> {
+        match undoing {
+            Undoing::ByStatement => Ok(()),
+            Undoing::BySavepoint => self.statement("SAVEPOINT request"),
+        }
+    }
+
+    fn end_request(&self, undoing: Undoing, is_done: bool) -> rusqlite::Result<()> {
+        match undoing {
+            Undoing::ByStatement => Ok(()),
+            Undoing::BySavepoint if is_done => self.statement("RELEASE request"),
+            Undoing::BySavepoint => {
+                self.statement("ROLLBACK TO request")?;
+                self.statement("RELEASE request")
             }
         }
     }
