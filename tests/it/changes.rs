@@ -4,7 +4,7 @@
 
 use expect_test::expect;
 
-use crate::harness::{Backend, Masks, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Client, Masks, Server, Setup, sql, wait_until};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
@@ -59,6 +59,38 @@ on_every_backend! {
             updated|["word"]||
             deleted|||
         "#]].assert_eq(&log(&server, "kind, changed, before, after"));
+    }
+
+    /// The entry cannot be written, so the row is not there either.
+    fn no_row_without_its_entry(server: Server) {
+        server.create("/customers", ANN);
+        sql(server.backend(), server.folder(), "ALTER TABLE nouns_changes RENAME TO hidden");
+        for _ in 0..3 {
+            let answer = server.post("/customers", ANN);
+            assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"));
+        }
+        sql(server.backend(), server.folder(), "ALTER TABLE hidden RENAME TO nouns_changes");
+        assert_eq!(sql(server.backend(), server.folder(), "SELECT count(*) FROM customers").trim(), "1");
+        server.create("/customers", ANN);
+    }
+
+    /// Something is wrong with one stored row: only those who ask for it hear of it.
+    fn a_damaged_row_costs_only_its_own_requests(server: Server) {
+        let (damaged, path) = (server.create("/customers", ANN), server.create("/customers", ANN));
+        let id = damaged.rsplit('/').next().unwrap();
+        sql(server.backend(), server.folder(), &format!("UPDATE customers SET updated_at = 'noon' WHERE id = '{id}'"));
+        let address = server.address;
+        let others = std::thread::spawn(move || {
+            let mut client = Client::connect(address);
+            (0..200).map(|_| client.request("POST /customers", &[], ANN).status).collect::<Vec<_>>()
+        });
+        let mut client = server.client();
+        for _ in 0..200 {
+            let answer = client.request(&format!("PUT {damaged}"), &[], ANN);
+            assert_eq!((answer.status, answer.problem().as_str()), (500, "internal"));
+        }
+        assert!(others.join().unwrap().iter().all(|status| *status == 201));
+        assert_eq!(server.put(&path, ANN).status, 200);
     }
 
     fn old_entries_go(server: Server) {

@@ -235,6 +235,7 @@ impl Writer {
         if let Err(error) = self.begin_request(undoing) {
             return Ran::Failed(answer, error.to_string());
         }
+        let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
         let work = transaction::write(&mut driver, &self.context, write, pace);
         let outcome = match catch_unwind(AssertUnwindSafe(|| at_once(work))) {
@@ -248,9 +249,10 @@ impl Writer {
                 self.stop(&cause);
                 return Ran::Failed(answer, cause);
             }
-            // What cannot be undone alone takes the others along. It is a fault of ours.
+            // A row without its log entry cannot be undone alone. It is a fault of ours.
             Err(Halt::Error(StoreError::Broken(Broken(cause))))
-                if undoing == Undoing::ByStatement =>
+                if undoing == Undoing::ByStatement
+                    && self.connection.total_changes() != changes_before =>
             {
                 return Ran::Failed(answer, cause);
             }
