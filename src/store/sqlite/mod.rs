@@ -28,10 +28,12 @@ use crate::plan::{Outcome, Read, Write};
 use reader::{Pool, Reader};
 use writer::{Job, Queue};
 
-/// A read in place that takes longer than this shows that the disk is slow: for a while, reads go
+/// Reads in place that take longer than this show that the disk is slow: for a while, reads go
 /// through the pool.
 const QUICK: Duration = Duration::from_millis(2);
 const SLOW_FOR: Duration = Duration::from_millis(250);
+/// So many quick reads make one slow one forgotten.
+const SLOW_READ: u32 = 32;
 
 /// What all threads share.
 #[derive(Debug)]
@@ -73,6 +75,8 @@ pub struct Worker {
     shared: Arc<Shared>,
     here: RefCell<Reader>,
     slow_until: Cell<Option<Instant>>,
+    /// Grows by `SLOW_READ` with every slow read in place, shrinks by one with every quick one.
+    slowness: Cell<u32>,
 }
 
 impl Worker {
@@ -82,6 +86,7 @@ impl Worker {
             shared: Arc::clone(shared),
             here: RefCell::new(here),
             slow_until: Cell::new(None),
+            slowness: Cell::new(0),
         })
     }
 
@@ -93,7 +98,7 @@ impl Worker {
         if is_short(&read) && self.slow_until.get().is_none_or(|until| now >= until) {
             let outcome = self.here.borrow_mut().read(&read, now + QUICK);
             let took = clock::now().saturating_duration_since(now);
-            self.slow_until.set((took > QUICK).then(|| now + took + SLOW_FOR));
+            self.learn(now, took);
             // One that was cut short goes on in the pool.
             if !matches!(outcome, Err(StoreError::TimedOut)) {
                 return outcome;
@@ -106,6 +111,20 @@ impl Worker {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(StoreError::Unavailable("a reader thread ended".to_owned())),
             Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    /// One slow read may be the scheduler's doing; two among a few are the disk's.
+    fn learn(&self, began: Instant, took: Duration) {
+        if took <= QUICK {
+            self.slowness.set(self.slowness.get().saturating_sub(1));
+            return;
+        }
+        self.slowness.set(self.slowness.get() + SLOW_READ);
+        if self.slowness.get() > SLOW_READ {
+            self.slow_until.set(Some(began + took + SLOW_FOR));
+            // The next one that is slow sends reads back to the pool.
+            self.slowness.set(SLOW_READ);
         }
     }
 
