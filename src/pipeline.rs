@@ -136,7 +136,8 @@ pub async fn serve(
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;
-    let within = |seconds: u32| clock::now() + Duration::from_secs(seconds.into());
+    let now = clock::now();
+    let within = |seconds: u32| now + Duration::from_secs(seconds.into());
     let asked = Asked {
         parts: &parts,
         accept: accept::parse(accepted),

@@ -209,9 +209,9 @@ fn same_id(json: &Json<'_>, id: Id, faults: &mut Faults) {
 fn left_out(field: &Field, aim: Aim, faults: &mut Faults) -> Option<Value> {
     match (&field.rules.states, aim, &field.default) {
         (Some(_), Aim::Replace(_), _) => None,
-        (Some(states), Aim::Create, _) => Some(Value::Text(states.initial.clone())),
-        (None, _, Some(default)) => Some(default.clone()),
-        (None, _, None) => {
+        // That of a state is where it begins.
+        (_, _, Some(default)) => Some(default.clone()),
+        (_, _, None) => {
             if field.required {
                 types::add_required(field, faults);
             }

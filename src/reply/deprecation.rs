@@ -13,6 +13,17 @@ use crate::value::{Item, Moment};
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
+/// For each resource of the model, whether there is anything to note about it.
+pub(super) fn may_be(model: &Model) -> Vec<bool> {
+    let resources = model.resources.iter();
+    let may_be = resources.map(|resource| {
+        let lineage = model.lineage(resource.index);
+        lineage.iter().any(|resource| resource.deprecated.is_some())
+            || resource.fields.iter().any(|field| field.deprecated.is_some())
+    });
+    may_be.collect()
+}
+
 /// Of several dates the earliest counts.
 pub(super) fn note(headers: &mut HeaderMap, model: &Model, index: ResourceIndex, items: &[Item]) {
     let lineage = model.lineage(index);

@@ -37,6 +37,8 @@ pub struct Reply {
 pub struct Replies {
     /// For each format, a short hash of it and the model: what an item looks like depends on both.
     forms: Vec<(&'static str, String)>,
+    /// By resource: whether an answer about it may touch something deprecated.
+    may_be_deprecated: Vec<bool>,
 }
 
 impl Replies {
@@ -46,7 +48,10 @@ impl Replies {
             let hash = Sha256::new().chain_update(&model.shape).chain_update(essence).finalize();
             (essence, hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect())
         };
-        Self { forms: formats::ALL.iter().map(form).collect() }
+        Self {
+            forms: formats::ALL.iter().map(form).collect(),
+            may_be_deprecated: deprecation::may_be(model),
+        }
     }
 
     /// `"<version>-<f>"`, where `f` is the hash of the form: equal tags, equal bytes.
@@ -66,7 +71,9 @@ impl Replies {
         // Only readiness is about no collection.
         let Some(collection) = about else { return document(json::status("ready")) };
         let mut reply = self.found(model, &collection, format, outcome);
-        deprecation::note(&mut reply.headers, model, collection.resource, outcome.items());
+        if self.may_be_deprecated.get(collection.resource.0) == Some(&true) {
+            deprecation::note(&mut reply.headers, model, collection.resource, outcome.items());
+        }
         reply
     }
 
@@ -113,12 +120,15 @@ impl Replies {
 }
 
 fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Page) -> Reply {
-    let list = path(model, collection.resource, &collection.ancestors, None);
-    let next = page.next.map(|after| cursor::seal(after, cursor::bind(&list)));
+    let next = page.next.map(|after| {
+        let list = path(model, collection.resource, &collection.ancestors, None);
+        (cursor::seal(after, cursor::bind(&list)), list)
+    });
+    let cursor = next.as_ref().map(|(cursor, _)| cursor.as_str());
     let mut body = Vec::with_capacity(256 + 256 * page.items.len());
-    (format.page)(&mut body, model.resource(collection.resource), page, next.as_deref());
+    (format.page)(&mut body, model.resource(collection.resource), page, cursor);
     let mut reply = data(StatusCode::OK, format, body);
-    if let Some(cursor) = next {
+    if let Some((cursor, list)) = next {
         // A cursor is base64url: nothing in it needs escaping.
         let link = format!("<{list}?limit={}&cursor={cursor}>; rel=\"next\"", page.limit);
         set(&mut reply, LINK, HeaderValue::try_from(link).ok());

@@ -38,7 +38,7 @@ pub(super) trait Driver {
     /// Ids for new items, never given before.
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure>;
 
-    /// The time of this transaction.
+    /// The time; a transaction asks once.
     fn now(&self) -> Moment;
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::Broken;
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::sql::Link;
-use super::transaction::{Context, Cut, Pace, SHARED_ROWS_MAX};
+use super::transaction::{Context, Halt, Pace, SHARED_ROWS_MAX};
 use crate::model::{Model, OnDelete, ResourceIndex};
 use crate::plan::{Collection, Dependent, Refusal};
 use crate::value::Id;
@@ -29,7 +29,7 @@ impl Gathering {
         &mut self,
         driver: &mut D,
         context: &Context,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), Halt<()>> {
         let mut at = 0;
         while let Some((resource, id)) =
             self.all.get(at).map(|entry| (entry.collection.resource, entry.id))
@@ -48,7 +48,7 @@ impl Gathering {
         Ok(())
     }
 
-    fn add(&mut self, dependent: Dependent) -> Result<(), Cut> {
+    fn add(&mut self, dependent: Dependent) -> Result<(), Halt<()>> {
         if self.known.insert((dependent.collection.resource.0, dependent.id)) {
             self.all.push(dependent);
         }
@@ -57,7 +57,7 @@ impl Gathering {
             return Err(Refusal::TooMany { dependents_max: self.dependents_max }.into());
         }
         if count > SHARED_ROWS_MAX && self.pace == Pace::Shared {
-            return Err(Cut::TooLong);
+            return Err(Halt::TooLong(()));
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Gathering {
         &self,
         driver: &mut D,
         context: &Context,
-    ) -> Result<Option<ResourceIndex>, Cut> {
+    ) -> Result<Option<ResourceIndex>, Halt<()>> {
         for entry in &self.all {
             for link in &context.sql.table(entry.collection.resource).links {
                 if link.on_delete == OnDelete::Restrict {

@@ -314,8 +314,7 @@ pub(super) fn add_column(
     field: &Field,
     dialect: &Dialect,
 ) -> String {
-    let initial = field.rules.states.as_ref().map(|states| Value::Text(states.initial.clone()));
-    let default = initial.or_else(|| field.default.clone()).map(types::seal);
+    let default = field.default.clone().map(types::seal);
     let default = default.map_or_else(String::new, |value| format!(" DEFAULT {}", literal(&value)));
     let (table, column) = (quoted(&resource.plural), column(model, field, dialect));
     format!("ALTER TABLE {table} ADD COLUMN {column}{default}")
@@ -359,7 +358,7 @@ pub(super) fn indexes(resource: &Resource) -> Vec<Index> {
         indexes.push(index("", format!("nouns.{table}.parent"), vec![parent, "id"]));
     }
     for field in &resource.fields {
-        if field.filter || field.rules.states.is_some() {
+        if field.filter {
             let columns = parent.as_deref().into_iter().chain([&*field.name, "id"]).collect();
             indexes.push(index("", format!("nouns.{table}.filter.{}", field.name), columns));
         }

@@ -43,19 +43,19 @@ const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Why a write did not happen.
 #[derive(Debug)]
-pub(super) enum Halt {
-    /// It is too long to share a commit: run it again, alone.
-    TooLong(Box<Write>),
+pub(super) enum Halt<T> {
+    /// It has more rows than those who share its commit should wait for: run it again, alone.
+    TooLong(T),
     Error(StoreError),
 }
 
-impl From<Failure> for Halt {
+impl<T> From<Failure> for Halt<T> {
     fn from(failure: Failure) -> Self {
         Self::Error(failure.into())
     }
 }
 
-impl From<Refusal> for Halt {
+impl<T> From<Refusal> for Halt<T> {
     fn from(refusal: Refusal) -> Self {
         Self::Error(StoreError::Refused(refusal))
     }
@@ -159,22 +159,12 @@ async fn lost_references<D: Driver>(
 ) -> Result<Vec<String>, Failure> {
     let mut lost = Vec::new();
     for Reference { to, id, pointer } in references {
-        let resource = context.model.resource(*to);
-        if !exists_anywhere(driver, context, resource, *id).await? {
+        let sql = &context.sql.table(*to).exists_anywhere;
+        if driver.rows(sql, &[Bind::Id(*id)], |_| Ok(())).await?.is_empty() {
             lost.push(pointer.clone());
         }
     }
     Ok(lost)
-}
-
-async fn exists_anywhere<D: Driver>(
-    driver: &mut D,
-    context: &Context,
-    resource: &Resource,
-    id: Id,
-) -> Result<bool, Failure> {
-    let sql = &context.sql.table(resource.index).exists_anywhere;
-    Ok(!driver.rows(sql, &[Bind::Id(id)], |_| Ok(())).await?.is_empty())
 }
 
 /// A body with faults: a missing item comes first, and all faults come together.
@@ -201,11 +191,11 @@ pub(super) async fn write<D: Driver>(
     context: &Context,
     write: Write,
     pace: Pace,
-) -> Result<Outcome, Halt> {
+) -> Result<Outcome, Halt<Box<Write>>> {
     let found = match look(driver, context, &write, pace).await {
         Ok(found) => found,
-        Err(Cut::TooLong) => return Err(Halt::TooLong(Box::new(write))),
-        Err(Cut::Error(error)) => return Err(Halt::Error(error)),
+        Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write))),
+        Err(Halt::Error(error)) => return Err(Halt::Error(error)),
     };
     let Write { collection, action, by } = write;
     let log = Log { collection: &collection, by: &by, now: found.now };
@@ -226,28 +216,8 @@ pub(super) async fn write<D: Driver>(
     outcome.ok_or_else(|| broken("an update without a row"))
 }
 
-fn broken(what: &str) -> Halt {
+fn broken(what: &str) -> Halt<Box<Write>> {
     Halt::Error(StoreError::Broken(Broken(what.to_owned())))
-}
-
-/// Why looking went no further.
-#[derive(Debug)]
-pub(super) enum Cut {
-    /// More rows than those who share the commit should wait for.
-    TooLong,
-    Error(StoreError),
-}
-
-impl From<Failure> for Cut {
-    fn from(failure: Failure) -> Self {
-        Self::Error(failure.into())
-    }
-}
-
-impl From<Refusal> for Cut {
-    fn from(refusal: Refusal) -> Self {
-        Self::Error(StoreError::Refused(refusal))
-    }
 }
 
 async fn look<D: Driver>(
@@ -255,7 +225,7 @@ async fn look<D: Driver>(
     context: &Context,
     write: &Write,
     pace: Pace,
-) -> Result<Found, Cut> {
+) -> Result<Found, Halt<()>> {
     let collection = &write.collection;
     let mut found = Found {
         now: driver.now(),
@@ -268,7 +238,7 @@ async fn look<D: Driver>(
     match &write.action {
         Action::Create { drafts, .. } => {
             if pace == Pace::Shared && drafts.len() > SHARED_ROWS_MAX {
-                return Err(Cut::TooLong);
+                return Err(Halt::TooLong(()));
             }
             if !parents_exist(driver, context, collection).await? {
                 return Err(Refusal::Missing.into());
@@ -310,7 +280,7 @@ async fn run<D: Driver>(
     context: &Context,
     log: &Log<'_>,
     step: Step,
-) -> Result<Option<Item>, Halt> {
+) -> Result<Option<Item>, Halt<Box<Write>>> {
     let model = &context.model;
     let own = model.resource(log.collection.resource);
     let table = context.sql.table(own.index);
@@ -361,7 +331,7 @@ async fn run<D: Driver>(
     }
 }
 
-fn blame(failure: Failure, resource: &Resource, root: &str) -> Halt {
+fn blame(failure: Failure, resource: &Resource, root: &str) -> Halt<Box<Write>> {
     match failure {
         Failure::Taken(message) => match unique_by_columns(resource, &message) {
             Some(unique) => taken(resource, unique, root).into(),

@@ -1,12 +1,10 @@
 //! Points in time, in the one spelling that every stored and sent timestamp has.
 //!
 //! That spelling is written and read for every item of every answer, so both are plain arithmetic on
-//! its 27 bytes; any other spelling of RFC 3339 goes through the calendar. The days are counted in
+//! its 27 bytes; any other spelling of RFC 3339 is first brought into it. The days are counted in
 //! years that begin in March, which puts the leap day at the end of the year.
 
 use std::fmt;
-
-use jiff::civil::Date;
 
 /// A point in time: microseconds since 1970 in UTC, years 0001 to 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,13 +123,8 @@ impl Moment {
         let (date, time) = text.split_at_checked(10)?;
         let (time, zone) = split_zone(time.strip_prefix(['T', 't'])?)?;
         let (time, fraction) = time.split_at_checked(8)?;
-        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-        let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?;
-        // Whether there is such a day, the calendar knows.
-        Date::new(year, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
-        let parts = [year, month, day, hour, minute, second].map(i64::from);
-        let [year, month, day, hour, minute, second] = parts;
-        let local = Self::from_parts([year, month, day, hour, minute, second, micros(fraction)?])?;
+        let micros = six_digits(fraction)?;
+        let local = Self::parse_own(&format!("{date}T{time}.{micros:0<6}Z"))?;
         Self::from_micros(local.0 - zone * 1_000_000)
     }
 }
@@ -142,38 +135,28 @@ fn split_zone(text: &str) -> Option<(&str, i64)> {
         return Some((time, 0));
     }
     let (time, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
-    let (sign, offset) = offset.split_at_checked(1)?;
-    let [hours, minutes] = numbers(offset, ':', [2, 2])?;
-    let seconds = i64::from(hours) * 3_600 + i64::from(minutes) * 60;
+    let [sign, h1, h2, b':', m1, m2] = offset.as_bytes() else { return None };
+    let number = |ten: &u8, one: &u8| {
+        let is_number = ten.is_ascii_digit() && one.is_ascii_digit();
+        is_number.then(|| i64::from(ten - b'0') * 10 + i64::from(one - b'0'))
+    };
+    let hours = number(h1, h2).filter(|hours| *hours < 24)?;
+    let minutes = number(m1, m2).filter(|minutes| *minutes < 60)?;
     match sign {
-        "+" if hours < 24 && minutes < 60 => Some((time, seconds)),
-        "-" if hours < 24 && minutes < 60 => Some((time, -seconds)),
+        b'+' => Some((time, hours * 3_600 + minutes * 60)),
+        b'-' => Some((time, -hours * 3_600 - minutes * 60)),
         _ => None,
     }
 }
 
-/// Numbers with exactly so many digits each, between separators.
-fn numbers<const N: usize>(text: &str, separator: char, digits: [usize; N]) -> Option<[i16; N]> {
-    let mut parts = text.split(separator);
-    let mut found = [0; N];
-    for (slot, digits) in found.iter_mut().zip(digits) {
-        let part = parts
-            .next()
-            .filter(|part| part.len() == digits && part.bytes().all(|b| b.is_ascii_digit()))?;
-        *slot = part.parse().ok()?;
-    }
-    parts.next().is_none().then_some(found)
-}
-
-/// A fraction of a second, from nothing or a point and digits.
-fn micros(fraction: &str) -> Option<i64> {
+/// What counts of a fraction, from nothing or a point and digits: at most six, unless zeros follow.
+fn six_digits(fraction: &str) -> Option<&str> {
     if fraction.is_empty() {
-        return Some(0);
+        return Some("");
     }
     let digits = fraction.strip_prefix('.').filter(|digits| !digits.is_empty())?;
     let (kept, rest) = digits.split_at_checked(6).unwrap_or((digits, ""));
-    let is_exact = kept.bytes().all(|b| b.is_ascii_digit()) && rest.bytes().all(|b| b == b'0');
-    is_exact.then(|| format!("{kept:0<6}").parse().ok()).flatten()
+    rest.bytes().all(|b| b == b'0').then_some(kept)
 }
 
 impl fmt::Display for Moment {

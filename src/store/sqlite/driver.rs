@@ -4,6 +4,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, Value as Owned, ValueRef};
 use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, ffi};
 use uuid::{ContextV7, Timestamp, Uuid};
 
+use crate::clock;
 use crate::model::Resource;
 use crate::store::Broken;
 use crate::store::driver::{Bind, Columns, Driver, Failure};
@@ -15,7 +16,6 @@ use crate::value::{Id, IdKind, Moment};
 pub(super) struct SqliteDriver<'a> {
     pub(super) connection: &'a Connection,
     pub(super) ids: &'a Ids,
-    pub(super) now: Moment,
 }
 
 /// Makes UUIDs in the order they are asked for, also within one millisecond and when the clock is set
@@ -74,8 +74,9 @@ impl Driver for SqliteDriver<'_> {
     }
 
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
+        let now = self.now();
         match resource.id {
-            IdKind::Uuid => Ok((0..count).map(|_| self.ids.next(self.now)).collect()),
+            IdKind::Uuid => Ok((0..count).map(|_| self.ids.next(now)).collect()),
             // SQLite moves this number up itself when a larger id is inserted, in the same transaction.
             IdKind::Integer => {
                 let read = |row: &dyn Columns| row.integer(0);
@@ -87,7 +88,7 @@ impl Driver for SqliteDriver<'_> {
     }
 
     fn now(&self) -> Moment {
-        self.now
+        clock::moment()
     }
 }
 

@@ -19,11 +19,10 @@ use super::driver::{Ids, SqliteDriver};
 use super::reader::Pool;
 use super::writer::{Queue, Writer};
 use super::{OpenError, Shared};
-use crate::clock;
 use crate::log::Log;
 use crate::model::Model;
 use crate::model::settings::Keep;
-use crate::store::driver::{Failure, at_once};
+use crate::store::driver::{Driver, Failure, at_once};
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::{SQLITE, Sql};
 use crate::store::transaction::Context;
@@ -318,13 +317,13 @@ fn bring_up(
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
     let ids = Ids::default();
-    let mut driver = SqliteDriver { connection, ids: &ids, now: clock::moment() };
+    let mut driver = SqliteDriver { connection, ids: &ids };
     let done = at_once(async {
         match is_empty {
             true => schema::create(&mut driver, model, &SQLITE).await?,
             false => schema::extend(&mut driver, model, &SQLITE).await?,
         }
-        let now = driver.now.to_string();
+        let now = driver.now().to_string();
         schema::remember(&mut driver, &SQLITE, "started_at", &now).await?;
         Ok::<(), Mismatch>(())
     });

@@ -62,8 +62,7 @@ impl Reader {
     pub(super) fn read(&mut self, read: &Read, until: Instant) -> Result<Outcome, StoreError> {
         // At least one look at the clock has to pass.
         self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
-        let (connection, ids) = (&self.connection, &self.ids);
-        let mut driver = SqliteDriver { connection, ids, now: clock::moment() };
+        let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
         at_once(transaction::read(&mut driver, &self.context, read)).unwrap_or_else(|| {
             Err(StoreError::Broken(Broken("SQLite made a read wait".to_owned())))
         })

@@ -400,7 +400,7 @@ impl Writer {
 
     /// A driver for one transaction.
     fn driver(&self) -> SqliteDriver<'_> {
-        SqliteDriver { connection: &self.connection, ids: &self.ids, now: clock::moment() }
+        SqliteDriver { connection: &self.connection, ids: &self.ids }
     }
 }
 
@@ -412,7 +412,7 @@ impl Drop for Ended {
     }
 }
 
-fn broken(what: &str) -> Halt {
+fn broken(what: &str) -> Halt<Box<Write>> {
     Halt::Error(StoreError::Broken(Broken(what.to_owned())))
 }
 
