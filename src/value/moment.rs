@@ -14,16 +14,14 @@ pub struct Moment(i64);
 pub type MomentText = [u8; 27];
 
 const LAYOUT: MomentText = *b"0000-00-00T00:00:00.000000Z";
-/// Where the year, the month, the day and so on stand, and with how many digits.
-const PLACES: [(usize, usize); 7] = [(0, 4), (5, 2), (8, 2), (11, 2), (14, 2), (17, 2), (20, 6)];
 
-const DAY_SECONDS: i64 = 86_400;
-/// From 1 March of the year 0 to 1 January 1970.
-const DAYS_TO_1970: i64 = 719_468;
+const DAY_SECONDS: u32 = 86_400;
+/// From 1 March of the year 0 to 1 January of the year 1.
+const DAYS_TO_YEAR_1: u32 = 306;
 /// Days of 400 years, 100 years, 4 years.
-const DAYS_400: i64 = 146_097;
-const DAYS_100: i64 = 36_524;
-const DAYS_4: i64 = 1_461;
+const DAYS_400: u32 = 146_097;
+const DAYS_100: u32 = 36_524;
+const DAYS_4: u32 = 1_461;
 
 impl Moment {
     /// 9999-12-31T23:59:59.999999Z and 0001-01-01T00:00:00Z.
@@ -52,71 +50,88 @@ impl Moment {
     }
 
     /// Reads the one spelling; anything else is `None`, whatever it is.
-    fn parse_own(text: &str) -> Option<Self> {
-        let bytes: &MomentText = text.as_bytes().try_into().ok()?;
-        let mut parts = [0; 7];
-        for (part, (at, digits)) in parts.iter_mut().zip(PLACES) {
-            for byte in bytes.iter().skip(at).take(digits) {
-                let digit = byte.wrapping_sub(b'0');
-                if digit > 9 {
-                    return None;
-                }
-                *part = *part * 10 + i64::from(digit);
-            }
-        }
-        let moment = Self::from_parts(parts)?;
-        // Says at once that the separators are right and that there is such a day.
-        (moment.text() == *bytes).then_some(moment)
-    }
-
-    fn from_parts([year, month, day, hour, minute, second, micros]: [i64; 7]) -> Option<Self> {
-        if year < 1
-            || !(1..=12).contains(&month)
-            || day < 1
-            || hour > 23
-            || minute > 59
-            || second > 59
-        {
+    pub fn from_text(bytes: &[u8]) -> Option<Self> {
+        let bytes: &MomentText = bytes.try_into().ok()?;
+        let [
+            y1,
+            y2,
+            y3,
+            y4,
+            b'-',
+            o1,
+            o2,
+            b'-',
+            d1,
+            d2,
+            b'T',
+            h1,
+            h2,
+            b':',
+            m1,
+            m2,
+            b':',
+            s1,
+            s2,
+            b'.',
+            rest @ ..,
+            b'Z',
+        ] = *bytes
+        else {
+            return None;
+        };
+        let [u1, u2, u3, u4, u5, u6] = rest;
+        let mut is_digits = true;
+        let mut pair = |ten: u8, one: u8| {
+            let (ten, one) = (ten.wrapping_sub(b'0'), one.wrapping_sub(b'0'));
+            is_digits &= ten < 10 && one < 10;
+            u32::from(ten) * 10 + u32::from(one)
+        };
+        let year = pair(y1, y2) * 100 + pair(y3, y4);
+        let (month, day) = (pair(o1, o2), pair(d1, d2));
+        let (hour, minute, second) = (pair(h1, h2), pair(m1, m2), pair(s1, s2));
+        let micros = pair(u1, u2) * 10_000 + pair(u3, u4) * 100 + pair(u5, u6);
+        if !is_digits || hour > 23 || minute > 59 || second > 59 {
             return None;
         }
-        let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-        let in_era = year.rem_euclid(400);
-        // Months from March on: 31 30 31 30 31, twice, and what is left.
-        let in_year = (153 * month + 2) / 5 + day - 1;
-        let days =
-            year.div_euclid(400) * DAYS_400 + in_era * 365 + in_era / 4 - in_era / 100 + in_year;
-        let seconds = (days - DAYS_TO_1970) * DAY_SECONDS + hour * 3_600 + minute * 60 + second;
-        Self::from_micros(seconds * 1_000_000 + micros)
+        let days = days(year, month, day)?;
+        let seconds = i64::from(days) * i64::from(DAY_SECONDS)
+            + i64::from(hour * 3_600 + minute * 60 + second);
+        Self::from_micros(Self::MIN + seconds * 1_000_000 + i64::from(micros))
     }
 
     /// The one spelling.
     pub fn text(self) -> MomentText {
-        let (seconds, micros) = (self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000));
-        let (days, second) =
-            (seconds.div_euclid(DAY_SECONDS) + DAYS_TO_1970, seconds.rem_euclid(DAY_SECONDS));
-        let (era, in_era) = (days.div_euclid(DAYS_400), days.rem_euclid(DAYS_400));
-        let year =
-            (in_era - in_era / (DAYS_4 - 1) + in_era / DAYS_100 - in_era / (DAYS_400 - 1)) / 365;
-        let in_year = in_era - (365 * year + year / 4 - year / 100);
-        let month = (5 * in_year + 2) / 153;
-        let day = in_year - (153 * month + 2) / 5 + 1;
-        let (year, month) = (era * 400 + year, month + 3);
-        let (year, month) = if month > 12 { (year + 1, month - 12) } else { (year, month) };
-        let parts = [year, month, day, second / 3_600, second / 60 % 60, second % 60, micros];
+        // Nothing is negative when it is counted from the year 1.
+        let since = u64::try_from(self.0 - Self::MIN).unwrap_or(0);
+        let seconds = since / 1_000_000;
+        let [micros, days, second] =
+            [since % 1_000_000, seconds / u64::from(DAY_SECONDS), seconds % u64::from(DAY_SECONDS)]
+                .map(|number| u32::try_from(number).unwrap_or(0));
+        let (year, month, day) = date(days);
         let mut text = LAYOUT;
-        for (mut part, (at, digits)) in parts.into_iter().zip(PLACES) {
-            for byte in text.iter_mut().skip(at).take(digits).rev() {
-                *byte = b'0' + u8::try_from(part % 10).unwrap_or(0);
-                part /= 10;
+        let mut put = |at: usize, number: u32| {
+            if let Some([ten, one]) = text.get_mut(at..at + 2) {
+                let number = u8::try_from(number).unwrap_or(0);
+                (*ten, *one) = (b'0' + number / 10, b'0' + number % 10);
             }
-        }
+        };
+        put(0, year / 100);
+        put(2, year % 100);
+        put(5, month);
+        put(8, day);
+        put(11, second / 3_600);
+        put(14, second / 60 % 60);
+        put(17, second % 60);
+        put(20, micros / 10_000);
+        put(22, micros / 100 % 100);
+        put(24, micros % 100);
         text
     }
 
     /// Reads RFC 3339. More than six decimals are refused unless they are zeros, and so is second
     /// 60 (a leap second would have to be stored as another moment).
     pub fn parse(text: &str) -> Option<Self> {
-        if let Some(moment) = Self::parse_own(text) {
+        if let Some(moment) = Self::from_text(text.as_bytes()) {
             return Some(moment);
         }
         // RFC 3339 §5.6: `T` and `Z` may be lower case; the form with a space is for people.
@@ -124,9 +139,41 @@ impl Moment {
         let (time, zone) = split_zone(time.strip_prefix(['T', 't'])?)?;
         let (time, fraction) = time.split_at_checked(8)?;
         let micros = six_digits(fraction)?;
-        let local = Self::parse_own(&format!("{date}T{time}.{micros:0<6}Z"))?;
+        let local = Self::from_text(format!("{date}T{time}.{micros:0<6}Z").as_bytes())?;
         Self::from_micros(local.0 - zone * 1_000_000)
     }
+}
+
+/// The days from 1 January of the year 1 to a date, if there is such a date.
+fn days(year: u32, month: u32, day: u32) -> Option<u32> {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let length = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if is_leap => 29,
+        2 => 28,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if year < 1 || !(1..=length).contains(&day) {
+        return None;
+    }
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    // Months from March on: 31 30 31 30 31, twice, and what is left.
+    let in_year = (153 * month + 2) / 5 + day - 1;
+    Some(year * 365 + year / 4 - year / 100 + year / 400 + in_year - DAYS_TO_YEAR_1)
+}
+
+/// The year, month and day that is so many days after 1 January of the year 1.
+fn date(days: u32) -> (u32, u32, u32) {
+    let days = days + DAYS_TO_YEAR_1;
+    let (era, in_era) = (days / DAYS_400, days % DAYS_400);
+    let year = (in_era - in_era / (DAYS_4 - 1) + in_era / DAYS_100 - in_era / (DAYS_400 - 1)) / 365;
+    let in_year = in_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * in_year + 2) / 153;
+    let day = in_year - (153 * month + 2) / 5 + 1;
+    let (year, month) = (era * 400 + year, month + 3);
+    let (year, month) = if month > 12 { (year + 1, month - 12) } else { (year, month) };
+    (year, month, day)
 }
 
 /// Takes off `Z` or an offset; it comes back in seconds.
