@@ -5,6 +5,7 @@
 //! cursor, end a line or turn the direction of writing comes from a client and must not.
 
 use std::fmt::{Display, Write};
+use std::net::SocketAddr;
 
 use super::{Level, RequestLine, Style};
 use crate::value::Moment;
@@ -53,7 +54,7 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
     json_text(out, "method", request.method);
     json_text(out, "path", request.path);
     json_text(out, "caller", request.caller);
-    put(out, format_args!(",\"peer\":\"{}\"", request.peer));
+    json_peer(out, request.peer);
     json_number(out, "bytes", u64::try_from(request.bytes).unwrap_or(u64::MAX));
     json_number(out, "duration_us", micros(request.duration));
     if let Some(problem) = request.problem {
@@ -67,7 +68,8 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
         if index > 0 {
             out.push(',');
         }
-        put(out, format_args!("\"{name}\":{}", micros(took)));
+        json_key(out, name);
+        out.push_str(itoa::Buffer::new().format(micros(took)));
     }
     out.push_str("}}");
 }
@@ -100,14 +102,23 @@ pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour
 }
 
 fn json_start(out: &mut String, time: Moment, level: Level, message: &str) {
-    put(out, format_args!("{{\"time\":\"{time}\",\"level\":\"{}\"", level.as_str()));
+    out.push_str("{\"time\":\"");
+    out.push_str(str::from_utf8(&time.text()).unwrap_or_default());
+    out.push_str("\",\"level\":\"");
+    out.push_str(level.as_str());
+    out.push('"');
     json_text(out, "message", message);
 }
 
 fn json_text(out: &mut String, key: &str, value: &str) {
-    put(out, format_args!(",\"{key}\":\""));
+    out.push(',');
+    json_key(out, key);
+    out.push('"');
     let (kept, was_cut) = shorten(value);
-    for c in kept.chars() {
+    // Most of them need no look at each character.
+    let (plain, rest) = kept.split_at(plain_length(kept));
+    out.push_str(plain);
+    for c in rest.chars() {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
@@ -122,8 +133,41 @@ fn json_text(out: &mut String, key: &str, value: &str) {
     out.push('"');
 }
 
+/// How many bytes from the start are printable ASCII that JSON does not escape.
+fn plain_length(text: &str) -> usize {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    text.as_bytes().iter().position(|byte| !is_plain(byte)).unwrap_or(text.len())
+}
+
+fn json_key(out: &mut String, key: &str) {
+    out.push('"');
+    out.push_str(key);
+    out.push_str("\":");
+}
+
+fn json_peer(out: &mut String, peer: SocketAddr) {
+    out.push(',');
+    json_key(out, "peer");
+    out.push('"');
+    match peer {
+        SocketAddr::V4(peer) => {
+            for (number, octet) in peer.ip().octets().into_iter().enumerate() {
+                if number > 0 {
+                    out.push('.');
+                }
+                out.push_str(itoa::Buffer::new().format(octet));
+            }
+            out.push(':');
+            out.push_str(itoa::Buffer::new().format(peer.port()));
+        }
+        SocketAddr::V6(peer) => put(out, format_args!("{peer}")),
+    }
+    out.push('"');
+}
+
 fn json_number(out: &mut String, key: &str, value: u64) {
-    put(out, format_args!(",\"{key}\":"));
+    out.push(',');
+    json_key(out, key);
     out.push_str(itoa::Buffer::new().format(value));
 }
 
