@@ -57,7 +57,13 @@ impl Replies {
     /// `"<version>-<f>"`, where `f` is the hash of the form: equal tags, equal bytes.
     fn etag(&self, format: &Format, item: &Item) -> Option<HeaderValue> {
         let (_, f) = self.forms.iter().find(|(essence, _)| *essence == format.media.essence)?;
-        HeaderValue::try_from(format!("\"{}-{f}\"", item.version)).ok()
+        let mut tag = Vec::with_capacity(32);
+        tag.push(b'"');
+        tag.extend_from_slice(itoa::Buffer::new().format(item.version).as_bytes());
+        tag.push(b'-');
+        tag.extend_from_slice(f.as_bytes());
+        tag.push(b'"');
+        HeaderValue::from_maybe_shared(Bytes::from(tag)).ok()
     }
 
     /// Says what was done or found.

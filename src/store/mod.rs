@@ -5,6 +5,7 @@
 
 mod driver;
 mod gather;
+mod ids;
 mod rows;
 mod schema;
 mod sql;

@@ -41,8 +41,10 @@ pub(super) static SQLITE: Dialect = Dialect {
     integer_table: "STRICT",
     system_tables: &[
     "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    // Without AUTOINCREMENT, which costs two more rows an entry: the newest entry always stays, so
+    // no number is given twice.
     "CREATE TABLE nouns_changes (
-  sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+  sequence INTEGER NOT NULL PRIMARY KEY,
   time TEXT NOT NULL, resource TEXT NOT NULL, id TEXT NOT NULL, parent_id TEXT, subject TEXT NOT NULL,
   kind TEXT NOT NULL, actor TEXT NOT NULL, request_id TEXT NOT NULL, changed TEXT, before TEXT, after TEXT
 ) STRICT",
@@ -111,9 +113,11 @@ impl Sql {
                 placeholders(dialect, 1, 11)
             ),
             // Sequence is the true order; a clock that was wrong for a while must not hold it up.
+            // The newest entry stays: the next one is numbered after it.
             sweep: format!(
                 "DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM \
-                 (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest WHERE time < {p}1)"
+                 (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest WHERE time < {p}1) \
+                 AND sequence < (SELECT max(sequence) FROM nouns_changes)"
             ),
         }
     }

@@ -108,6 +108,20 @@ on_every_backend! {
         });
     }
 
+    fn a_number_is_never_given_twice(server: Server) {
+        let backend = server.backend();
+        server.create("/customers", ANN);
+        server.create("/customers", ANN);
+        let folder = server.stop();
+        sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
+        let server = Setup::new(backend).start_in(folder);
+        let numbers = || sql(backend, server.folder(), "SELECT sequence FROM nouns_changes ORDER BY sequence");
+        // All of it is old; the newest stays, so that the next one is numbered after it.
+        wait_until("the old entries are gone", || (numbers() == "2\n").then_some(()));
+        server.create("/customers", ANN);
+        assert_eq!(numbers(), "2\n3\n");
+    }
+
     /// The sweep stopped at the first entry that was not old; a clock that was once wrong made one.
     fn an_entry_from_the_future_kept_the_old_ones(server: Server) {
         let backend = server.backend();

@@ -1,13 +1,14 @@
 //! SQLite behind the `Driver` trait: statements from the connection's cache, values in and out.
 
-use rusqlite::types::{ToSql, ToSqlOutput, Value as Owned, ValueRef};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, ffi};
-use uuid::{ContextV7, Timestamp, Uuid};
+use uuid::Uuid;
 
 use crate::clock;
 use crate::model::Resource;
 use crate::store::Broken;
 use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::ids::Ids;
 use crate::store::sql::SQLITE_LAST_ID;
 use crate::value::{Id, IdKind, Moment};
 
@@ -18,30 +19,29 @@ pub(super) struct SqliteDriver<'a> {
     pub(super) ids: &'a Ids,
 }
 
-/// Makes UUIDs in the order they are asked for, also within one millisecond and when the clock is set
-/// back.
-#[derive(Debug)]
-pub(super) struct Ids(ContextV7);
-
-impl Default for Ids {
-    fn default() -> Self {
-        Self(ContextV7::new())
-    }
-}
-
-impl Ids {
-    fn next(&self, now: Moment) -> Id {
-        let (seconds, nanos) = now.since_1970();
-        Id::Uuid(Uuid::new_v7(Timestamp::from_unix(&self.0, seconds, nanos)))
-    }
-}
-
 impl SqliteDriver<'_> {
     /// A statement from the cache with its parameters bound.
     fn prepare(&self, sql: &str, binds: &[Bind<'_>]) -> Result<CachedStatement<'_>, Failure> {
         let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
         for (number, bind) in (1..).zip(binds) {
-            statement.raw_bind_parameter::<usize, _>(number, bind).map_err(failure)?;
+            let mut uuid_text = Uuid::encode_buffer();
+            let moment_text;
+            let value = match bind {
+                Bind::Null => ValueRef::Null,
+                Bind::Boolean(boolean) => ValueRef::Integer(i64::from(*boolean)),
+                Bind::Integer(number) | Bind::Id(Id::Integer(number)) => ValueRef::Integer(*number),
+                Bind::Real(number) => ValueRef::Real(*number),
+                Bind::Text(text) => ValueRef::Text(text.as_bytes()),
+                Bind::Moment(moment) => {
+                    moment_text = moment.text();
+                    ValueRef::Text(&moment_text)
+                }
+                Bind::Id(Id::Uuid(uuid)) => {
+                    ValueRef::Text(uuid.hyphenated().encode_lower(&mut uuid_text).as_bytes())
+                }
+            };
+            let value = ToSqlOutput::Borrowed(value);
+            statement.raw_bind_parameter::<usize, _>(number, value).map_err(failure)?;
         }
         Ok(statement)
     }
@@ -76,7 +76,11 @@ impl Driver for SqliteDriver<'_> {
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
         let now = self.now();
         match resource.id {
-            IdKind::Uuid => Ok((0..count).map(|_| self.ids.next(now)).collect()),
+            IdKind::Uuid => {
+                let ids = (0..count).map(|_| self.ids.next(now).map(Id::Uuid)).collect();
+                let ids: Result<_, getrandom::Error> = ids;
+                ids.map_err(|error| Failure::Engine(error.to_string()))
+            }
             // SQLite moves this number up itself when a larger id is inserted, in the same transaction.
             IdKind::Integer => {
                 let read = |row: &dyn Columns| row.integer(0);
@@ -137,26 +141,16 @@ fn is_storage(code: ErrorCode) -> bool {
     storage.contains(&code)
 }
 
-impl ToSql for Bind<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(match self {
-            Self::Null => ToSqlOutput::Borrowed(ValueRef::Null),
-            Self::Boolean(boolean) => ToSqlOutput::Owned(Owned::Integer(i64::from(*boolean))),
-            Self::Integer(number) | Self::Id(Id::Integer(number)) => {
-                ToSqlOutput::Owned(Owned::Integer(*number))
-            }
-            Self::Real(number) => ToSqlOutput::Owned(Owned::Real(*number)),
-            Self::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
-            Self::Moment(moment) => ToSqlOutput::Owned(Owned::Text(moment.to_string())),
-            Self::Id(Id::Uuid(uuid)) => {
-                ToSqlOutput::Owned(Owned::Text(uuid.hyphenated().to_string()))
-            }
-        })
-    }
-}
-
 fn broken(at: usize, expected: &str) -> Broken {
     Broken(format!("column {at} of a stored row: expected {expected}"))
+}
+
+fn bytes<'a>(row: &'a Row<'_>, at: usize) -> Result<Option<&'a [u8]>, Broken> {
+    match row.get_ref(at) {
+        Ok(ValueRef::Null) => Ok(None),
+        Ok(ValueRef::Text(bytes)) => Ok(Some(bytes)),
+        _ => Err(broken(at, "text")),
+    }
 }
 
 impl Columns for Row<'_> {
@@ -181,16 +175,15 @@ impl Columns for Row<'_> {
     }
 
     fn text(&self, at: usize) -> Result<Option<&str>, Broken> {
-        match self.get_ref(at) {
-            Ok(ValueRef::Null) => Ok(None),
-            Ok(ValueRef::Text(bytes)) => {
-                str::from_utf8(bytes).map(Some).map_err(|_| broken(at, "text in UTF-8"))
-            }
-            _ => Err(broken(at, "text")),
-        }
+        let text = bytes(self, at)?.map(str::from_utf8);
+        text.transpose().map_err(|_| broken(at, "text in UTF-8"))
     }
 
     fn moment(&self, at: usize) -> Result<Option<Moment>, Broken> {
+        if let Some(moment) = bytes(self, at)?.and_then(Moment::from_text) {
+            return Ok(Some(moment));
+        }
+        // Another program may have written another spelling.
         let text = self.text(at)?;
         text.map(|text| Moment::parse(text).ok_or_else(|| broken(at, "a timestamp"))).transpose()
     }

@@ -6,6 +6,7 @@
 //! stall a core's other clients.
 
 mod driver;
+mod mail;
 mod open;
 mod reader;
 mod writer;
@@ -17,14 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-
 pub(super) use open::open;
 
 use super::transaction::Context;
 use super::{OpenError, StoreError};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
+use mail::Mailbox;
 use reader::{Pool, Reader};
 use writer::{Job, Queue};
 
@@ -77,6 +77,8 @@ pub struct Worker {
     slow_until: Cell<Option<Instant>>,
     /// Grows by `SLOW_READ` with every slow read in place, shrinks by one with every quick one.
     slowness: Cell<u32>,
+    mailbox: Arc<Mailbox>,
+    is_delivering: Cell<bool>,
 }
 
 impl Worker {
@@ -87,6 +89,8 @@ impl Worker {
             here: RefCell::new(here),
             slow_until: Cell::new(None),
             slowness: Cell::new(0),
+            mailbox: Arc::default(),
+            is_delivering: Cell::new(false),
         })
     }
 
@@ -134,7 +138,10 @@ impl Worker {
         bytes: usize,
         until: Instant,
     ) -> Result<Outcome, StoreError> {
-        let (answer, mut answered) = oneshot::channel();
+        if !self.is_delivering.replace(true) {
+            tokio::task::spawn_local(Arc::clone(&self.mailbox).deliver());
+        }
+        let (answer, mut answered) = self.mailbox.ticket();
         let claimed = Arc::new(AtomicBool::new(false));
         let job = Job { write, bytes, claimed: Arc::clone(&claimed), answer };
         self.shared.queue.push(job)?;

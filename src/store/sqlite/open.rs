@@ -15,7 +15,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::driver::{Ids, SqliteDriver};
+use super::driver::SqliteDriver;
 use super::reader::Pool;
 use super::writer::{Queue, Writer};
 use super::{OpenError, Shared};
@@ -23,6 +23,7 @@ use crate::log::Log;
 use crate::model::Model;
 use crate::model::settings::Keep;
 use crate::store::driver::{Driver, Failure, at_once};
+use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::{SQLITE, Sql};
 use crate::store::transaction::Context;
@@ -254,6 +255,9 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
     }
     // An answered write is on disk: every commit is synced.
     connection.pragma_update(None, "synchronous", "full").map_err(explain)?;
+    // macOS alone: its plain sync leaves data in the drive's own memory.
+    connection.pragma_update(None, "fullfsync", true).map_err(explain)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true).map_err(explain)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
     bring_up(files, &connection, model, is_empty)?;
     // In place of SQLite's own checkpoints: the writer makes them, and sees how they end.

@@ -12,10 +12,11 @@ use std::time::Instant;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
-use super::driver::{Ids, SqliteDriver};
+use super::driver::SqliteDriver;
 use crate::clock;
 use crate::plan::{Outcome, Read};
 use crate::store::driver::at_once;
+use crate::store::ids::Ids;
 use crate::store::transaction::{self, Context};
 use crate::store::{Broken, OpenError, StoreError};
 

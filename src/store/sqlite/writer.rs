@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, Error, ErrorCode};
-use tokio::sync::oneshot;
 
-use super::driver::{Ids, SqliteDriver, failure};
+use super::driver::{SqliteDriver, failure};
+use super::mail::{Answer, Ticket, send_all};
 use crate::clock;
 use crate::log::{Level, Log};
-use crate::plan::{Action, Outcome, Write};
+use crate::plan::{Action, Write};
 use crate::store::driver::{Bind, Driver, at_once};
+use crate::store::ids::Ids;
 use crate::store::transaction::{self, Context, Halt, Pace};
 use crate::store::{Broken, StoreError};
 use crate::value::Moment;
@@ -41,10 +42,8 @@ pub(super) struct Job {
     pub(super) bytes: usize,
     /// Set by whoever decides its fate first: the writer, or the client's time limit.
     pub(super) claimed: Arc<AtomicBool>,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: Ticket,
 }
-
-type Answer = Result<Outcome, StoreError>;
 
 /// The way to the writer thread.
 #[derive(Debug)]
@@ -117,13 +116,13 @@ impl Undoing {
 
 /// What became of one job.
 enum Ran {
-    Done(oneshot::Sender<Answer>, Answer),
+    Done(Ticket, Answer),
     /// Nobody waits for it any more.
     Skipped,
     /// It has to run alone.
     TooLong(Job),
     /// The storage failed, and with it everything since the last commit.
-    Failed(oneshot::Sender<Answer>, String),
+    Failed(Ticket, String),
 }
 
 /// What a step of the sweep left.
@@ -132,7 +131,7 @@ enum Swept {
     More,
 }
 
-type Done = Vec<(oneshot::Sender<Answer>, Answer)>;
+type Done = Vec<(Ticket, Answer)>;
 
 impl Writer {
     pub(super) fn work(self) {
@@ -197,14 +196,14 @@ impl Writer {
         };
         for job in [first].into_iter().chain(self.jobs.try_iter()) {
             if !job.claimed.swap(true, Ordering::AcqRel) {
-                answer_all(vec![(job.answer, Err(again()))]);
+                send_all([(job.answer, Err(again()))]);
             }
         }
     }
 
     fn alone(&self, job: Job) {
         if let Err(error) = self.begin() {
-            return answer_all(vec![(job.answer, Err(error))]);
+            return send_all([(job.answer, Err(error))]);
         }
         match self.run(job, Pace::Alone) {
             Ran::Done(answer, outcome) => self.commit(vec![(answer, outcome)]),
@@ -292,7 +291,7 @@ impl Writer {
     fn commit(&self, done: Done) {
         match self.statement("COMMIT") {
             Ok(()) => {
-                answer_all(done);
+                send_all(done);
                 self.checkpoint_when_due();
             }
             Err(error) => self.commit_failed(done, &error),
@@ -334,19 +333,15 @@ impl Writer {
             }
         };
         self.log.event(Level::Error, "a commit failed", &[("cause", &cause)]);
-        answer_all(
-            done.into_iter().map(|(answer, _)| (answer, Err(outcome(cause.clone())))).collect(),
-        );
+        send_all(done.into_iter().map(|(answer, _)| (answer, Err(outcome(cause.clone())))));
     }
 
     /// The storage failed before the commit: nobody's work is kept.
-    fn undo(&self, done: Done, failed: oneshot::Sender<Answer>, cause: &str) {
+    fn undo(&self, done: Done, failed: Ticket, cause: &str) {
         self.log.event(Level::Error, "a write failed", &[("cause", &cause)]);
         self.roll_back(cause);
         let all = done.into_iter().map(|(answer, _)| answer).chain([failed]);
-        answer_all(
-            all.map(|answer| (answer, Err(StoreError::Unavailable(cause.to_owned())))).collect(),
-        );
+        send_all(all.map(|answer| (answer, Err(StoreError::Unavailable(cause.to_owned())))));
     }
 
     /// SQLite may have rolled back by itself already. Where it cannot, writing stops.
@@ -414,11 +409,4 @@ impl Drop for Ended {
 
 fn broken(what: &str) -> Halt<Box<Write>> {
     Halt::Error(StoreError::Broken(Broken(what.to_owned())))
-}
-
-fn answer_all(done: Done) {
-    for (answer, outcome) in done {
-        // The client may have left.
-        let _ = answer.send(outcome);
-    }
 }
