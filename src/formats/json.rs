@@ -111,9 +111,9 @@ pub fn item_text(resource: &Resource, item: &Item) -> String {
 }
 
 /// A list of names, for the change log.
-pub fn names_text(names: &[Box<str>]) -> String {
-    let mut out = Vec::new();
-    write_list(&mut out, names.iter().map(AsRef::as_ref));
+pub fn names_text<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut out = Vec::with_capacity(64);
+    write_list(&mut out, names);
     into_text(out)
 }
 

@@ -40,11 +40,12 @@ pub struct Script {
     pub said: Said,
 }
 
-/// One row and its entry in the change log. `root` is the pointer to blame when a value is taken.
+/// One row and its entry in the change log. `changed` goes by the resource's field order; `root` is
+/// the pointer to blame when a value is taken.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     Insert { item: Item, root: String },
-    Update { before: Item, after: Item, changed: Vec<Box<str>>, root: String },
+    Update { before: Item, after: Item, changed: Vec<usize>, root: String },
     Delete(Dependent),
 }
 
@@ -150,9 +151,9 @@ fn replace(
         let allowed = states.allowed(from).to_vec();
         return Err(Refusal::Transition { from: Some(from.clone()), to: to.clone(), allowed });
     }
-    let pairs = resource.fields.iter().zip(stored.values.iter().zip(&values));
-    let changed: Vec<Box<str>> =
-        pairs.filter(|(_, (old, new))| old != new).map(|(field, _)| field.name.clone()).collect();
+    let pairs = stored.values.iter().zip(&values).enumerate();
+    let changed: Vec<usize> =
+        pairs.filter(|(_, (old, new))| old != new).map(|(index, _)| index).collect();
     if changed.is_empty() {
         return Ok(Script { steps: Vec::new(), said: Said::Unchanged(stored) });
     }

@@ -288,9 +288,9 @@ fn an_update_names_what_it_changes_and_never_goes_back_in_time() {
         body,
         found(Some(stored("paid"))),
         &expect![[r#"
-        update /order v4 2026-11-15T02:28:14.000000Z ["status", "lines", "total"]
-        Updated
-    "#]],
+            update /order v4 2026-11-15T02:28:14.000000Z [0, 4, 5]
+            Updated
+        "#]],
     );
 }
 

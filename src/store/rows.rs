@@ -20,11 +20,11 @@ pub(super) fn insert_binds(item: &Item) -> Vec<Bind<'_>> {
     binds
 }
 
-pub(super) fn update_binds<'a>(before: &Item, after: &'a Item) -> Vec<Bind<'a>> {
-    let mut binds = Vec::with_capacity(after.values.len() + 4);
+pub(super) fn update_binds<'a>(before: &Item, after: &'a Item, changed: &[usize]) -> Vec<Bind<'a>> {
+    let mut binds = Vec::with_capacity(changed.len() + 4);
     binds.extend([Bind::Id(after.id), Bind::Integer(before.version)]);
     binds.extend([Bind::Moment(after.updated_at), Bind::Integer(after.version)]);
-    binds.extend(after.values.iter().map(Bind::value));
+    binds.extend(changed.iter().filter_map(|index| after.values.get(*index)).map(Bind::value));
     binds
 }
 

@@ -82,11 +82,28 @@ pub(super) struct Table {
     pub(super) page_after: String,
     /// The columns in the order of `columns`.
     pub(super) insert: String,
-    /// 1: id, 2: the version it had, 3: updated_at, 4: version, then the fields.
-    pub(super) update: String,
+    /// The start and the end of an update.
+    update: [String; 2],
+    placeholder: char,
     /// 1: id.
     pub(super) delete: String,
     pub(super) links: Vec<Link>,
+}
+
+impl Table {
+    /// Sets what changed and nothing else: an index is touched only when its own columns are set.
+    /// 1: id, 2: the version it had, 3: updated_at, 4: version, then the fields.
+    pub(super) fn update(&self, resource: &Resource, changed: &[usize]) -> String {
+        let [start, end] = &self.update;
+        let mut text = String::with_capacity(start.len() + end.len() + 24 * changed.len());
+        text.push_str(start);
+        let fields = changed.iter().filter_map(|index| resource.fields.get(*index));
+        for (field, number) in fields.zip(5..) {
+            let _ = write!(text, ", \"{}\" = {}{number}", field.name, self.placeholder);
+        }
+        text.push_str(end);
+        text
+    }
 }
 
 /// Where items may depend on an item of a table: as its children, or by a `ref` field.
@@ -168,11 +185,6 @@ fn table(model: &Model, resource: &Resource, dialect: &Dialect) -> Table {
     let whole = chain.condition("", p, 2);
     let after = chain.condition(&format!("t0.\"id\" > {p}2"), p, 3);
     let values = placeholders(dialect, 1, columns.len());
-    let fields = resource.fields.iter().zip(5..);
-    let fields = fields.fold(String::new(), |mut text, (field, number)| {
-        let _ = write!(text, ", {} = {p}{number}", quoted(&field.name));
-        text
-    });
     Table {
         item: format!("SELECT {select} FROM {from}{by_id}"),
         exists: format!("SELECT 1 FROM {from}{by_id}"),
@@ -180,10 +192,11 @@ fn table(model: &Model, resource: &Resource, dialect: &Dialect) -> Table {
         page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
         page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
         insert: format!("INSERT INTO {name} ({insert}) VALUES ({values})"),
-        update: format!(
-            "UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4{fields} \
-             WHERE \"id\" = {p}1 AND \"version\" = {p}2"
-        ),
+        update: [
+            format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),
+            format!(" WHERE \"id\" = {p}1 AND \"version\" = {p}2"),
+        ],
+        placeholder: p,
         delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {insert}"),
         links: links(model, resource, p),
     }

@@ -298,7 +298,8 @@ async fn run<D: Driver>(
             Ok(Some(item))
         }
         Step::Update { before, after, changed, root } => {
-            let done = driver.execute(&table.update, &update_binds(&before, &after)).await;
+            let sql = table.update(own, &changed);
+            let done = driver.execute(&sql, &update_binds(&before, &after, &changed)).await;
             let count = done.map_err(|failure| blame(failure, own, &root))?;
             if count != 1 {
                 return Err(Failure::Engine("the item changed while it was locked".into()).into());
@@ -344,7 +345,7 @@ fn blame(failure: Failure, resource: &Resource, root: &str) -> Halt<Box<Write>> 
 /// What is particular to one entry of the change log.
 struct Entry<'a> {
     kind: ChangeKind,
-    changed: Option<&'a [Box<str>]>,
+    changed: Option<&'a [usize]>,
     before: Option<&'a Item>,
     after: Option<&'a Item>,
 }
@@ -363,7 +364,9 @@ async fn record<D: Driver>(
         ChangesKept::Ids => None,
     };
     let (before, after) = (show(entry.before), show(entry.after));
-    let changed = entry.changed.map(formats::json::names_text);
+    let name = |index: &usize| resource.fields.get(*index).map(|field| &*field.name);
+    let changed =
+        entry.changed.map(|changed| formats::json::names_text(changed.iter().filter_map(name)));
     let (id, parent) = (item.id.to_string(), item.parent.map(|id| id.to_string()));
     let mut subject = String::with_capacity(96);
     push_subject(

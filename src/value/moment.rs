@@ -13,7 +13,19 @@ pub struct Moment(i64);
 /// `2026-11-15T02:28:14.000000Z`: always so long, so that text order is time order.
 pub type MomentText = [u8; 27];
 
-const LAYOUT: MomentText = *b"0000-00-00T00:00:00.000000Z";
+/// The numbers from 00 to 99 in two digits.
+const PAIRS: [[u8; 2]; 100] = pairs();
+
+#[expect(clippy::indexing_slicing, reason = "run by the compiler, which would say so")]
+const fn pairs() -> [[u8; 2]; 100] {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number as usize] = [b'0' + number / 10, b'0' + number % 10];
+        number += 1;
+    }
+    pairs
+}
 
 const DAY_SECONDS: u32 = 86_400;
 /// From 1 March of the year 0 to 1 January of the year 1.
@@ -108,24 +120,17 @@ impl Moment {
             [since % 1_000_000, seconds / u64::from(DAY_SECONDS), seconds % u64::from(DAY_SECONDS)]
                 .map(|number| u32::try_from(number).unwrap_or(0));
         let (year, month, day) = date(days);
-        let mut text = LAYOUT;
-        let mut put = |at: usize, number: u32| {
-            if let Some([ten, one]) = text.get_mut(at..at + 2) {
-                let number = u8::try_from(number).unwrap_or(0);
-                (*ten, *one) = (b'0' + number / 10, b'0' + number % 10);
-            }
-        };
-        put(0, year / 100);
-        put(2, year % 100);
-        put(5, month);
-        put(8, day);
-        put(11, second / 3_600);
-        put(14, second / 60 % 60);
-        put(17, second % 60);
-        put(20, micros / 10_000);
-        put(22, micros / 100 % 100);
-        put(24, micros % 100);
-        text
+        let two = |number: u32| PAIRS.get(number as usize).copied().unwrap_or_default();
+        let ([y1, y2], [y3, y4]) = (two(year / 100), two(year % 100));
+        let ([o1, o2], [d1, d2]) = (two(month), two(day));
+        let [h1, h2] = two(second / 3_600);
+        let ([m1, m2], [s1, s2]) = (two(second / 60 % 60), two(second % 60));
+        let ([u1, u2], [u3, u4]) = (two(micros / 10_000), two(micros / 100 % 100));
+        let [u5, u6] = two(micros % 100);
+        [
+            y1, y2, y3, y4, b'-', o1, o2, b'-', d1, d2, b'T', h1, h2, b':', m1, m2, b':', s1, s2,
+            b'.', u1, u2, u3, u4, u5, u6, b'Z',
+        ]
     }
 
     /// Reads RFC 3339. More than six decimals are refused unless they are zeros, and so is second

@@ -81,15 +81,18 @@ fn rows_are_written_by_id_and_version() {
     let model = shelves();
     let sql = Sql::new(&model, &SQLITE);
     let table = sql.table(ResourceIndex(1));
-    let lines = [&table.insert, &table.update, &table.delete, &sql.log, &sql.sweep];
+    let shelf = model.resource(ResourceIndex(1));
+    let updates = [table.update(shelf, &[1]), table.update(shelf, &[0, 1])];
+    let lines = [&table.insert, &table.delete, &sql.log, &sql.sweep];
     check(
-        lines.into_iter().cloned(),
+        lines.into_iter().cloned().chain(updates),
         &expect![[r#"
             INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-            UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "side" = ?5, "number" = ?6 WHERE "id" = ?1 AND "version" = ?2
             DELETE FROM "shelves" WHERE "id" = ?1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
             INSERT INTO nouns_changes (time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
             DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT ?2) AS oldest WHERE time < ?1) AND sequence < (SELECT max(sequence) FROM nouns_changes)
+            UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "number" = ?5 WHERE "id" = ?1 AND "version" = ?2
+            UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "side" = ?5, "number" = ?6 WHERE "id" = ?1 AND "version" = ?2
         "#]],
     );
 }

@@ -35,6 +35,9 @@ const SLOW_FOR: Duration = Duration::from_millis(250);
 /// So many quick reads make one slow one forgotten.
 const SLOW_READ: u32 = 32;
 
+/// What a reader in place keeps of the database.
+const CACHE_KIB: u32 = 8_000;
+
 /// What all threads share.
 #[derive(Debug)]
 pub struct Shared {
@@ -83,7 +86,7 @@ pub struct Worker {
 
 impl Worker {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, OpenError> {
-        let here = Reader::open(&shared.path, &shared.context)?;
+        let here = Reader::open(&shared.path, &shared.context, CACHE_KIB)?;
         Ok(Self {
             shared: Arc::clone(shared),
             here: RefCell::new(here),

@@ -36,6 +36,7 @@ const FORMAT: i64 = 1;
 const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Databases up to this size are checked page by page at every start.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
+const CACHE_KIB: u32 = 8_000;
 
 pub(in crate::store) fn open(
     path: &Path,
@@ -223,8 +224,8 @@ fn full(shown: &str) -> String {
     format!("the disk that holds {shown} is full; free some space and start again")
 }
 
-/// The settings that every connection has.
-pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+/// The settings that every connection has; `cache_kib` is how much of the database it keeps in memory.
+pub(super) fn prepare(connection: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_MAX)?;
     connection.set_prepared_statement_cache_capacity(512);
     // Without it a statement with a bound LIMIT is parsed and planned anew at every use.
@@ -232,7 +233,7 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "temp_store", "memory")?;
-    connection.pragma_update(None, "cache_size", -8_000)
+    connection.pragma_update(None, "cache_size", -i64::from(cache_kib))
 }
 
 fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>), OpenError> {
@@ -241,7 +242,7 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
-    prepare(&connection).map_err(explain)?;
+    prepare(&connection, CACHE_KIB).map_err(explain)?;
     let is_empty = inspect(files, &connection)?;
     check_pages(files, &connection)?;
     let mode: String = connection

@@ -24,6 +24,8 @@ use crate::store::{Broken, OpenError, StoreError};
 const STEPS: i32 = 4_000;
 const THREADS: usize = 4;
 const WAITING_MAX: usize = 1_024;
+/// A reader of the pool: what is slow is not in memory anyway.
+const CACHE_KIB: u32 = 1_000;
 
 /// A read-only connection.
 pub(super) struct Reader {
@@ -43,13 +45,17 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    pub(super) fn open(path: &Path, context: &Arc<Context>) -> Result<Self, OpenError> {
+    pub(super) fn open(
+        path: &Path,
+        context: &Arc<Context>,
+        cache_kib: u32,
+    ) -> Result<Self, OpenError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let (deadline, began) = (Arc::new(AtomicU64::new(u64::MAX)), clock::now());
         let seen = Arc::clone(&deadline);
         let is_over = move || millis_since(began, clock::now()) >= seen.load(Ordering::Relaxed);
         let connection = Connection::open_with_flags(path, flags).and_then(|mut connection| {
-            super::open::prepare(&connection)?;
+            super::open::prepare(&connection, cache_kib)?;
             connection.pragma_update(None, "query_only", true)?;
             connection.progress_handler(STEPS, Some(is_over))?;
             Ok(connection)
@@ -96,7 +102,7 @@ impl Pool {
         let asked = Arc::new(Mutex::new(asked));
         let mut threads = Vec::new();
         for number in 0..THREADS {
-            let reader = Reader::open(path, context)?;
+            let reader = Reader::open(path, context, CACHE_KIB)?;
             let asked = Arc::clone(&asked);
             let thread = std::thread::Builder::new().name(format!("reader-{number}"));
             let thread = thread.spawn(move || work(reader, &asked));
