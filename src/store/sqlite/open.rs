@@ -36,7 +36,8 @@ const FORMAT: i64 = 1;
 const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Databases up to this size are checked page by page at every start.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
-const CACHE_KIB: u32 = 8_000;
+/// What the writer keeps of the database in memory.
+const CACHE_KIB: u32 = 16_000;
 
 pub(in crate::store) fn open(
     path: &Path,

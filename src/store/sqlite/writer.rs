@@ -28,8 +28,10 @@ const WAITING_MAX: usize = 4_096;
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 const GROUP_WORK_MAX: Duration = Duration::from_millis(5);
-/// The log file is brought into the database when it has so many pages (4 MiB).
-const CHECKPOINT_PAGES: usize = 1_000;
+/// The log file is brought into the database when it has so many pages (16 MiB): fewer, and a page
+/// that is written often is brought over often; more, and readers search longer (SQLite indexes the
+/// log file in pieces of 4,096 pages).
+const CHECKPOINT_PAGES: usize = 4_000;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// The sweep goes in steps, so that writers never wait for more than one.
 const SWEEP_STEP: i64 = 1_000;
