@@ -39,6 +39,10 @@ mod server;
 mod log;
 mod clock;
 
+// What fuzzers call; not in what is built to be used.
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
+
 /// The whole program: what `main.rs` calls, and all that this library shows.
 pub fn main() -> std::process::ExitCode {
     cli::run()

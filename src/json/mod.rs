@@ -4,6 +4,8 @@
 //! question. The one surprising thing: a number stays the text it was sent as. `number_exact`,
 //! `integer` and `decimal_units` read that text without losing a digit, or not at all.
 
+#[cfg(any(fuzzing, test))]
+pub mod judge;
 mod number;
 mod parse;
 mod write;

@@ -41,8 +41,8 @@ impl ModelErrors {
         Self { file: file.into(), text: text.into(), mistakes: list, uncounted }
     }
 
-    #[cfg(test)]
-    pub(super) fn mistakes(&self) -> &[Mistake] {
+    #[cfg(any(fuzzing, test))]
+    pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
     }
 

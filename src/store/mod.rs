@@ -99,6 +99,13 @@ pub fn open(database: &Database, model: &Arc<Model>, log: &Log) -> Result<Store,
     }
 }
 
+/// Whether the tables of one model can be made, brought up to another, and used: `Ok(false)` says
+/// that bringing them up was refused.
+#[cfg(any(fuzzing, test))]
+pub fn rehearse(before: &Model, after: &Model) -> Result<bool, String> {
+    sqlite::rehearse(before, after)
+}
+
 impl Store {
     /// A handle for one worker thread.
     pub fn worker(&self) -> Result<Worker, OpenError> {

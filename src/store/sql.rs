@@ -139,6 +139,19 @@ impl Sql {
         }
     }
 
+    /// Every statement there is.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let tables = self.tables.iter().flat_map(|table| {
+            let Table { item, exists, exists_anywhere, page, page_after, .. } = table;
+            let Table { insert, update, delete, links, .. } = table;
+            [item, exists, exists_anywhere, page, page_after, insert, update, delete]
+                .into_iter()
+                .chain(links.iter().map(|link| &link.dependents))
+        });
+        [&self.log, &self.sweep].into_iter().chain(tables).map(String::as_str)
+    }
+
     #[expect(
         clippy::indexing_slicing,
         reason = "one table for each resource of the model, made in new"

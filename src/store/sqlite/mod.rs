@@ -9,6 +9,8 @@ mod driver;
 mod mail;
 mod open;
 mod reader;
+#[cfg(any(fuzzing, test))]
+mod rehearsal;
 mod writer;
 
 use std::cell::{Cell, RefCell};
@@ -19,6 +21,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(super) use open::open;
+#[cfg(any(fuzzing, test))]
+pub(super) use rehearsal::rehearse;
 
 use super::transaction::Context;
 use super::{OpenError, StoreError};

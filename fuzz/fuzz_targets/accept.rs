@@ -1,0 +1,5 @@
+//! Lines of `Accept`. What must hold is in `src/fuzz/accept.rs`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| nouns::fuzz::accept(data));

@@ -1,0 +1,5 @@
+//! A model file, or two. What must hold is in `src/fuzz/model.rs`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| nouns::fuzz::model(data));

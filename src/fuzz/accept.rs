@@ -1,0 +1,177 @@
+//! The lines of `Accept`, and a `Content-Type`: what we choose against what another reader chooses.
+//!
+//! The other reader is written from the grammar of RFC 9110 as regular expressions, slowly and on
+//! copies; it shares no code with the one that serves. What it takes and skips is the same by
+//! intent: a malformed element is skipped, and where nothing is left there is no preference.
+
+use std::sync::LazyLock;
+
+use http::HeaderValue;
+use regex::Regex;
+
+use crate::formats::accept::{self, Media};
+
+/// As many elements as are looked at.
+const ELEMENTS_MAX: usize = 64;
+
+const OFFERS: &[&[Media]] = &[
+    &[media("application/json", &[])],
+    &[media("application/problem+json", &[]), media("application/json", &[])],
+    &[
+        media("text/csv", &[]),
+        media("text/csv", &[("header", "absent")]),
+        media("text/html", &[("level", "1"), ("profile", "a b")]),
+        media("application/json", &[]),
+    ],
+    &[],
+];
+
+const fn media(
+    essence: &'static str,
+    parameters: &'static [(&'static str, &'static str)],
+) -> Media {
+    Media { essence, parameters }
+}
+
+pub fn accept(data: &[u8]) {
+    let lines: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
+    // What no header can hold never comes here.
+    if lines.iter().any(|line| HeaderValue::from_bytes(line).is_err()) {
+        return;
+    }
+    // Each byte is a character of its own: nothing is lost, and nothing has to be valid.
+    let texts: Vec<String> =
+        lines.iter().map(|line| line.iter().map(|byte| char::from(*byte)).collect()).collect();
+    let parsed = accept::parse(lines.iter().copied());
+    for offered in OFFERS {
+        let (ours, theirs) = (accept::choose(&parsed, offered), choose(&texts, offered));
+        assert_eq!(ours, theirs, "{texts:?} of {offered:?}");
+    }
+    if let Some(line) = lines.first().and_then(|line| str::from_utf8(line).ok()) {
+        let theirs = WHOLE.captures(line).map(|found| {
+            let essence = format!("{}/{}", &found["kind"], &found["subtype"]);
+            let charsets = parameters(&found["parameters"]).into_iter();
+            let mut charsets = charsets.filter(|(name, _)| name == "charset");
+            let is_utf8 = charsets.all(|(_, value)| value == "utf-8" || value == "utf8");
+            (essence.eq_ignore_ascii_case("application/json"), is_utf8)
+        });
+        let ours =
+            accept::content_type(line).map(|ours| (ours.is("application/json"), ours.is_utf8()));
+        assert_eq!(ours, theirs, "{line:?}");
+    }
+}
+
+const TOKEN: &str = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+";
+const QUOTED: &str = r#""(?:[^"\\]|\\.)*""#;
+
+fn compiled(pattern: &str) -> Regex {
+    let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
+    // A pattern that does not compile would agree with nothing.
+    Regex::new(&format!("(?s){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// One element of a list; a quoted string that is never closed runs to the end.
+static ELEMENT: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r#"(?:[^",]|"(?:[^"\\]|\\.)*(?:"|\\?$))+"#));
+static RANGE: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r"^(?<kind>TOKEN)(?:/(?<subtype>TOKEN))?(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$",
+    )
+});
+static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r"^[ \t]*(?<kind>TOKEN)/(?<subtype>TOKEN)(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$",
+    )
+});
+static PARAMETER: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"(?<name>TOKEN)=(?:(?<token>TOKEN)|(?<quoted>QUOTED))"));
+static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compiled(r"\\(.)"));
+static WEIGHT: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"^(?:0(?:\.[0-9]{0,3})?|\.[0-9]{1,3}|1(?:\.0{0,3})?)$"));
+
+/// Names and values in lower case: those on offer are compared without regard to it.
+fn parameters(text: &str) -> Vec<(String, String)> {
+    let found = PARAMETER.captures_iter(text).map(|found| {
+        let value = match (found.name("token"), found.name("quoted")) {
+            (Some(token), _) => token.as_str().to_owned(),
+            (None, Some(quoted)) => {
+                let inner = quoted.as_str().trim_start_matches('"');
+                let inner = inner.strip_suffix('"').unwrap_or(inner);
+                ESCAPED.replace_all(inner, "$1").into_owned()
+            }
+            (None, None) => String::new(),
+        };
+        (found["name"].to_ascii_lowercase(), value.to_ascii_lowercase())
+    });
+    found.collect()
+}
+
+/// A range and how much it is liked.
+struct Liked {
+    essence: String,
+    parameters: Vec<(String, String)>,
+    weight: f64,
+}
+
+fn read(element: &str) -> Option<Liked> {
+    let found = RANGE.captures(element)?;
+    let kind = found["kind"].to_ascii_lowercase();
+    let subtype = match found.name("subtype") {
+        Some(subtype) => subtype.as_str().to_ascii_lowercase(),
+        None if kind == "*" => "*".to_owned(),
+        None => return None,
+    };
+    if kind == "*" && subtype != "*" {
+        return None;
+    }
+    let mut parameters = parameters(&found["parameters"]);
+    let weight = match parameters.iter().position(|(name, _)| name == "q") {
+        None => 1.0,
+        Some(at) => {
+            let (_, text) = parameters.remove(at);
+            WEIGHT.find(&text)?;
+            text.parse().ok()?
+        }
+    };
+    Some(Liked { essence: format!("{kind}/{subtype}"), parameters, weight })
+}
+
+fn choose(lines: &[String], offered: &[Media]) -> Option<usize> {
+    let elements = lines.iter().flat_map(|line| ELEMENT.find_iter(line));
+    let elements = elements.map(|found| found.as_str().trim_matches([' ', '\t']));
+    let elements = elements.filter(|element| !element.is_empty()).take(ELEMENTS_MAX);
+    let liked: Vec<Liked> = elements.filter_map(read).collect();
+    if liked.is_empty() {
+        return (!offered.is_empty()).then_some(0);
+    }
+    let weights: Vec<f64> = offered.iter().map(|media| weigh(&liked, media)).collect();
+    let best = weights.iter().copied().fold(0.0, f64::max);
+    weights.iter().position(|weight| *weight == best).filter(|_| best > 0.0)
+}
+
+/// RFC 9110 §12.5.1: the most specific range counts; of two that are equally so, the higher weight.
+fn weigh(liked: &[Liked], media: &Media) -> f64 {
+    let any_subtype = format!("{}/*", media.essence.split('/').next().unwrap_or_default());
+    let mut closest = (-1, 0.0);
+    for range in liked {
+        let closeness = match &range.essence {
+            essence if essence == media.essence => 2,
+            essence if *essence == any_subtype => 1,
+            essence if essence == "*/*" => 0,
+            _ => continue,
+        };
+        let is_met = range.parameters.iter().all(|(name, value)| {
+            let is_utf8 = name == "charset" && (value == "utf-8" || value == "utf8");
+            is_utf8 || media.parameters.iter().any(|(n, v)| n == name && v == value)
+        });
+        if !is_met {
+            continue;
+        }
+        // No list has as many parameters.
+        let closeness = closeness * 100_000 + i32::try_from(range.parameters.len()).unwrap_or(0);
+        if closeness > closest.0 || (closeness == closest.0 && range.weight > closest.1) {
+            closest = (closeness, range.weight);
+        }
+    }
+    closest.1
+}

@@ -1,0 +1,80 @@
+//! A body: our JSON against another reader's, and as what each resource makes of it.
+//!
+//! Never a panic; what both readers take is the same value, and what only one takes has a known
+//! reason; an item that is admitted is written as JSON that is admitted again as the same item.
+
+use uuid::Uuid;
+
+use super::MODELS;
+use crate::formats;
+use crate::intent::{self, Address, Ids, Place, Route, Verb};
+use crate::json;
+use crate::model::{Model, Resource};
+use crate::plan::{self, Action, By, Plan, Values};
+use crate::value::{Id, IdKind, Item, Moment};
+
+pub fn body(data: &[u8]) {
+    let compared = json::judge::compare(data);
+    assert_eq!(compared, Ok(()));
+    for model in MODELS.iter() {
+        for resource in &model.resources {
+            for values in created(model, resource, data) {
+                comes_back(model, resource, values);
+            }
+            let _ = planned(model, resource, Verb::Put, data);
+        }
+    }
+}
+
+fn id(kind: IdKind) -> Id {
+    match kind {
+        IdKind::Integer => Id::Integer(7),
+        IdKind::Uuid => Id::Uuid(Uuid::from_u128(0x0189_0a5d_ac96_774b_bcce_b302_099a_8057)),
+    }
+}
+
+fn planned(model: &Model, resource: &Resource, verb: Verb, body: &[u8]) -> Option<Plan> {
+    let mut ancestors: Vec<Id> =
+        model.lineage(resource.index).iter().map(|ancestor| id(ancestor.id)).collect();
+    let own = ancestors.pop();
+    let address = |item| Address { resource: resource.index, ids: Some(Ids { ancestors, item }) };
+    let place = match verb {
+        Verb::Post => Place::Collection(address(None)),
+        _ => Place::Item(address(own)),
+    };
+    let intent = intent::read(model, Route { verb, place }, None, body).ok()?;
+    plan::make(model, intent, || By { actor: "-".into(), request_id: "-".into() }).ok()
+}
+
+/// The items that a POST of this body would make, as far as it says.
+fn created(model: &Model, resource: &Resource, body: &[u8]) -> Vec<Vec<crate::value::Value>> {
+    match planned(model, resource, Verb::Post, body) {
+        Some(Plan::Write(plan::Write { action: Action::Create { drafts, .. }, .. })) => {
+            let values = drafts.into_iter().filter_map(|draft| match draft.values {
+                Values::Complete(values) => Some(values),
+                Values::Partial(_) => None,
+            });
+            values.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What a client got from GET it can send back with PUT, and nothing changes.
+fn comes_back(model: &Model, resource: &Resource, values: Vec<crate::value::Value>) {
+    let lineage = model.lineage(resource.index);
+    let parent = lineage.iter().rev().nth(1).map(|parent| id(parent.id));
+    let now = Moment::parse("2026-11-15T02:28:14.000000Z");
+    let Some(now) = now else { return };
+    let item =
+        Item { id: id(resource.id), parent, created_at: now, updated_at: now, version: 1, values };
+    let mut text = Vec::new();
+    (formats::json::FORMAT.item)(&mut text, resource, &item);
+    let shown = String::from_utf8_lossy(&text).into_owned();
+    match planned(model, resource, Verb::Put, &text) {
+        Some(Plan::Write(plan::Write { action: Action::Replace { draft, .. }, .. })) => {
+            assert_eq!(draft.values, Values::Complete(item.values), "{shown}");
+        }
+        other => unreachable!("{shown}: {other:?}"),
+    }
+}

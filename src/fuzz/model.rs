@@ -1,0 +1,67 @@
+//! A model file, or two with a line `#---` between them: what the author wrote before and after.
+//!
+//! Never a panic; every mistake has a place in the file; a model that is read has tables that the
+//! engine takes, and is remembered by the database as what it is; and what is compared with another
+//! model is either refused or can be applied.
+
+use crate::model::diff::{Difference, compare};
+use crate::model::{Model, read, read_shape};
+use crate::store;
+
+const BETWEEN: &str = "#---\n";
+/// As many as are written out.
+const SHOWN_MAX: usize = 100;
+
+pub fn model(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let (before, after) = text.split_once(BETWEEN).unwrap_or((text, ""));
+    let before = checked(before);
+    let after = if after.is_empty() { None } else { checked(after) };
+    if let Some(model) = &before {
+        remembered(model);
+        applied(model, model, &[]);
+    }
+    if let (Some(before), Some(after)) = (&before, &after) {
+        applied(before, after, &compare(before, after));
+    }
+}
+
+fn checked(text: &str) -> Option<Model> {
+    let errors = match read("nouns.toml", text) {
+        Ok(model) => return Some(model),
+        Err(errors) => errors,
+    };
+    assert!(!errors.mistakes().is_empty(), "refused without a reason");
+    for mistake in errors.mistakes() {
+        let span = &mistake.span;
+        assert!(span.start <= span.end && span.end <= text.len(), "{mistake:?}");
+        assert!(!mistake.message.is_empty(), "{mistake:?}");
+    }
+    let shown = errors.render(false);
+    assert!(errors.render(true).len() >= shown.len());
+    let places = shown.matches("--> nouns.toml:").count();
+    assert!(places >= errors.mistakes().len().min(SHOWN_MAX), "{shown}");
+    None
+}
+
+/// What a database keeps of a model is the model.
+fn remembered(model: &Model) {
+    let again = read_shape(&model.shape);
+    assert!(again.is_ok(), "{again:?}\n{}", model.shape);
+    if let Ok(again) = again {
+        assert_eq!(again.shape, model.shape);
+        assert_eq!(compare(&again, model), []);
+        assert_eq!(compare(model, &again), []);
+    }
+}
+
+fn applied(before: &Model, after: &Model, differences: &[Difference]) {
+    let is_refused =
+        differences.iter().any(|difference| matches!(difference, Difference::Refused(_)));
+    let applied = store::rehearse(before, after);
+    let is_right = match &applied {
+        Ok(is_applied) => *is_applied != is_refused,
+        Err(_) => false,
+    };
+    assert!(is_right, "{applied:?} {differences:?}\n{}\n{}", before.shape, after.shape);
+}

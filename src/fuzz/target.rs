@@ -1,0 +1,87 @@
+//! A method, a space and a request target: where it leads, and what its query asks for.
+//!
+//! Never a panic; a place has one path, which leads back to it; a redirect leads somewhere that does
+//! not redirect; a page has a size within its limits; a cursor is what would be given out again.
+
+use http::{Method, Uri};
+
+use super::MODELS;
+use crate::intent::{self, Address, Intent, Place, Route, Stop, cursor};
+use crate::model::Model;
+use crate::plan::{self, By};
+
+pub fn target(data: &[u8]) {
+    let Ok(line) = str::from_utf8(data) else { return };
+    let Some((method, target)) = line.split_once(' ') else { return };
+    let (Ok(method), Ok(target)) = (Method::from_bytes(method.as_bytes()), Uri::try_from(target))
+    else {
+        return;
+    };
+    for model in MODELS.iter() {
+        follow(model, &method, target.path(), target.query());
+    }
+}
+
+fn follow(model: &Model, method: &Method, path: &str, query: Option<&str>) {
+    match intent::route(model, method, path, query) {
+        Ok(route) => {
+            leads_back(model, method, &route);
+            asks(model, route, query);
+        }
+        Err(Stop::Moved(to)) => {
+            let (to, _) = to.split_once('?').unwrap_or((&to, ""));
+            assert!(to.len() < path.len(), "{path} moved to {to}");
+            let there = intent::route(model, method, to, query);
+            assert!(!matches!(there, Err(Stop::Moved(_))), "{path} to {to} to {there:?}");
+        }
+        Err(Stop::Problem(problem)) => {
+            assert!(problem.kind().status.is_client_error() || problem.kind().status == 501);
+        }
+    }
+}
+
+fn leads_back(model: &Model, method: &Method, route: &Route) {
+    let (Place::Collection(Address { resource, ids: Some(ids) })
+    | Place::Item(Address { resource, ids: Some(ids) })) = &route.place
+    else {
+        return;
+    };
+    let path = intent::path(model, *resource, &ids.ancestors, ids.item);
+    let again = intent::route(model, method, &path, None);
+    assert!(again.as_ref().is_ok_and(|again| again == route), "{path}: {again:?} {route:?}");
+}
+
+fn asks(model: &Model, route: Route, query: Option<&str>) {
+    let by = || By { actor: "-".into(), request_id: "-".into() };
+    // Faults of the query and the body are problems; what is asked for without any is a plan.
+    let Ok(intent) = intent::read(model, route, query, b"{}") else { return };
+    if let Intent::List(address, span) = &intent {
+        assert!((1..=model.server.limits.page_items_max).contains(&span.limit), "{span:?}");
+        if let (Some(after), Some(ids)) = (span.after, &address.ids) {
+            let list = intent::path(model, address.resource, &ids.ancestors, None);
+            let sealed = cursor::seal(after, cursor::bind(&list));
+            assert!(query.is_some_and(|query| sent(query).any(|text| text == sealed)), "{sealed}");
+        }
+    }
+    let _ = plan::make(model, intent, by);
+}
+
+/// Every value of the query, decoded by the plainest means there are.
+fn sent(query: &str) -> impl Iterator<Item = String> {
+    query.split('&').filter_map(|pair| {
+        let (_, value) = pair.split_once('=')?;
+        let mut decoded = Vec::new();
+        let mut bytes = value.bytes();
+        while let Some(byte) = bytes.next() {
+            decoded.push(match byte {
+                b'+' => b' ',
+                b'%' => {
+                    let digits = [bytes.next()?, bytes.next()?];
+                    u8::from_str_radix(str::from_utf8(&digits).ok()?, 16).ok()?
+                }
+                byte => byte,
+            });
+        }
+        String::from_utf8(decoded).ok()
+    })
+}
