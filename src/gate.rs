@@ -46,6 +46,7 @@ impl Gate {
             Ok(place) => place,
             Err(_) => self.wait(deadline).await?,
         };
+        crate::fault::point("gate");
         work.await
     }
 

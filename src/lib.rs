@@ -38,6 +38,8 @@ mod cli;
 mod server;
 mod log;
 mod clock;
+// What a panic said, and how a test plants one.
+mod fault;
 
 // What fuzzers call; not in what is built to be used.
 #[cfg(any(fuzzing, test))]

@@ -9,6 +9,7 @@ use crate::value::Caller;
 
 /// Step 5 of the order of checks.
 pub fn check(caller: &Caller, _route: &Route) -> Result<(), Problem> {
+    crate::fault::point("permit");
     match caller {
         Caller::Open => Ok(()),
     }

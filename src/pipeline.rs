@@ -10,6 +10,7 @@
 //! checks, the same for every resource and on every backend.
 
 use std::cell::OnceCell;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
@@ -27,14 +28,14 @@ use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
 use crate::gate::Gate;
 use crate::intent::Stop;
-use crate::log::{Log, RequestLine, Stages};
+use crate::log::{Level, Log, RequestLine, Stages};
 use crate::model::Model;
 use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
 use crate::value::Caller;
 use crate::wire::{self, After, Body, RequestId};
-use crate::{auth, clock, formats, intent, permit, plan, reply, store};
+use crate::{auth, clock, fault, formats, intent, permit, plan, reply, store};
 
 /// What every worker thread shares.
 #[derive(Debug)]
@@ -133,6 +134,24 @@ pub async fn serve(
     peer: SocketAddr,
 ) -> Response<Full<Bytes>> {
     let (parts, incoming) = request.into_parts();
+    let (id, version) = (RequestId::new(), parts.version);
+    let answered = catch(exchange(app, parts, incoming, id, peer)).await;
+    answered.unwrap_or_else(|cause| {
+        let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
+        app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
+        let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
+        respond(reply::speechless(), &Method::GET, &id, after)
+    })
+}
+
+/// One request and its answer; what `answer` panics with is a problem like any other.
+async fn exchange(
+    app: &App,
+    parts: Parts,
+    incoming: Incoming,
+    id: RequestId,
+    peer: SocketAddr,
+) -> Response<Full<Bytes>> {
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;
@@ -141,7 +160,7 @@ pub async fn serve(
     let asked = Asked {
         parts: &parts,
         accept: accept::parse(accepted),
-        id: RequestId::new(),
+        id,
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
         caller: OnceCell::new(),
@@ -149,7 +168,8 @@ pub async fn serve(
     let mut stages = Stages::start();
 
     let answered = catch(answer(app, &asked, &mut body, &mut stages)).await;
-    let (reply, problem) = match answered {
+    let internal = |cause| Err(Problem::new(&problem::INTERNAL).cause(cause).into());
+    let (reply, problem) = match answered.unwrap_or_else(internal) {
         Ok(reply) => (reply, None),
         Err(Stop::Moved(to)) => (reply::moved(&to), None),
         Err(Stop::Problem(problem)) => {
@@ -207,19 +227,15 @@ fn respond(reply: Reply, method: &Method, id: &RequestId, after: After) -> Respo
     response
 }
 
-/// A panic ends one request, not the process.
-async fn catch(answer: impl Future<Output = Result<Reply, Stop>>) -> Result<Reply, Stop> {
-    let mut answer = pin!(answer);
+/// A panic ends one request, not the process: its words come out.
+async fn catch<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    let mut work = pin!(work);
     std::future::poll_fn(|context| {
-        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
-        polled.unwrap_or_else(|panic| {
-            let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
-            let words =
-                words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Poll::Ready(Err(Problem::new(&problem::INTERNAL)
-                .cause(format!("panic: {words}"))
-                .into()))
-        })
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(fault::words(&*panic))),
+        }
     })
     .await
 }
@@ -232,11 +248,11 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_500_with_its_words_for_the_log_alone() {
-        let mut answer = pin!(catch(async { panic!("planted") }));
-        let polled = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let Poll::Ready(Err(Stop::Problem(problem))) = polled else { panic!("no problem") };
-        assert_eq!(problem.kind().slug, "internal");
-        assert_eq!(problem.parts().cause.as_deref(), Some("panic: planted"));
+        let mut work = pin!(catch(async { panic!("planted") }));
+        let polled: Poll<Result<(), _>> =
+            work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Ready(Err("panic: planted".to_owned())));
+        let problem = Problem::new(&problem::INTERNAL).cause("panic: planted");
         let occasion = Occasion { base_path: "", path: Some("/"), request_id: "r1" };
         let reply = reply::problem(&problem, &Accept::Anything, occasion);
         assert_eq!(

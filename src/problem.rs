@@ -77,7 +77,7 @@ kinds! {
     TOO_MANY_CHILDREN "too-many-children" CONFLICT "Too many items would be deleted at once"
         "Deleting this item would delete more others than one request may (10,000 unless the server says otherwise). Delete some of them first."
     INTERNAL "internal" INTERNAL_SERVER_ERROR "Something went wrong here"
-        "This is a fault of the server, not of the request. The operator finds it in the log under the request_id."
+        "This is a fault of the server, not of the request. The operator finds it in the log under the request_id. Whether a change was made is not known: look before you send it again."
     BUSY "busy" SERVICE_UNAVAILABLE "The server has too much to do"
         "Nothing was changed. Wait as long as Retry-After says, then send the request again."
     TIMED_OUT "timed-out" SERVICE_UNAVAILABLE "The request took too long"

@@ -9,6 +9,7 @@ mod serve;
 
 use std::fmt::Display;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use crate::fault;
 use crate::model::settings;
 use crate::model::{self, Model};
 
@@ -63,7 +65,8 @@ Files:
 
 Ending:
   SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at once.
-  Exit code 0: ended as asked. 2: could not start; the message says why, and nothing was changed.")]
+  Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.
+  2: could not start; the message says why, and nothing was changed.")]
 struct Serve {
     /// The model file [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
@@ -98,6 +101,11 @@ struct Serve {
     )]
     #[arg(value_parser = PossibleValuesParser::new(["pretty", "json"]).map(|word| log_style(&word)))]
     log: Option<settings::Log>,
+
+    /// Where a debug build panics, for tests
+    #[cfg(debug_assertions)]
+    #[arg(long, env = "NOUNS_FAULT", hide = true)]
+    fault: Option<String>,
 }
 
 fn log_style(word: &str) -> settings::Log {
@@ -141,15 +149,27 @@ const MODEL_FILE: &str = "nouns.toml";
 const REFUSED: u8 = 2;
 
 pub fn run() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let done = catch_unwind(AssertUnwindSafe(|| match command {
         Command::Serve(flags) => serve::run(flags),
         Command::Init(flags) => init::run(&flags),
         Command::Check(flags) => check::run(&flags),
-    };
-    done.unwrap_or_else(|message| {
-        say(&mut std::io::stderr(), message.trim_end());
-        ExitCode::from(REFUSED)
-    })
+    }));
+    match done {
+        Ok(Ok(code)) => code,
+        Ok(Err(message)) => {
+            say(&mut std::io::stderr(), message.trim_end());
+            ExitCode::from(REFUSED)
+        }
+        Err(panic) => {
+            say(&mut std::io::stderr(), fault_of_ours(&fault::words(&*panic)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fault_of_ours(cause: &str) -> String {
+    format!("nouns: ended by a fault of its own: {cause}")
 }
 
 /// A message for the operator, whole: what is wrong and the way out.

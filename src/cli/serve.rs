@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::{Refusal, Serve, colours, find_model, read_model, refusal, say};
+use super::{Refusal, Serve, colours, fault_of_ours, find_model, read_model, refusal, say};
 use crate::gate::Gate;
 use crate::log::{Level, Log, Style};
 use crate::model::Model;
@@ -19,6 +19,8 @@ const DATABASE: &str = "sqlite:nouns.db";
 const LISTEN: &str = "127.0.0.1:8080";
 
 pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
+    #[cfg(debug_assertions)]
+    flags.fault.as_deref().map_or(Ok(()), crate::fault::plant).map_err(refusal)?;
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
     let settings = &model.server;
@@ -37,8 +39,8 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let listeners = server::bind(&listen).map_err(refusal)?;
     refuse_strangers(&listen, &listeners)?;
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
-    let store = store::open(&database, &model, &log).map_err(refusal)?;
     catch_panics(&log);
+    let store = store::open(&database, &model, &log).map_err(refusal)?;
     let outcome = serve(&model, listeners, listen, &log, &store);
     // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
@@ -47,6 +49,10 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     log.flush();
     match outcome? {
         ExitOutcome::Failed(cause) => Err(refusal(cause)),
+        ExitOutcome::Broken(cause) => {
+            say(&mut std::io::stderr(), fault_of_ours(cause));
+            Ok(ExitOutcome::Broken(cause).code())
+        }
         outcome => Ok(outcome.code()),
     }
 }

@@ -79,6 +79,7 @@ fn write_items(out: &mut Vec<u8>, resource: &Resource, items: &[Item]) {
 }
 
 fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
+    crate::fault::point("format");
     out.extend_from_slice(b"{\"id\":");
     write_id(out, item.id);
     if let (Some(key), Some(id)) = (&resource.parent_key, item.parent) {

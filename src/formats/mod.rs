@@ -44,6 +44,7 @@ static OFFERED: LazyLock<Vec<Media>> =
 /// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed
 /// types; where there is no body, there is nothing to refuse.
 pub fn choose(accept: &Accept<'_>, has_answer: bool) -> Result<&'static Format, Problem> {
+    crate::fault::point("negotiate");
     if !has_answer {
         return Ok(&json::FORMAT);
     }

@@ -67,6 +67,7 @@ pub fn read<'a>(
     query: Option<&str>,
     body: &'a [u8],
 ) -> Result<Intent<'a>, Problem> {
+    crate::fault::point("intent");
     let limits = &model.server.limits;
     let intent = match (route.verb, route.place) {
         // Open to everyone and deaf to parameters.

@@ -107,6 +107,7 @@ pub fn route(
     path: &str,
     query: Option<&str>,
 ) -> Result<Route, Stop> {
+    crate::fault::point("route");
     if !is_known(method) {
         return Err(Problem::new(&problem::UNKNOWN_METHOD).into());
     }

@@ -93,9 +93,12 @@ impl Log {
     }
 
     pub fn request(&self, request: &RequestLine<'_>) {
-        self.put(request.level(), |out| match self.style {
-            Style::Json => line::request_json(out, request),
-            Style::Pretty { colour } => line::request_pretty(out, request, colour),
+        self.put(request.level(), |out| {
+            crate::fault::point("line");
+            match self.style {
+                Style::Json => line::request_json(out, request),
+                Style::Pretty { colour } => line::request_pretty(out, request, colour),
+            }
         });
     }
 
@@ -111,12 +114,13 @@ impl Log {
     }
 
     fn put(&self, level: Level, format: impl FnOnce(&mut String)) {
-        LINE.with_borrow_mut(|line| {
-            line.clear();
-            format(line);
-            line.push('\n');
-            self.writer.append(line.as_bytes(), level);
-        });
+        // Taken, not borrowed: a panic in between is logged too, by the same thread.
+        let mut line = LINE.take();
+        line.clear();
+        format(&mut line);
+        line.push('\n');
+        self.writer.append(line.as_bytes(), level);
+        LINE.set(line);
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::io::Write;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
@@ -83,11 +84,21 @@ impl Writer {
 
     fn run(&self, style: Style, mut target: impl Write) {
         let mut spare = Vec::new();
+        // A panic costs the lines in hand; those that come later are written.
+        while catch_unwind(AssertUnwindSafe(|| self.work(style, &mut target, &mut spare))).is_err()
+        {
+            spare.clear();
+        }
+    }
+
+    /// Writes lines for ever.
+    fn work(&self, style: Style, target: &mut impl Write, spare: &mut Vec<u8>) {
         let mut note = String::new();
         loop {
-            let dropped = self.take(&mut spare);
+            let dropped = self.take(spare);
+            crate::fault::point("log");
             // There is no other place to report to when stderr itself fails.
-            let _ = target.write_all(&spare);
+            let _ = target.write_all(spare);
             spare.clear();
             if dropped > 0 {
                 note.clear();

@@ -150,6 +150,7 @@ pub enum Refusal {
 /// Turns an intent into a plan. The one problem it can see by itself is an id that cannot be one.
 /// `by` is asked only for a write.
 pub fn make(model: &Model, intent: Intent<'_>, by: impl FnOnce() -> By) -> Result<Plan, Problem> {
+    crate::fault::point("plan");
     Ok(match intent {
         Intent::Home => Plan::Say(Saying::Home),
         Intent::Health => Plan::Say(Saying::Health),

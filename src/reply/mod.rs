@@ -74,6 +74,7 @@ impl Replies {
         format: &Format,
         outcome: &Outcome,
     ) -> Reply {
+        crate::fault::point("reply");
         // Only readiness is about no collection.
         let Some(collection) = about else { return document(json::status("ready")) };
         let mut reply = self.found(model, &collection, format, outcome);
@@ -202,8 +203,14 @@ pub fn moved(to: &str) -> Reply {
     reply
 }
 
+/// When even a problem cannot be said: the status alone.
+pub fn speechless() -> Reply {
+    bare(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
 /// A problem in the form the client listed, or without a body when it listed none that fits.
 pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<'_>) -> Reply {
+    crate::fault::point("problem");
     let parts = problem.parts();
     let mut reply = match formats::choose_for_problem(accept) {
         Some(content_type) => {

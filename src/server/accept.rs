@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,7 @@ impl Acceptor {
     }
 
     fn take(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        crate::fault::point("accept");
         // Answers are written whole; waiting to fill a packet would only delay them.
         stream.set_nodelay(true)?;
         if self.workers.iter().map(Worker::open).sum::<usize>() >= self.connections_max {
@@ -98,7 +100,10 @@ impl Acceptor {
 pub(super) async fn run(socket: TcpListener, acceptor: Rc<Acceptor>) {
     loop {
         let taken = match socket.accept().await {
-            Ok((stream, peer)) => acceptor.take(stream, peer),
+            // A panic costs one connection, never the socket.
+            Ok((stream, peer)) => {
+                catch_unwind(AssertUnwindSafe(|| acceptor.take(stream, peer))).unwrap_or(Ok(()))
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = taken {

@@ -56,6 +56,8 @@ pub enum ExitOutcome {
     CutShort,
     /// Asked twice, the second time by this signal.
     Forced(u8),
+    /// A thread that cannot be done without has died.
+    Broken(&'static str),
     /// It could not serve at all.
     Failed(String),
 }
@@ -65,6 +67,7 @@ impl ExitOutcome {
         match self {
             Self::Finished | Self::CutShort => ExitCode::SUCCESS,
             Self::Forced(number) => ExitCode::from(128_u8.saturating_add(*number)),
+            Self::Broken(_) => ExitCode::FAILURE,
             Self::Failed(_) => ExitCode::from(2),
         }
     }
@@ -135,29 +138,37 @@ async fn until_told(
         }
     }
     ready(&shown);
-    let first = signals.next().await;
-    acceptor.refusals.log.event(
-        Level::Info,
-        "ending: finishing what is under way",
-        &[("signal", &first)],
-    );
+    let mut working = JoinSet::new();
+    for report in reports {
+        working.spawn_local(report.done);
+    }
+    let log = &acceptor.refusals.log;
+    let message = "ending: finishing what is under way";
+    let died = tokio::select! {
+        signal = signals.next() => {
+            log.event(Level::Info, message, &[("signal", &signal)]);
+            None
+        }
+        // Its connections are gone, and whoever comes would be fewer hands' work: a new start is better.
+        _ = working.join_next() => Some("a thread that serves connections died"),
+        _ = accepting.join_next() => Some("the thread that accepts connections died"),
+    };
+    if let Some(cause) = died {
+        log.event(Level::Error, message, &[("cause", &cause)]);
+    }
     // With the loops go the sockets: whoever comes now is refused by the system.
     accepting.shutdown().await;
     // No worker is left to tell when all have died.
     let _ = stage.send(Stage::Leaving);
-    let mut all_done = Box::pin(async {
-        for report in &mut reports {
-            let _ = (&mut report.done).await;
-        }
-    });
+    let mut all_done = Box::pin(async { while working.join_next().await.is_some() {} });
     let outcome = tokio::select! {
-        () = &mut all_done => return Ok(ExitOutcome::Finished),
+        () = &mut all_done => return Ok(died.map_or(ExitOutcome::Finished, ExitOutcome::Broken)),
         () = tokio::time::sleep(DRAIN_MAX) => ExitOutcome::CutShort,
         second = signals.next() => ExitOutcome::Forced(second),
     };
     let _ = stage.send(Stage::Ended);
     let _ = timeout(STOP_MAX, all_done).await;
-    Ok(outcome)
+    Ok(died.map_or(outcome, ExitOutcome::Broken))
 }
 
 /// The signals that end a server.

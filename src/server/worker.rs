@@ -128,6 +128,7 @@ async fn run(
                 (Ok(()), Stage::Ended) | (Err(_), _) => return,
             },
             Some((stream, peer)) = arrivals.recv() => {
+                crate::fault::point("worker");
                 // While nobody is watched the sweep stands still; its first tick must be a whole one.
                 if watches.is_empty() {
                     sweep.reset();
@@ -156,6 +157,7 @@ struct Place {
 
 impl Place {
     async fn serve(self, stream: TcpStream) {
+        crate::fault::point("connection");
         match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => {
                 let (shared, watch) = (Rc::clone(&self.shared), Rc::clone(&self.watch));

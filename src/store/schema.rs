@@ -58,6 +58,7 @@ pub(super) async fn create<D: Driver>(
     model: &Model,
     dialect: &Dialect,
 ) -> Result<(), Mismatch> {
+    crate::fault::point("create");
     for table in dialect.system_tables {
         driver.execute(table, &[]).await?;
     }

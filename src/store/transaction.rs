@@ -192,6 +192,7 @@ pub(super) async fn write<D: Driver>(
     write: Write,
     pace: Pace,
 ) -> Result<Outcome, Halt<Box<Write>>> {
+    crate::fault::point("transaction");
     let found = match look(driver, context, &write, pace).await {
         Ok(found) => found,
         Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write))),
@@ -357,6 +358,7 @@ async fn record<D: Driver>(
     collection: &Collection,
     entry: Entry<'_>,
 ) -> Result<(), Failure> {
+    crate::fault::point("entry");
     let Some(item) = entry.after.or(entry.before) else { return Ok(()) };
     let resource = context.model.resource(collection.resource);
     let show = |item: Option<&Item>| match resource.changes {

@@ -68,6 +68,7 @@ impl Body {
         deadline: Instant,
         has_room: impl Fn(usize) -> bool,
     ) -> Result<Bytes, Problem> {
+        crate::fault::point("body");
         // Refused before a byte is asked for: a client that holds its body back need not send it.
         if self.incoming.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(too_large(bytes_max));
@@ -89,6 +90,7 @@ impl Body {
     /// Makes the connection ready for the next request, if that is cheap. To be asked before every
     /// answer; after a whole read it costs nothing.
     pub async fn finish(&mut self) -> After {
+        crate::fault::point("finish");
         match self.state {
             State::Whole => return After::KeepAlive,
             State::HeldBack | State::Broken => return self.give_up(),

@@ -15,6 +15,7 @@ use crate::problem::{self, Problem};
 /// A refusal closes the connection: whoever frames one message wrongly may do so with the next, and two
 /// readers of one stream must never disagree about where a request begins (RFC 9112 §11.2).
 pub fn check_head(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
+    crate::fault::point("head");
     check(parts, limits)
         .map_err(|problem| problem.header(header::CONNECTION, HeaderValue::from_static("close")))
 }

@@ -29,6 +29,8 @@ mod json_bodies;
 #[cfg(test)]
 mod operate;
 #[cfg(test)]
+mod panics;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod spec;

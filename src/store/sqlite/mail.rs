@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::fault;
 use crate::plan::Outcome;
 use crate::store::StoreError;
 
@@ -59,18 +60,27 @@ impl Mailbox {
 
 /// Puts every answer into its mailbox, then wakes each thread once.
 pub(super) fn send_all(answers: impl IntoIterator<Item = (Ticket, Answer)>) {
-    let mut to_wake: Vec<Arc<Mailbox>> = Vec::new();
+    let mut asleep = Asleep(Vec::new());
     for (Ticket { mailbox, to }, answer) in answers {
+        fault::point("answer");
         let is_first = {
             let mut letters = mailbox.letters();
             letters.push((to, answer));
             letters.len() == 1
         };
         if is_first {
-            to_wake.push(mailbox);
+            asleep.0.push(mailbox);
         }
     }
-    for mailbox in to_wake {
-        mailbox.arrived.notify_one();
+}
+
+/// The mailboxes to be looked at. They are, even when a panic comes between.
+struct Asleep(Vec<Arc<Mailbox>>);
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        for mailbox in &self.0 {
+            mailbox.arrived.notify_one();
+        }
     }
 }

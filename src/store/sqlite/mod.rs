@@ -25,7 +25,7 @@ pub(super) use open::open;
 pub(super) use rehearsal::rehearse;
 
 use super::transaction::Context;
-use super::{OpenError, StoreError};
+use super::{Broken, OpenError, StoreError};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
 use mail::Mailbox;
@@ -120,7 +120,9 @@ impl Worker {
         // The reader looks at the clock between steps; a disk that hangs gives it none.
         match tokio::time::timeout_at((until + QUICK).into(), answer).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(StoreError::Unavailable("a reader thread ended".to_owned())),
+            Ok(Err(_)) => {
+                Err(StoreError::Unavailable("a reader panicked; the log says where".to_owned()))
+            }
             Err(_) => Err(StoreError::TimedOut),
         }
     }
@@ -145,6 +147,7 @@ impl Worker {
         bytes: usize,
         until: Instant,
     ) -> Result<Outcome, StoreError> {
+        crate::fault::point("queue");
         if !self.is_delivering.replace(true) {
             tokio::task::spawn_local(Arc::clone(&self.mailbox).deliver());
         }
@@ -152,7 +155,10 @@ impl Worker {
         let claimed = Arc::new(AtomicBool::new(false));
         let job = Job { write, bytes, claimed: Arc::clone(&claimed), answer };
         self.shared.queue.push(job)?;
-        let lost = |_| Err(StoreError::OutcomeUnknown("the writer thread ended".to_owned()));
+        let lost = |_| {
+            let cause = "the writer panicked; the log says where".to_owned();
+            Err(StoreError::Broken(Broken(cause)))
+        };
         match tokio::time::timeout_at(until.into(), &mut answered).await {
             Ok(outcome) => outcome.unwrap_or_else(lost),
             // Still in the queue: whoever claims it first decides. Once begun, it is waited for,

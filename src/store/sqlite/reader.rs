@@ -1,6 +1,7 @@
 //! Reading: a read-only connection with a time limit, and a small pool of them for slow reads.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::driver::SqliteDriver;
 use crate::clock;
+use crate::fault;
 use crate::plan::{Outcome, Read};
 use crate::store::driver::at_once;
 use crate::store::ids::Ids;
@@ -67,6 +69,7 @@ impl Reader {
 
     /// One read, cut short at the deadline. Each statement sees one state of the data.
     pub(super) fn read(&mut self, read: &Read, until: Instant) -> Result<Outcome, StoreError> {
+        fault::point("read");
         // At least one look at the clock has to pass.
         self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
         let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
@@ -136,22 +139,27 @@ impl Pool {
 }
 
 fn work(mut reader: Reader, asked: &Mutex<Receiver<Asked>>) {
-    loop {
-        // The lock is held while waiting: one thread waits, the others wait for it.
-        let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Asked { read, until, answer }) = next else { return };
-        if answer.is_closed() {
-            continue;
-        }
-        let outcome = match clock::now() >= until {
-            true => Err(StoreError::TimedOut),
-            false => {
-                catch_unwind(AssertUnwindSafe(|| reader.read(&read, until))).unwrap_or_else(|_| {
-                    Err(StoreError::Broken(Broken("a panic in a reader".to_owned())))
-                })
-            }
-        };
-        // The client may have left.
-        let _ = answer.send(outcome);
+    // A panic outside of a read costs its client an answer, never the pool a thread.
+    while !matches!(
+        catch_unwind(AssertUnwindSafe(|| turn(&mut reader, asked))),
+        Ok(ControlFlow::Break(()))
+    ) {}
+}
+
+fn turn(reader: &mut Reader, asked: &Mutex<Receiver<Asked>>) -> ControlFlow<()> {
+    // The lock is held while waiting: one thread waits, the others wait for it.
+    let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    let Ok(Asked { read, until, answer }) = next else { return ControlFlow::Break(()) };
+    fault::point("pool");
+    if answer.is_closed() {
+        return ControlFlow::Continue(());
     }
+    let outcome = match clock::now() >= until {
+        true => Err(StoreError::TimedOut),
+        false => catch_unwind(AssertUnwindSafe(|| reader.read(&read, until)))
+            .unwrap_or_else(|panic| Err(StoreError::Broken(Broken(fault::words(&*panic))))),
+    };
+    // The client may have left.
+    let _ = answer.send(outcome);
+    ControlFlow::Continue(())
 }

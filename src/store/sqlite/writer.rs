@@ -5,17 +5,19 @@
 //! alone. When the storage fails, the whole group is undone and told so; when it fails at the commit
 //! itself, nobody can know what the disk has, and writing stops.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Error, ErrorCode};
 
 use super::driver::{SqliteDriver, failure};
 use super::mail::{Answer, Ticket, send_all};
 use crate::clock;
+use crate::fault;
 use crate::log::{Level, Log};
 use crate::plan::{Action, Write};
 use crate::store::driver::{Bind, Driver, at_once};
@@ -142,17 +144,30 @@ impl Writer {
         // The log may have grown old while nobody served it.
         let mut next_sweep = clock::now();
         loop {
-            let wait = next_sweep.saturating_duration_since(clock::now());
-            match self.jobs.recv_timeout(wait) {
-                Ok(job) => self.group(job),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            let now = clock::now();
-            if now >= next_sweep {
-                next_sweep = now + self.sweep();
+            match catch_unwind(AssertUnwindSafe(|| self.turn(&mut next_sweep))) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return,
+                // Those who waited are told by the end of their channels.
+                Err(panic) => self.roll_back(&fault::words(&*panic)),
             }
         }
+    }
+
+    /// A group, if there is one before it is time to sweep, and a step of the sweep when it is.
+    fn turn(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
+        let wait = next_sweep.saturating_duration_since(clock::now());
+        match self.jobs.recv_timeout(wait) {
+            Ok(job) => self.group(job),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
+        }
+        let now = clock::now();
+        if now >= *next_sweep {
+            // One that panics must not come again at once.
+            *next_sweep = now + SWEEP_EVERY;
+            *next_sweep = now + self.sweep();
+        }
+        ControlFlow::Continue(())
     }
 
     /// Runs what is waiting, up to the limits of a group, and commits it.
@@ -184,6 +199,7 @@ impl Writer {
                 next = self.jobs.try_recv().ok();
             }
         }
+        fault::point("commit");
         self.commit(done);
         if let Some(job) = long {
             self.alone(job);
@@ -242,7 +258,7 @@ impl Writer {
         let outcome = match catch_unwind(AssertUnwindSafe(|| at_once(work))) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(broken("SQLite made a write wait")),
-            Err(_) => Err(broken("a panic in the writer")),
+            Err(panic) => Err(broken(&fault::words(&*panic))),
         };
         match outcome {
             Err(Halt::Error(StoreError::Unavailable(cause))) => return Ran::Failed(answer, cause),
@@ -251,11 +267,11 @@ impl Writer {
                 return Ran::Failed(answer, cause);
             }
             // A row without its log entry cannot be undone alone. It is a fault of ours.
-            Err(Halt::Error(StoreError::Broken(Broken(cause))))
+            Err(Halt::Error(error))
                 if undoing == Undoing::ByStatement
                     && self.connection.total_changes() != changes_before =>
             {
-                return Ran::Failed(answer, cause);
+                return Ran::Failed(answer, format!("{error:?}"));
             }
             Ok(_) | Err(_) => {}
         }
@@ -303,6 +319,7 @@ impl Writer {
     /// Brings the log file into the database once it has grown, after the answers. SQLite would do it
     /// by itself, but would not say when the sync of the database fails.
     fn checkpoint_when_due(&self) {
+        fault::point("checkpoint");
         if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
             return;
         }
@@ -362,6 +379,7 @@ impl Writer {
 
     /// One step of the sweep: old entries of the change log go. Says how long the next one can wait.
     fn sweep(&self) -> Duration {
+        fault::point("sweep");
         let before = self.changes_keep.and_then(|keep| clock::moment().earlier(keep));
         match before.map(|before| self.sweep_step(before)) {
             Some(Ok(Swept::More)) => SWEEP_PAUSE,

@@ -89,11 +89,12 @@ pub struct Setup {
     backend: Backend,
     model: Option<String>,
     database: &'static str,
+    fault: Option<String>,
 }
 
 impl Setup {
     pub fn new(backend: Backend) -> Self {
-        Self { backend, model: None, database: "nouns.db" }
+        Self { backend, model: None, database: "nouns.db", fault: None }
     }
 
     /// The text of a model file; without one the server serves the built-in store.
@@ -108,21 +109,19 @@ impl Setup {
         self
     }
 
+    /// Where the server panics: `PLACE:N`, as `src/fault.rs` has it.
+    pub fn fault(mut self, fault: &str) -> Self {
+        self.fault = Some(fault.to_owned());
+        self
+    }
+
     pub fn start(self) -> Server {
         self.start_in(Folder::new())
     }
 
     /// Starts on what an earlier server left in `folder`.
     pub fn start_in(self, folder: Folder) -> Server {
-        let mut command = Command::new(NOUNS);
-        command.arg("serve").env_clear().current_dir(folder.path());
-        if let Some(text) = &self.model {
-            fs::write(folder.path().join("model.toml"), text).unwrap();
-            command.arg("model.toml");
-        }
-        command.args(["--open", "--listen", "127.0.0.1:0", "--log", "json", "--database"]);
-        command.arg(self.backend.database(folder.path(), self.database));
-        let process = Process::spawn(&mut command);
+        let process = Process::spawn(&mut self.command(&folder));
         let line = process.first_line();
         let address = match line.rsplit_once(" at http://") {
             Some((front, address)) if front.starts_with("nouns: serving ") => {
@@ -131,6 +130,22 @@ impl Setup {
             _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
         };
         Server { address, setup: self, folder, process }
+    }
+
+    /// What starts it.
+    pub fn command(&self, folder: &Folder) -> Command {
+        let mut command = Command::new(NOUNS);
+        command.arg("serve").env_clear().current_dir(folder.path());
+        if let Some(text) = &self.model {
+            fs::write(folder.path().join("model.toml"), text).unwrap();
+            command.arg("model.toml");
+        }
+        if let Some(fault) = &self.fault {
+            command.env("NOUNS_FAULT", fault);
+        }
+        command.args(["--open", "--listen", "127.0.0.1:0", "--log", "json", "--database"]);
+        command.arg(self.backend.database(folder.path(), self.database));
+        command
     }
 }
 

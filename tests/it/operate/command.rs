@@ -264,7 +264,8 @@ fn help_of_serve() {
         Ending:
           SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at
           once.
-          Exit code 0: ended as asked. 2: could not start; the message says why, and nothing was changed.
+          Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.
+          2: could not start; the message says why, and nothing was changed.
     "#]].assert_eq(&told(&["serve", "--help"]));
 }
 

@@ -1,0 +1,79 @@
+//! Panics: planted ones, by which tests see what a fault of ours costs, and the words of any.
+//!
+//! `point` names a place; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at
+//! the third passing, and with `PLACE:3..` at every one from then on. It catches nothing.
+//! The one surprising thing: a release build has nothing of this but `words`.
+
+use std::any::Any;
+
+#[cfg(debug_assertions)]
+mod planted {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// What is planted, for the whole process.
+    static PLANTED: OnceLock<Planted> = OnceLock::new();
+
+    #[derive(Debug)]
+    struct Planted {
+        place: Box<str>,
+        first: u64,
+        is_lasting: bool,
+        passed: AtomicU64,
+    }
+
+    /// Reads `PLACE:N` or `PLACE:N..`; counted from here on.
+    pub fn plant(text: &str) -> Result<(), String> {
+        let wrong = || format!("NOUNS_FAULT: expected PLACE:N or PLACE:N.., got \"{text}\"");
+        let (place, count) = text.split_once(':').ok_or_else(wrong)?;
+        let first = count.trim_end_matches("..").parse().map_err(|_| wrong())?;
+        let is_lasting = count.ends_with("..");
+        let planted = Planted { place: place.into(), first, is_lasting, passed: AtomicU64::new(0) };
+        PLANTED.set(planted).map_err(|_| "NOUNS_FAULT: planted twice".to_owned())
+    }
+
+    #[expect(clippy::panic, reason = "this is what it is for")]
+    pub fn point(place: &str) {
+        let Some(planted) = PLANTED.get().filter(|planted| &*planted.place == place) else {
+            return;
+        };
+        let passing = planted.passed.fetch_add(1, Ordering::Relaxed) + 1;
+        if passing == planted.first || (planted.is_lasting && passing > planted.first) {
+            panic!("planted at {place}");
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+pub use planted::plant;
+
+/// A place that a test may want to break.
+#[inline]
+pub fn point(place: &'static str) {
+    #[cfg(debug_assertions)]
+    planted::point(place);
+    #[cfg(not(debug_assertions))]
+    let _ = place;
+}
+
+/// What a panic said.
+pub fn words(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+    let words = words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    format!("panic: {words}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn words_of_both_kinds_are_kept() {
+        let fixed = catch_unwind(|| panic!("planted")).unwrap_err();
+        assert_eq!(words(&*fixed), "panic: planted");
+        let made = catch_unwind(|| panic!("planted {}", 2)).unwrap_err();
+        assert_eq!(words(&*made), "panic: planted 2");
+    }
+}

@@ -1,0 +1,234 @@
+//! A panic planted in each stage and each thread: it costs the request it happens in, and no more.
+//!
+//! The executable under test is a debug build, which panics where `NOUNS_FAULT` says (`src/fault.rs`).
+//! The one surprising thing: the same request may be answered with an error and its change be
+//! stored, when the panic comes after the commit; what is answered as done is always stored.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::{Answer, Backend, Client, Folder, Process, Server, Setup, sql, wait_until};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
+
+/// What is sent when the panic comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Create,
+    /// A list so long that a thread of the reader pool reads it.
+    LongList,
+    Show,
+    Nothing,
+}
+
+/// What the client gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Got {
+    Problem(u16, &'static str),
+    /// The status alone: what should have said more was what panicked.
+    Bare,
+    /// The connection ends without an answer.
+    End,
+    /// As if nothing had happened.
+    Fine,
+}
+
+/// Where it panics, what is sent, what comes back, and whether a create is stored.
+type Row = (&'static str, Sent, Got, bool);
+
+const INTERNAL: Got = Got::Problem(500, "internal");
+
+const STAGES: &[Row] = &[
+    ("head:1", Sent::Create, INTERNAL, false),
+    ("route:1", Sent::Create, INTERNAL, false),
+    ("identify:1", Sent::Create, INTERNAL, false),
+    ("permit:1", Sent::Create, INTERNAL, false),
+    ("negotiate:1", Sent::Create, INTERNAL, false),
+    ("body:1", Sent::Create, INTERNAL, false),
+    ("intent:1", Sent::Create, INTERNAL, false),
+    ("plan:1", Sent::Create, INTERNAL, false),
+    ("gate:1", Sent::Create, INTERNAL, false),
+    ("queue:1", Sent::Create, INTERNAL, false),
+    ("transaction:1", Sent::Create, INTERNAL, false),
+    // The row is there and its log entry is not: all that share the commit are undone.
+    ("entry:1", Sent::Create, Got::Problem(503, "unavailable"), false),
+    ("reply:1", Sent::Create, INTERNAL, true),
+    // The first time an item is written is its log entry.
+    ("format:2", Sent::Create, INTERNAL, true),
+    ("problem:1", Sent::Nothing, Got::Bare, false),
+    ("finish:1", Sent::Create, Got::Bare, true),
+    ("line:1", Sent::Create, Got::Bare, true),
+    ("read:1", Sent::Show, INTERNAL, false),
+    ("read:1", Sent::LongList, INTERNAL, false),
+];
+
+const THREADS: &[Row] = &[
+    ("commit:1", Sent::Create, INTERNAL, false),
+    ("answer:1", Sent::Create, INTERNAL, true),
+    ("checkpoint:2", Sent::Create, Got::Fine, true),
+    ("sweep:1", Sent::Create, Got::Fine, true),
+    ("sweep:1..", Sent::Create, Got::Fine, true),
+    ("pool:1", Sent::LongList, Got::Problem(503, "unavailable"), false),
+    ("log:1", Sent::Create, Got::Fine, true),
+    // The bystander's is the first.
+    ("accept:2", Sent::Create, Got::End, false),
+    ("connection:2", Sent::Create, Got::End, false),
+];
+
+/// A database with one customer, made once, and copied for every row.
+struct Start {
+    folder: Folder,
+    path: String,
+}
+
+impl Start {
+    fn new(backend: Backend) -> Self {
+        let server = Server::on(backend);
+        let path = server.create("/customers", ANN);
+        Self { folder: server.stop(), path }
+    }
+
+    fn copy(&self) -> Folder {
+        let copy = Folder::new();
+        fs::copy(self.folder.path().join("nouns.db"), copy.path().join("nouns.db")).unwrap();
+        copy
+    }
+}
+
+/// One request; `None` when the connection ends without an answer.
+fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
+    let (line, body) = match sent {
+        Sent::Create => ("POST /customers".to_owned(), BEA),
+        Sent::LongList => ("GET /customers?limit=200".to_owned(), ""),
+        Sent::Show => (format!("GET {path}"), ""),
+        Sent::Nothing => ("GET /nothing".to_owned(), ""),
+    };
+    let mut client = server.client();
+    let length = body.len();
+    let address = server.address;
+    client.write(
+        format!("{line} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
+            .as_bytes(),
+    );
+    (!client.is_closed()).then(|| client.read_answer(false))
+}
+
+/// The lines of the log that are about one request.
+fn lines(server: &Server, request_id: &str) -> Vec<Value> {
+    let log = server.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["request_id"] == request_id).collect()
+}
+
+fn check(backend: Backend, start: &Start, &(fault, sent, got, is_stored): &Row) {
+    let (place, _) = fault.split_once(':').unwrap();
+    let planted = format!("planted at {place}");
+    let server = Setup::new(backend).fault(fault).start_in(start.copy());
+    let mut bystander = Client::connect(server.address);
+    if got == Got::End {
+        // Its worker has it, so that the next one is the second.
+        assert_eq!(bystander.request("GET /-/health", &[], "").status, 200, "{fault}");
+    }
+    let answer = send(&server, sent, &start.path);
+    check_answer(&server, fault, got, answer.as_ref());
+    wait_until("the panic is in the log", || server.log().contains(&planted).then_some(()));
+
+    // Others, and the same request again, are served as ever.
+    let shown = bystander.request(&format!("GET {}", start.path), &[], "");
+    assert_eq!(shown.status, 200, "{fault}: {shown:?}");
+    let again = server.create("/customers", BEA);
+    let ready = server.get("/-/ready");
+    assert_eq!(ready.status, 200, "{fault}: {ready:?}");
+    let log = wait_until("the log goes on", || {
+        let id = ready.header("X-Request-Id").unwrap();
+        (!lines(&server, id).is_empty()).then(|| server.log())
+    });
+    assert!(log.lines().count() < 30, "{fault}: it goes round in circles:\n{log}");
+
+    // As after a power cut: what was answered is there, each with its entry in the change log.
+    let folder = server.kill();
+    let items = 2 + usize::from(is_stored);
+    let counts = "SELECT count(*) FROM customers; SELECT count(*) FROM nouns_changes; \
+        SELECT count(*) FROM customers JOIN nouns_changes USING (id)";
+    assert_eq!(sql(backend, folder.path(), counts), format!("{items}\n").repeat(3), "{fault}");
+    let server = Setup::new(backend).start_in(folder);
+    assert_eq!(server.get(&again).status, 200, "{fault}");
+}
+
+fn check_answer(server: &Server, fault: &str, got: Got, answer: Option<&Answer>) {
+    let (place, _) = fault.split_once(':').unwrap();
+    let Some(answer) = answer else {
+        assert_eq!(got, Got::End, "{fault}");
+        return;
+    };
+    let text = answer.to_string();
+    assert!(!text.contains("planted") && !text.contains("panic"), "{fault}: {text}");
+    let id = answer.header("X-Request-Id").unwrap();
+    let cause = match got {
+        Got::Problem(status, slug) => {
+            let problem = (answer.status, answer.problem());
+            assert_eq!(problem, (status, slug.to_owned()), "{fault}: {text}");
+            // The writer's own panics are those of several requests.
+            if ["commit", "answer", "pool"].contains(&place) { "panic" } else { place }
+        }
+        Got::Bare => {
+            assert_eq!((answer.status, answer.text()), (500, ""), "{fault}: {text}");
+            place
+        }
+        Got::Fine => return assert_eq!(answer.status, 201, "{fault}: {text}"),
+        Got::End => panic!("{fault}: an answer: {text}"),
+    };
+    wait_until("the request's line has the cause", || {
+        let lines = lines(server, id);
+        let causes = lines.iter().filter_map(|line| line["cause"].as_str());
+        let mut causes = causes.filter(|words| words.contains("panic"));
+        causes.any(|words| words.contains(cause)).then_some(())
+    });
+}
+
+on_every_backend! {
+    fn in_a_stage_it_costs_one_request(backend: Backend) {
+        let start = Start::new(backend);
+        STAGES.iter().for_each(|row| check(backend, &start, row));
+    }
+
+    fn in_a_thread_it_costs_those_it_served(backend: Backend) {
+        let start = Start::new(backend);
+        THREADS.iter().for_each(|row| check(backend, &start, row));
+    }
+
+    /// A worker's loop cannot go on: the others finish, the process says so and ends.
+    fn in_the_loop_of_a_worker_it_ends_the_process(backend: Backend) {
+        let start = Start::new(backend);
+        let server = Setup::new(backend).fault("worker:3").start_in(start.copy());
+        // Two connections at least, so that every worker of a small machine has one.
+        let mut first = Client::connect(server.address);
+        assert_eq!(first.request("GET /-/ready", &[], "").status, 200);
+        let created = server.create("/customers", BEA);
+        assert!(Client::connect(server.address).is_closed());
+        let log = wait_until("the end is logged", || {
+            let log = server.log();
+            log.contains("ended by a fault of its own").then_some(log)
+        });
+        assert!(log.contains("planted at worker"), "{log}");
+        assert!(log.ends_with("nouns: ended by a fault of its own: a thread that serves connections died\n"), "{log}");
+        let (status, folder) = server.wait();
+        assert_eq!(status.code(), Some(1));
+        let server = Setup::new(backend).start_in(folder);
+        for path in [&start.path, &created] {
+            assert_eq!(server.get(path).status, 200);
+        }
+    }
+
+    /// Nothing is half made: the next start begins anew.
+    fn at_the_start_it_ends_the_start(backend: Backend) {
+        let folder = Folder::new();
+        let ended = Process::spawn(&mut Setup::new(backend).fault("create:1").command(&folder)).end();
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains("nouns: ended by a fault of its own: panic: planted at create"), "{}", ended.stderr);
+        let server = Setup::new(backend).start_in(folder);
+        server.create("/customers", ANN);
+    }
+}
