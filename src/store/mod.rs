@@ -4,6 +4,8 @@
 //! what comes out is an outcome or a `StoreError`. The store knows no HTTP.
 
 mod driver;
+#[cfg(test)]
+mod faulty;
 mod gather;
 mod ids;
 mod rows;

@@ -141,15 +141,17 @@ impl Sql {
 
     /// Every statement there is.
     #[cfg(any(fuzzing, test))]
-    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
-        let tables = self.tables.iter().flat_map(|table| {
+    pub(super) fn texts(&self, model: &Model) -> Vec<String> {
+        let mut all = vec![self.log.clone(), self.sweep.clone()];
+        for (table, resource) in self.tables.iter().zip(&model.resources) {
             let Table { item, exists, exists_anywhere, page, page_after, .. } = table;
-            let Table { insert, update, delete, links, .. } = table;
-            [item, exists, exists_anywhere, page, page_after, insert, update, delete]
-                .into_iter()
-                .chain(links.iter().map(|link| &link.dependents))
-        });
-        [&self.log, &self.sweep].into_iter().chain(tables).map(String::as_str)
+            let Table { insert, delete, links, .. } = table;
+            let fixed = [item, exists, exists_anywhere, page, page_after, insert, delete];
+            all.extend(fixed.into_iter().cloned());
+            all.push(table.update(resource, &Vec::from_iter(0..resource.fields.len())));
+            all.extend(links.iter().map(|link| link.dependents.clone()));
+        }
+        all
     }
 
     #[expect(

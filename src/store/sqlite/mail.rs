@@ -45,11 +45,15 @@ impl Mailbox {
     pub(super) async fn deliver(self: Arc<Self>) {
         loop {
             self.arrived.notified().await;
-            let letters = mem::take(&mut *self.letters());
-            for (to, answer) in letters {
-                // The client may have left.
-                let _ = to.send(answer);
-            }
+            self.hand_out();
+        }
+    }
+
+    pub(super) fn hand_out(&self) {
+        let letters = mem::take(&mut *self.letters());
+        for (to, answer) in letters {
+            // The client may have left.
+            let _ = to.send(answer);
         }
     }
 

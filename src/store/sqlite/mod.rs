@@ -11,6 +11,11 @@ mod open;
 mod reader;
 #[cfg(any(fuzzing, test))]
 mod rehearsal;
+#[cfg(test)]
+mod starts;
+#[cfg(test)]
+mod steps;
+mod sweep;
 mod writer;
 
 use std::cell::{Cell, RefCell};

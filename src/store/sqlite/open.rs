@@ -321,9 +321,17 @@ fn bring_up(
     is_empty: bool,
 ) -> Result<(), OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
-    connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
+    let run = |sql: &str| {
+        #[cfg(test)]
+        crate::store::faulty::statement(sql)?;
+        connection.execute_batch(sql)
+    };
+    run("BEGIN IMMEDIATE").map_err(explain)?;
     let ids = Ids::default();
-    let mut driver = SqliteDriver { connection, ids: &ids };
+    let driver = SqliteDriver { connection, ids: &ids };
+    #[cfg(test)]
+    let driver = crate::store::faulty::Faulty(driver);
+    let mut driver = driver;
     let done = at_once(async {
         match is_empty {
             true => schema::create(&mut driver, model, &SQLITE).await?,
@@ -340,7 +348,7 @@ fn bring_up(
             connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
             connection.pragma_update(None, "user_version", FORMAT).map_err(explain)?;
         }
-        connection.execute_batch("COMMIT").map_err(explain)
+        run("COMMIT").map_err(explain)
     });
     // The statements prepared before the tables changed are of no use.
     connection.flush_prepared_statement_cache();

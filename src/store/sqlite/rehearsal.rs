@@ -2,9 +2,10 @@
 
 use rusqlite::Connection;
 
-use super::driver::{Ids, SqliteDriver};
+use super::driver::SqliteDriver;
 use crate::model::Model;
 use crate::store::driver::at_once;
+use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::{SQLITE, Sql};
 
@@ -13,7 +14,7 @@ use crate::store::sql::{SQLITE, Sql};
 pub(in crate::store) fn rehearse(before: &Model, after: &Model) -> Result<bool, String> {
     let failed = |error: rusqlite::Error| error.to_string();
     let connection = Connection::open_in_memory().map_err(failed)?;
-    super::open::prepare(&connection).map_err(failed)?;
+    super::open::prepare(&connection, 1_000).map_err(failed)?;
     let ids = Ids::default();
     let mut driver = SqliteDriver { connection: &connection, ids: &ids };
     connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
@@ -28,8 +29,8 @@ pub(in crate::store) fn rehearse(before: &Model, after: &Model) -> Result<bool, 
     };
     connection.execute_batch("COMMIT").map_err(failed)?;
     let served = if is_applied { after } else { before };
-    for sql in Sql::new(served, &SQLITE).texts() {
-        connection.prepare(sql).map_err(failed)?;
+    for sql in Sql::new(served, &SQLITE).texts(served) {
+        connection.prepare(&sql).map_err(failed)?;
     }
     Ok(is_applied)
 }

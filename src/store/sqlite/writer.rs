@@ -16,28 +16,25 @@ use rusqlite::{Connection, Error, ErrorCode};
 
 use super::driver::{SqliteDriver, failure};
 use super::mail::{Answer, Ticket, send_all};
+use super::sweep::SWEEP_EVERY;
 use crate::clock;
 use crate::fault;
 use crate::log::{Level, Log};
 use crate::plan::{Action, Write};
-use crate::store::driver::{Bind, Driver, at_once};
+use crate::store::driver::{Driver, at_once};
 use crate::store::ids::Ids;
 use crate::store::transaction::{self, Context, Halt, Pace};
 use crate::store::{Broken, StoreError};
-use crate::value::Moment;
 
 const WAITING_MAX: usize = 4_096;
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
-const GROUP_WORK_MAX: Duration = Duration::from_millis(5);
+// A test says itself which requests share a commit.
+const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 5 });
 /// The log file is brought into the database when it has so many pages (16 MiB): fewer, and a page
 /// that is written often is brought over often; more, and readers search longer (SQLite indexes the
 /// log file in pieces of 4,096 pages).
 const CHECKPOINT_PAGES: usize = 4_000;
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// The sweep goes in steps, so that writers never wait for more than one.
-const SWEEP_STEP: i64 = 1_000;
-const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// A write that waits for its turn.
 #[derive(Debug)]
@@ -129,12 +126,6 @@ enum Ran {
     Failed(Ticket, String),
 }
 
-/// What a step of the sweep left.
-enum Swept {
-    All,
-    More,
-}
-
 type Done = Vec<(Ticket, Answer)>;
 
 impl Writer {
@@ -144,17 +135,24 @@ impl Writer {
         // The log may have grown old while nobody served it.
         let mut next_sweep = clock::now();
         loop {
-            match catch_unwind(AssertUnwindSafe(|| self.turn(&mut next_sweep))) {
-                Ok(ControlFlow::Continue(())) => {}
-                Ok(ControlFlow::Break(())) => return,
-                // Those who waited are told by the end of their channels.
-                Err(panic) => self.roll_back(&fault::words(&*panic)),
+            if self.turn(&mut next_sweep).is_break() {
+                return;
             }
         }
     }
 
+    /// A panic in it is undone, and is not the end.
+    pub(super) fn turn(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
+        let turn = AssertUnwindSafe(|| self.group_or_sweep(next_sweep));
+        catch_unwind(turn).unwrap_or_else(|panic| {
+            // Those who waited are told by the end of their channels.
+            self.roll_back(&fault::words(&*panic));
+            ControlFlow::Continue(())
+        })
+    }
+
     /// A group, if there is one before it is time to sweep, and a step of the sweep when it is.
-    fn turn(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
+    fn group_or_sweep(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let wait = next_sweep.saturating_duration_since(clock::now());
         match self.jobs.recv_timeout(wait) {
             Ok(job) => self.group(job),
@@ -210,7 +208,7 @@ impl Writer {
     fn refuse(&self, first: Job, error: &StoreError) {
         let again = || match error {
             StoreError::Unavailable(cause) => StoreError::Unavailable(cause.clone()),
-            _ => StoreError::Busy,
+            other => StoreError::Unavailable(format!("{other:?}")),
         };
         for job in [first].into_iter().chain(self.jobs.try_iter()) {
             if !job.claimed.swap(true, Ordering::AcqRel) {
@@ -230,7 +228,7 @@ impl Writer {
         }
     }
 
-    fn begin(&self) -> Result<(), StoreError> {
+    pub(super) fn begin(&self) -> Result<(), StoreError> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(stopped());
         }
@@ -239,6 +237,8 @@ impl Writer {
     }
 
     fn statement(&self, sql: &str) -> rusqlite::Result<()> {
+        #[cfg(test)]
+        crate::store::faulty::statement(sql)?;
         self.connection.prepare_cached(sql)?.raw_execute().map(|_| ())
     }
 
@@ -266,11 +266,7 @@ impl Writer {
                 self.stop(&cause);
                 return Ran::Failed(answer, cause);
             }
-            // A row without its log entry cannot be undone alone. It is a fault of ours.
-            Err(Halt::Error(error))
-                if undoing == Undoing::ByStatement
-                    && self.connection.total_changes() != changes_before =>
-            {
+            Err(Halt::Error(error)) if self.is_past_undoing(undoing, changes_before) => {
                 return Ran::Failed(answer, format!("{error:?}"));
             }
             Ok(_) | Err(_) => {}
@@ -285,6 +281,14 @@ impl Writer {
                 Ran::TooLong(Job { write: *write, bytes, claimed, answer })
             }
         }
+    }
+
+    /// A row without its log entry cannot be undone alone; it is a fault of ours. And where SQLite
+    /// has rolled back by itself, nothing is left of the whole group.
+    fn is_past_undoing(&self, undoing: Undoing, changes_before: u64) -> bool {
+        self.connection.is_autocommit()
+            || (undoing == Undoing::ByStatement
+                && self.connection.total_changes() != changes_before)
     }
 
     fn begin_request(&self, undoing: Undoing) -> rusqlite::Result<()> {
@@ -306,7 +310,7 @@ impl Writer {
     }
 
     /// One sync for all; then the answers.
-    fn commit(&self, done: Done) {
+    pub(super) fn commit(&self, done: Done) {
         match self.statement("COMMIT") {
             Ok(()) => {
                 send_all(done);
@@ -364,7 +368,7 @@ impl Writer {
     }
 
     /// SQLite may have rolled back by itself already. Where it cannot, writing stops.
-    fn roll_back(&self, cause: &str) {
+    pub(super) fn roll_back(&self, cause: &str) {
         let clean = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
         if !clean || !self.connection.is_autocommit() {
             self.stop(cause);
@@ -377,45 +381,12 @@ impl Writer {
         self.log.event(Level::Error, message, &[("cause", &cause)]);
     }
 
-    /// One step of the sweep: old entries of the change log go. Says how long the next one can wait.
-    fn sweep(&self) -> Duration {
-        fault::point("sweep");
-        let before = self.changes_keep.and_then(|keep| clock::moment().earlier(keep));
-        match before.map(|before| self.sweep_step(before)) {
-            Some(Ok(Swept::More)) => SWEEP_PAUSE,
-            None | Some(Ok(Swept::All)) => SWEEP_EVERY,
-            Some(Err(error)) => {
-                let cause = format!("{error:?}");
-                self.log.event(
-                    Level::Warning,
-                    "the change log could not be swept",
-                    &[("cause", &cause)],
-                );
-                SWEEP_EVERY
-            }
-        }
-    }
-
-    fn sweep_step(&self, before: Moment) -> Result<Swept, StoreError> {
-        self.begin()?;
-        let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
-        let count =
-            at_once(self.driver().execute(&self.context.sql.sweep, &binds)).unwrap_or(Ok(0));
-        match count {
-            Ok(count) => {
-                self.commit(Vec::new());
-                Ok(if count > 0 { Swept::More } else { Swept::All })
-            }
-            Err(failure) => {
-                self.roll_back(&format!("{failure:?}"));
-                Err(failure.into())
-            }
-        }
-    }
-
     /// A driver for one transaction.
-    fn driver(&self) -> SqliteDriver<'_> {
-        SqliteDriver { connection: &self.connection, ids: &self.ids }
+    pub(super) fn driver(&self) -> impl Driver {
+        let driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
+        #[cfg(test)]
+        let driver = crate::store::faulty::Faulty(driver);
+        driver
     }
 }
 

@@ -1,0 +1,162 @@
+//! A driver that fails when it is told to: at the N-th step from now on, in a chosen way.
+//!
+//! For tests alone. It wraps the real one and does nothing else; the writer's own statements
+//! (`BEGIN`, `COMMIT` and the like) pass by here too.
+//! The one surprising thing: what is planted belongs to the thread, so tests run side by side.
+
+use std::cell::RefCell;
+
+use rusqlite::ffi;
+
+use super::Broken;
+use super::driver::{Bind, Columns, Driver, Failure};
+use crate::model::Resource;
+use crate::value::{Id, Moment};
+
+/// In which way a step fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Taken,
+    TimedOut,
+    /// Timed out, and the engine has rolled everything back by itself, as SQLite does in a write.
+    Interrupted,
+    Locked,
+    Full,
+    /// An I/O error after which the engine has rolled everything back by itself.
+    Gone,
+    Sync,
+    Engine,
+    Panic,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Taken,
+        Self::TimedOut,
+        Self::Interrupted,
+        Self::Locked,
+        Self::Full,
+        Self::Gone,
+        Self::Sync,
+        Self::Engine,
+        Self::Panic,
+    ];
+
+    fn rolls_back(self) -> bool {
+        matches!(self, Self::Interrupted | Self::Gone)
+    }
+
+    fn failure(self) -> Failure {
+        let words = || "planted".to_owned();
+        match self {
+            Self::Taken => Failure::Taken(words()),
+            Self::TimedOut | Self::Interrupted => Failure::TimedOut,
+            Self::Locked => Failure::Locked,
+            Self::Full | Self::Gone => Failure::Storage(words()),
+            Self::Sync => Failure::Sync(words()),
+            Self::Engine => Failure::Engine(words()),
+            Self::Panic => panic!("planted"),
+        }
+    }
+
+    fn error(self) -> rusqlite::Error {
+        let code = match self {
+            Self::Taken => ffi::SQLITE_CONSTRAINT_FOREIGNKEY,
+            Self::TimedOut | Self::Interrupted => ffi::SQLITE_INTERRUPT,
+            Self::Locked => ffi::SQLITE_BUSY,
+            Self::Full => ffi::SQLITE_FULL,
+            Self::Gone => ffi::SQLITE_IOERR_WRITE,
+            Self::Sync => ffi::SQLITE_IOERR_FSYNC,
+            Self::Engine => ffi::SQLITE_ERROR,
+            Self::Panic => panic!("planted"),
+        };
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some("planted".to_owned()))
+    }
+}
+
+/// What is planted, and the steps that have passed.
+#[derive(Debug, Default)]
+struct Planted {
+    fault: Option<(usize, Way)>,
+    /// Every step from then on fails too.
+    is_lasting: bool,
+    steps: Vec<String>,
+}
+
+thread_local! {
+    static PLANTED: RefCell<Planted> = RefCell::default();
+}
+
+/// Counts from here on; the step `at` (from 1) fails.
+pub(super) fn plant(fault: Option<(usize, Way)>) {
+    PLANTED.set(Planted { fault, is_lasting: false, steps: Vec::new() });
+}
+
+/// As `plant`, and every step after that one fails as well.
+pub(super) fn plant_lasting(at: usize, way: Way) {
+    PLANTED.set(Planted { fault: Some((at, way)), is_lasting: true, steps: Vec::new() });
+}
+
+/// The steps since `plant`. A fault was met when there are as many as it was planted at.
+pub(super) fn steps() -> Vec<String> {
+    PLANTED.with_borrow(|planted| planted.steps.clone())
+}
+
+fn pass(step: &str) -> Option<Way> {
+    PLANTED.with_borrow_mut(|planted| {
+        // Two words, or three, say enough.
+        let words = step.split(' ').filter(|word| !["INTO", "FROM", "*", "OR"].contains(word));
+        let count = if step.starts_with("SELECT") { 1 } else { 2 };
+        planted.steps.push(words.take(count).collect::<Vec<_>>().join(" "));
+        let step = planted.steps.len();
+        let is_met = |at: usize| at == step || (planted.is_lasting && at < step);
+        let met = planted.fault.filter(|(at, _)| is_met(*at));
+        met.map(|(_, way)| way)
+    })
+}
+
+/// A statement that is no driver's.
+pub(super) fn statement(sql: &str) -> rusqlite::Result<()> {
+    pass(sql).map_or(Ok(()), |way| Err(way.error()))
+}
+
+/// The driver that fails.
+#[derive(Debug)]
+pub(super) struct Faulty<D>(pub(super) D);
+
+impl<D: Driver> Faulty<D> {
+    async fn pass(&mut self, step: &str) -> Result<(), Failure> {
+        let Some(way) = pass(step) else { return Ok(()) };
+        if way.rolls_back() {
+            self.0.execute("ROLLBACK", &[]).await?;
+        }
+        Err(way.failure())
+    }
+}
+
+impl<D: Driver> Driver for Faulty<D> {
+    async fn rows_until<T>(
+        &mut self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        self.pass(sql).await?;
+        self.0.rows_until(sql, binds, read, is_enough).await
+    }
+
+    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
+        self.pass(sql).await?;
+        self.0.execute(sql, binds).await
+    }
+
+    async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
+        self.pass("allocate ids").await?;
+        self.0.allocate(resource, count).await
+    }
+
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+}

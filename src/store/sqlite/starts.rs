@@ -1,0 +1,233 @@
+//! Starts that fail at each of their steps: nothing is half made, and the next start works.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use expect_test::{Expect, expect};
+use rusqlite::Connection;
+
+use crate::log::{Log, Style};
+use crate::model;
+use crate::store::faulty::{self, Way};
+
+const OLD: &str = r#"
+title = "Rooms"
+
+[resources.room.fields]
+name = { type = "text", unique = true }
+"#;
+
+/// A field, a resource and an index more, and an index less.
+const NEW: &str = r#"
+title = "Rooms"
+
+[resources.room.fields]
+name  = { type = "text" }
+floor = { type = "integer", default = 1, filter = true }
+
+[resources.shelf]
+plural = "shelves"
+parent = "room"
+
+[resources.shelf.fields]
+keeper = { type = "ref", to = "room" }
+"#;
+
+static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
+
+/// Removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nouns-starts-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn database(&self) -> PathBuf {
+        self.0.join("nouns.db")
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// One start and its end; a panic is told like any other failure.
+fn start(path: &Path, text: &str) -> Result<(), String> {
+    let model = Arc::new(model::read("rooms.toml", text).unwrap());
+    let opened = catch_unwind(AssertUnwindSafe(|| super::open(path, &model, &LOG)));
+    match opened {
+        Ok(Ok(shared)) => {
+            shared.close();
+            Ok(())
+        }
+        Ok(Err(error)) => Err(error.0),
+        Err(panic) => Err(crate::fault::words(&*panic)),
+    }
+}
+
+/// All that a start can change: the tables, and what is remembered of the model.
+fn shown(path: &Path) -> String {
+    let connection = Connection::open(path).unwrap();
+    let sql = "SELECT name || ' ' || coalesce(sql, '') FROM sqlite_master ORDER BY name";
+    let mut statement = connection.prepare(sql).unwrap();
+    let tables: Vec<String> =
+        statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let is_empty = tables.is_empty();
+    let model: String = match is_empty {
+        true => String::new(),
+        false => connection
+            .query_row("SELECT value FROM nouns_system WHERE name = 'model'", [], |row| row.get(0))
+            .unwrap(),
+    };
+    let pragma = |name: &str| -> i64 {
+        connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).unwrap()
+    };
+    format!("{tables:#?}\n{model}\n{} {}", pragma("application_id"), pragma("user_version"))
+}
+
+/// Fails the start with `text` at each of its steps in every way. `before` is the model that the
+/// database holds; without one there is no database.
+fn check(before: Option<&str>, text: &str, expected: &Expect) {
+    let mut steps = Vec::new();
+    for way in Way::ALL {
+        let folder = Folder::new();
+        let path = folder.database();
+        if let Some(before) = before {
+            start(&path, before).unwrap();
+        }
+        let (files, tables) = (folder.files(), before.map(|_| shown(&path)));
+        for at in 1.. {
+            faulty::plant(Some((at, way)));
+            let started = start(&path, text);
+            steps = faulty::steps();
+            faulty::plant(None);
+            if steps.len() < at {
+                assert_eq!(started, Ok(()), "{way:?}, no fault met");
+                break;
+            }
+            assert!(started.is_err(), "{way:?} at {at}, {}", steps[at - 1]);
+            match &tables {
+                Some(tables) => assert_eq!(&shown(&path), tables, "{way:?} at {at}"),
+                // Whoever panics does not tidy up; the next start finds an empty file.
+                None if way == Way::Panic => {}
+                None => assert_eq!(folder.files(), files, "{way:?} at {at}"),
+            }
+        }
+        let fresh = Folder::new();
+        start(&fresh.database(), text).unwrap();
+        let fresh = model_of(&shown(&fresh.database()));
+        assert_eq!(
+            model_of(&shown(&path)),
+            fresh,
+            "{way:?}: in the end it is as if nothing had failed"
+        );
+    }
+    expected.assert_eq(&(steps.join("\n") + "\n"));
+}
+
+/// Without the tables, which show by what they were made.
+fn model_of(shown: &str) -> String {
+    shown.rsplit_once("\n]\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn of_a_new_database() {
+    check(
+        None,
+        NEW,
+        &expect![[r#"
+        BEGIN IMMEDIATE
+        CREATE TABLE
+        CREATE TABLE
+        CREATE TABLE
+        CREATE INDEX
+        CREATE TABLE
+        CREATE INDEX
+        CREATE INDEX
+        INSERT nouns_system
+        INSERT nouns_system
+        COMMIT
+    "#]],
+    );
+}
+
+#[test]
+fn of_the_same_model() {
+    check(
+        Some(NEW),
+        NEW,
+        &expect![[r#"
+        BEGIN IMMEDIATE
+        SELECT
+        SELECT
+        INSERT nouns_system
+        COMMIT
+    "#]],
+    );
+}
+
+#[test]
+fn of_a_model_that_has_grown() {
+    check(
+        Some(OLD),
+        NEW,
+        &expect![[r#"
+        BEGIN IMMEDIATE
+        SELECT
+        ALTER TABLE
+        CREATE TABLE
+        SELECT
+        DROP INDEX
+        CREATE INDEX
+        CREATE INDEX
+        CREATE INDEX
+        INSERT nouns_system
+        INSERT nouns_system
+        COMMIT
+    "#]],
+    );
+}
+
+/// Each way of failing says what to do about it.
+#[test]
+fn messages() {
+    let folder = Folder::new();
+    let mut text = String::new();
+    for way in Way::ALL {
+        faulty::plant(Some((4, way)));
+        let told = start(&folder.database(), NEW).unwrap_err();
+        faulty::plant(None);
+        text.push_str(&told.replace(&folder.0.display().to_string(), "…"));
+        text.push('\n');
+    }
+    expect![[r#"
+        …/nouns.db: cannot make its tables fit the model (planted); restore it from a backup, or name another --database
+        …/nouns.db: cannot make its tables fit the model (another process has locked it); wait until it is done, then start again
+        …/nouns.db: cannot make its tables fit the model (another process has locked it); wait until it is done, then start again
+        …/nouns.db: cannot make its tables fit the model (another process has locked it); wait until it is done, then start again
+        …/nouns.db: cannot make its tables fit the model (planted); check that the disk has space and can be written
+        …/nouns.db: cannot make its tables fit the model (planted); check that the disk has space and can be written
+        …/nouns.db: cannot make its tables fit the model (planted); check that the disk has space and can be written
+        …/nouns.db: cannot make its tables fit the model (planted); restore it from a backup, or name another --database
+        panic: planted
+    "#]].assert_eq(&text);
+}

@@ -1,0 +1,277 @@
+//! Requests that fail at each of their steps, in every way that a step can fail.
+//!
+//! Three share a commit, the one in the middle meets the fault: what is answered as done is stored,
+//! what is not has left nothing, every row has its log entry, and afterwards the same request
+//! succeeds. The tables show the steps there are, and who is told what.
+//! The one surprising thing: the writer runs on the test's own thread, one turn at a time.
+
+mod groups;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use uuid::Uuid;
+
+use super::driver::SqliteDriver;
+use super::mail::{Answer, Mailbox};
+use super::writer::{Job, Queue, Writer};
+use crate::clock;
+use crate::intent::{self, Address, Place, Route, Verb};
+use crate::log::{Log, Style};
+use crate::model::{self, Model};
+use crate::plan::{self, By, Outcome, Plan, Refusal, Write};
+use crate::store::StoreError;
+use crate::store::driver::at_once;
+use crate::store::faulty;
+use crate::store::ids::Ids;
+use crate::store::schema;
+use crate::store::sql::{SQLITE, Sql};
+use crate::store::transaction::Context;
+use crate::value::{Id, IdKind};
+
+const MODEL: &str = r#"
+title = "Teams"
+
+[resources.person]
+plural = "people"
+id     = "integer"
+
+[resources.person.fields]
+name  = { type = "text", required = true }
+badge = { type = "text", unique = true }
+
+[resources.team.fields]
+name = { type = "text", required = true }
+lead = { type = "ref", to = "person" }
+
+[resources.task]
+parent    = "team"
+on_delete = "cascade"
+
+[resources.task.fields]
+title = { type = "text", required = true }
+owner = { type = "ref", to = "person", on_delete = "cascade" }
+stage = { type = "state", initial = "open", next = { open = ["done"], done = [] } }
+"#;
+
+/// One for all: its thread never ends.
+static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
+
+/// What it sends is what is stored.
+const UNCHANGED: &str = "PUT /people/2";
+
+/// A writer without a thread, on a database in memory.
+struct Trial {
+    writer: Writer,
+    queue: Queue,
+    mailbox: Arc<Mailbox>,
+    model: Arc<Model>,
+    requests: usize,
+}
+
+impl Trial {
+    fn new() -> Self {
+        let model = Arc::new(model::read("teams.toml", MODEL).unwrap());
+        let connection = Connection::open_in_memory().unwrap();
+        super::open::prepare(&connection, 1_000).unwrap();
+        let ids = Ids::default();
+        let mut driver = SqliteDriver { connection: &connection, ids: &ids };
+        at_once(schema::create(&mut driver, &model, &SQLITE)).unwrap().unwrap();
+        let (queue, jobs) = Queue::new();
+        let writer = Writer {
+            connection,
+            context: Arc::new(Context {
+                model: Arc::clone(&model),
+                sql: Sql::new(&model, &SQLITE),
+            }),
+            ids,
+            jobs,
+            stopped: Arc::new(AtomicBool::new(false)),
+            log_pages: Arc::new(AtomicUsize::new(0)),
+            log: LOG.clone(),
+            changes_keep: None,
+        };
+        let mut trial = Self { writer, queue, mailbox: Arc::default(), model, requests: 0 };
+        // Ann leads Red; Bob owns the two tasks of Red; Red's tasks go with it.
+        for (line, body) in [
+            (
+                "POST /people",
+                r#"{"people":[{"name":"Ann","badge":"a"},{"name":"Bob"},{"name":"Cem"}]}"#,
+            ),
+            ("POST /teams", r#"{"team":{"name":"Red","lead":1}}"#),
+            (
+                "POST /teams/team/tasks",
+                r#"{"tasks":[{"title":"x","owner":2},{"title":"y","owner":2}]}"#,
+            ),
+        ] {
+            assert_eq!(trial.run(&[(line, body)]), "o", "{line}");
+        }
+        trial
+    }
+
+    /// Puts requests into the queue together, and lets the writer work until all are answered.
+    /// A letter for each: what its client is told.
+    fn run(&mut self, requests: &[(&str, &str)]) -> String {
+        let writes: Vec<Write> = requests.iter().map(|request| self.write(request)).collect();
+        let sent: Vec<_> = writes
+            .into_iter()
+            .map(|write| {
+                let (answer, answered) = self.mailbox.ticket();
+                let request_id = write.by.request_id.clone();
+                let claimed = Arc::new(AtomicBool::new(false));
+                self.queue.push(Job { write, bytes: 1, claimed, answer }).unwrap();
+                (request_id, answered)
+            })
+            .collect();
+        let mut never = clock::now() + Duration::from_secs(3600);
+        let told = sent
+            .into_iter()
+            .map(|(request_id, answered)| (request_id, self.wait(answered, &mut never)));
+        let letters: Vec<(Box<str>, char)> = told.collect();
+        let mut told: String = letters.iter().map(|(_, letter)| letter).collect();
+        let is_stopped = self.writer.stopped.swap(false, Ordering::Relaxed);
+        if is_stopped {
+            told.push('!');
+            // As a restart does.
+            let _ = self.writer.connection.execute_batch("ROLLBACK");
+        }
+        assert!(self.writer.connection.is_autocommit(), "a transaction is left open");
+        self.rows_have_their_entries();
+        for (request_id, letter) in letters {
+            self.is_all_or_nothing(&request_id, letter);
+        }
+        told
+    }
+
+    fn wait(&self, mut answered: oneshot::Receiver<Answer>, never: &mut Instant) -> char {
+        loop {
+            self.mailbox.hand_out();
+            match answered.try_recv() {
+                Ok(told) => return letter(&told),
+                // `Worker::write` says that the writer panicked.
+                Err(TryRecvError::Closed) => return 'p',
+                Err(TryRecvError::Empty) => assert!(self.writer.turn(never).is_continue()),
+            }
+        }
+    }
+
+    fn count(&self, sql: &str) -> i64 {
+        self.writer.connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// A request that is answered as done has left its entries, any other has left none.
+    fn is_all_or_nothing(&self, request_id: &str, letter: char) {
+        let sql = format!("SELECT count(*) FROM nouns_changes WHERE request_id = '{request_id}'");
+        let entries = self.count(&sql);
+        let is_noop = request_id.ends_with("noop");
+        assert_eq!(
+            entries > 0,
+            letter == 'o' && !is_noop,
+            "{request_id}: {letter}, {entries} entries"
+        );
+    }
+
+    /// The last entry of every item tells its version, and those that are gone are gone.
+    fn rows_have_their_entries(&self) {
+        let told = "SELECT resource, id, iif(kind = 'deleted', 0, json_extract(after, '$.version')) \
+            FROM nouns_changes ORDER BY sequence";
+        let there = "SELECT 'person', CAST(id AS TEXT), version FROM people \
+            UNION ALL SELECT 'team', id, version FROM teams UNION ALL SELECT 'task', id, version FROM tasks";
+        let versions = |sql: &str| -> BTreeMap<(String, String), i64> {
+            let mut statement = self.writer.connection.prepare(sql).unwrap();
+            let rows = statement
+                .query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))
+                .unwrap();
+            rows.map(Result::unwrap).collect()
+        };
+        let mut told = versions(told);
+        told.retain(|_, version| *version > 0);
+        assert_eq!(told, versions(there));
+    }
+
+    /// `POST /teams/team/tasks`: a name in the place of an id stands for the first of its kind.
+    fn write(&mut self, (line, body): &(&str, &str)) -> Write {
+        let (method, path) = line.split_once(' ').unwrap();
+        let mut segments = path.trim_start_matches('/').split('/').peekable();
+        let (mut ids, mut resource) = (intent::Ids::default(), None);
+        while let Some(plural) = segments.next() {
+            let found = self.model.resources.iter().find(|resource| &*resource.plural == plural);
+            let found = found.unwrap();
+            resource = Some(found.index);
+            if let Some(id) = segments.next() {
+                let id = self.id(found.id, plural, id);
+                match segments.peek() {
+                    Some(_) => ids.ancestors.push(id),
+                    None => ids.item = Some(id),
+                }
+            }
+        }
+        let address = Address { resource: resource.unwrap(), ids: Some(ids) };
+        let (verb, place) = match method {
+            "POST" => (Verb::Post, Place::Collection(address)),
+            "PUT" => (Verb::Put, Place::Item(address)),
+            _ => (Verb::Delete, Place::Item(address)),
+        };
+        self.requests += 1;
+        let noop = if *line == UNCHANGED { "noop" } else { "" };
+        let request_id = format!("r{}{noop}", self.requests).into();
+        let route = Route { verb, place };
+        let intent = intent::read(&self.model, route, None, body.as_bytes()).unwrap();
+        match plan::make(&self.model, intent, || By { actor: "-".into(), request_id }).unwrap() {
+            Plan::Write(write) => write,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn id(&self, kind: IdKind, plural: &str, name: &str) -> Id {
+        match kind {
+            IdKind::Integer => Id::Integer(name.parse().unwrap()),
+            IdKind::Uuid => {
+                let sql = format!("SELECT min(id) FROM {plural}");
+                let text: String =
+                    self.writer.connection.query_row(&sql, [], |row| row.get(0)).unwrap();
+                Id::Uuid(Uuid::parse_str(&text).unwrap())
+            }
+        }
+    }
+}
+
+fn letter(told: &Result<Outcome, StoreError>) -> char {
+    match told {
+        Ok(_) => 'o',
+        Err(StoreError::Refused(Refusal::Taken(_))) => 'c',
+        Err(StoreError::Refused(_)) => 'r',
+        Err(StoreError::Busy) => 'b',
+        Err(StoreError::TimedOut) => 't',
+        Err(StoreError::Unavailable(_)) => 'u',
+        Err(StoreError::OutcomeUnknown(_)) => '?',
+        Err(StoreError::Broken(_)) => 'i',
+    }
+}
+
+const NEIGHBOUR: (&str, &str) = ("POST /people", r#"{"person":{"name":"Neighbour"}}"#);
+
+/// The steps of a group of these requests, without a fault.
+fn steps(trial: &mut Trial, requests: &[(&str, &str)]) -> Vec<String> {
+    faulty::plant(None);
+    trial.run(requests);
+    let steps = faulty::steps();
+    faulty::plant(None);
+    steps
+}
+
+fn heading() -> String {
+    let names = ["taken", "time", "intr", "lock", "full", "gone", "sync", "fault", "panic"];
+    line("", &names.map(str::to_owned))
+}
+
+fn line(step: &str, cells: &[String]) -> String {
+    let cells: String = cells.iter().map(|cell| format!("{cell:<6}")).collect();
+    format!("{step:24}{}\n", cells.trim_end())
+}

@@ -1,0 +1,60 @@
+//! The sweep of the change log: old entries go, in steps, on the writer's thread.
+
+use std::time::Duration;
+
+use super::writer::Writer;
+use crate::clock;
+use crate::fault;
+use crate::log::Level;
+use crate::store::StoreError;
+use crate::store::driver::{Bind, Driver, at_once};
+use crate::value::Moment;
+
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// The sweep goes in steps, so that writers never wait for more than one.
+const SWEEP_STEP: i64 = 1_000;
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// What a step of the sweep left.
+enum Swept {
+    All,
+    More,
+}
+
+impl Writer {
+    /// One step of the sweep: old entries of the change log go. Says how long the next one can wait.
+    pub(super) fn sweep(&self) -> Duration {
+        fault::point("sweep");
+        let before = self.changes_keep.and_then(|keep| clock::moment().earlier(keep));
+        match before.map(|before| self.sweep_step(before)) {
+            Some(Ok(Swept::More)) => SWEEP_PAUSE,
+            None | Some(Ok(Swept::All)) => SWEEP_EVERY,
+            Some(Err(error)) => {
+                let cause = format!("{error:?}");
+                self.log.event(
+                    Level::Warning,
+                    "the change log could not be swept",
+                    &[("cause", &cause)],
+                );
+                SWEEP_EVERY
+            }
+        }
+    }
+
+    fn sweep_step(&self, before: Moment) -> Result<Swept, StoreError> {
+        self.begin()?;
+        let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
+        let count =
+            at_once(self.driver().execute(&self.context.sql.sweep, &binds)).unwrap_or(Ok(0));
+        match count {
+            Ok(count) => {
+                self.commit(Vec::new());
+                Ok(if count > 0 { Swept::More } else { Swept::All })
+            }
+            Err(failure) => {
+                self.roll_back(&format!("{failure:?}"));
+                Err(failure.into())
+            }
+        }
+    }
+}
