@@ -64,11 +64,14 @@ mod tests {
         let folders: Vec<_> =
             folders.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(folders, names, "a corpus for each target");
+        let mut bytes = 0;
         for (name, function) in TARGETS {
             let paths = files(&format!("fuzz/corpus/{name}"));
             assert!(paths.len() >= 10, "{name}: {} files", paths.len());
+            bytes += paths.iter().map(|path| fs::metadata(path).unwrap().len()).sum::<u64>();
             run(*function, &paths);
         }
+        assert!(bytes <= 200_000, "the corpora have {bytes} bytes");
     }
 
     #[test]
