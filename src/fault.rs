@@ -1,13 +1,15 @@
 //! Panics: planted ones, by which tests see what a fault of ours costs, and the words of any.
 //!
-//! `point` names a place; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at
-//! the third passing, and with `PLACE:3..` at every one from then on. It catches nothing.
+//! `point` names a place; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
+//! third passing, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the
+//! third on. It catches nothing.
 //! The one surprising thing: a release build has nothing of this but `words`.
 
 use std::any::Any;
 
 #[cfg(debug_assertions)]
 mod planted {
+    use std::ops::RangeInclusive;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,18 +19,21 @@ mod planted {
     #[derive(Debug)]
     struct Planted {
         place: Box<str>,
-        first: u64,
-        is_lasting: bool,
+        passings: RangeInclusive<u64>,
         passed: AtomicU64,
     }
 
-    /// Reads `PLACE:N` or `PLACE:N..`; counted from here on.
+    /// Reads `PLACE:N`, `PLACE:N-M` or `PLACE:N-`; counted from here on.
     pub fn plant(text: &str) -> Result<(), String> {
-        let wrong = || format!("NOUNS_FAULT: expected PLACE:N or PLACE:N.., got \"{text}\"");
-        let (place, count) = text.split_once(':').ok_or_else(wrong)?;
-        let first = count.trim_end_matches("..").parse().map_err(|_| wrong())?;
-        let is_lasting = count.ends_with("..");
-        let planted = Planted { place: place.into(), first, is_lasting, passed: AtomicU64::new(0) };
+        let wrong = || format!("NOUNS_FAULT: expected PLACE:N, PLACE:N-M or PLACE:N-, got {text}");
+        let (place, passings) = text.split_once(':').ok_or_else(wrong)?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+        let passings = match passings.split_once('-') {
+            None => number(passings)?..=number(passings)?,
+            Some((first, "")) => number(first)?..=u64::MAX,
+            Some((first, last)) => number(first)?..=number(last)?,
+        };
+        let planted = Planted { place: place.into(), passings, passed: AtomicU64::new(0) };
         PLANTED.set(planted).map_err(|_| "NOUNS_FAULT: planted twice".to_owned())
     }
 
@@ -38,7 +43,7 @@ mod planted {
             return;
         };
         let passing = planted.passed.fetch_add(1, Ordering::Relaxed) + 1;
-        if passing == planted.first || (planted.is_lasting && passing > planted.first) {
+        if planted.passings.contains(&passing) {
             panic!("planted at {place}");
         }
     }

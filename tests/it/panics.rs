@@ -69,7 +69,7 @@ const THREADS: &[Row] = &[
     ("answer:1", Sent::Create, INTERNAL, true),
     ("checkpoint:2", Sent::Create, Got::Fine, true),
     ("sweep:1", Sent::Create, Got::Fine, true),
-    ("sweep:1..", Sent::Create, Got::Fine, true),
+    ("sweep:1-", Sent::Create, Got::Fine, true),
     ("pool:1", Sent::LongList, Got::Problem(503, "unavailable"), false),
     ("log:1", Sent::Create, Got::Fine, true),
     // The bystander's is the first.
@@ -197,6 +197,16 @@ on_every_backend! {
     fn in_a_thread_it_costs_those_it_served(backend: Backend) {
         let start = Start::new(backend);
         THREADS.iter().for_each(|row| check(backend, &start, row));
+    }
+
+    /// As many panics as the pool has threads, and it still reads.
+    fn in_the_pool_it_costs_no_thread(backend: Backend) {
+        let start = Start::new(backend);
+        let server = Setup::new(backend).fault("pool:1-4").start_in(start.copy());
+        let told: Vec<_> = (0..5)
+            .map(|_| send(&server, Sent::LongList, &start.path).unwrap().status)
+            .collect();
+        assert_eq!(told, [503, 503, 503, 503, 200]);
     }
 
     /// A worker's loop cannot go on: the others finish, the process says so and ends.
