@@ -270,3 +270,42 @@ fn refused(model: &Model, resource: Option<&Resource>, refusal: Refusal) -> Prob
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::model;
+
+    /// What a client is told of each way in which the store can fail; the cause is for the log.
+    #[test]
+    fn failures_of_the_store() {
+        let cause = || "a cause".to_owned();
+        let errors = [
+            StoreError::Refused(Refusal::Missing),
+            StoreError::Refused(Refusal::Taken(Vec::new())),
+            StoreError::Busy,
+            StoreError::TimedOut,
+            StoreError::Unavailable(cause()),
+            StoreError::OutcomeUnknown(cause()),
+            StoreError::Broken(Broken(cause())),
+        ];
+        let model =
+            model::read("nouns.toml", include_str!("../../examples/store/nouns.toml")).unwrap();
+        let shown = errors.map(|error| {
+            let problem = failure(&model, None, error);
+            let (kind, cause) = (problem.kind(), &problem.parts().cause);
+            format!("{} {} {cause:?}\n", kind.status.as_u16(), kind.slug)
+        });
+        expect![[r#"
+            404 not-found None
+            409 taken None
+            503 busy None
+            503 timed-out None
+            503 unavailable Some("a cause")
+            503 outcome-unknown Some("a cause")
+            500 internal Some("a cause")
+        "#]].assert_eq(&shown.concat());
+    }
+}
