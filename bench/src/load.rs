@@ -1,47 +1,82 @@
-//! A closed loop over keep-alive connections: each sends its next request when its answer is whole.
+//! The client: keep-alive connections, each with one request at a time.
 //!
-//! One thread, so that it takes at most one core from the server. An answer that is not a success
-//! ends the run: a figure for errors is worth nothing.
+//! All connections of a load share one thread, so that it takes at most one core from the server.
+//! An answer that is neither a success nor 503 ends the run: a figure for errors is worth nothing.
+//! In a paced load the clock of a request starts when it was due, not when its connection was free
+//! for it, so that a stall counts for all that it held up.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::Result;
-use crate::process::Server;
+
+/// In a body it is replaced by a number that differs from request to request.
+pub const NUMBER: &str = "000000000000";
 
 /// One request as bytes.
 #[derive(Debug, Clone)]
-pub struct Shot(Vec<u8>);
+pub struct Shot {
+    bytes: Vec<u8>,
+    number_at: Option<usize>,
+}
+
+pub type Shots = Arc<[Shot]>;
 
 impl Shot {
     pub fn get(path: &str) -> Self {
-        Self(
-            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
-                .into(),
-        )
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
+        Self { bytes: head.into(), number_at: None }
     }
 
     pub fn send(method: &str, path: &str, body: &str) -> Self {
+        Self::send_as(method, path, "", body)
+    }
+
+    /// With more header lines, each with its line end.
+    pub fn send_as(method: &str, path: &str, lines: &str, body: &str) -> Self {
         let length = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}Content-Length: {length}\r\n\r\n"
         );
-        Self(format!("{head}Content-Length: {length}\r\n\r\n{body}").into())
+        let number_at = body.find(NUMBER).map(|at| head.len() + at);
+        Self { bytes: (head + body).into(), number_at }
+    }
+
+    fn write(&self, number: u64, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.extend_from_slice(&self.bytes);
+        let place = self.number_at.and_then(|at| buffer.get_mut(at..at + NUMBER.len()));
+        if let Some(place) = place {
+            place.copy_from_slice(format!("{number:012}").as_bytes());
+        }
     }
 }
 
+/// When a connection sends its next request.
+#[derive(Debug, Clone, Copy)]
+pub enum Pace {
+    /// At once when the answer is whole.
+    Closed,
+    /// At fixed times so far apart, or at once when the answer came later than that.
+    Every(Duration),
+}
+
 /// What to send, and for how long.
-#[derive(Debug)]
-pub struct Load<'a> {
+#[derive(Debug, Clone)]
+pub struct Load {
     pub connections: usize,
+    pub pace: Pace,
     pub time: Duration,
-    pub shots: &'a [Shot],
+    pub shots: Shots,
+    /// Where in the shots the first connection begins.
     pub first: usize,
 }
 
@@ -49,25 +84,63 @@ pub struct Load<'a> {
 #[derive(Debug, Default, Clone)]
 pub struct Done {
     pub seconds: f64,
+    /// Of the successes, in the order of their answers.
     pub latencies: Vec<Duration>,
+    /// How many were answered with 503.
+    pub refused: usize,
 }
 
-impl Load<'_> {
+impl Done {
+    /// The latency below which this share of the answers came.
+    pub fn percentile(&self, share: f64) -> Duration {
+        let mut latencies = self.latencies.clone();
+        latencies.sort_unstable();
+        let at = (latencies.len() as f64 * share) as usize;
+        let last = latencies.len().saturating_sub(1);
+        latencies.get(at.min(last)).copied().unwrap_or_default()
+    }
+
+    pub fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.seconds
+    }
+}
+
+/// What the connections of one load share.
+struct Shared {
+    shots: Shots,
+    until: Instant,
+    latencies: RefCell<Vec<Duration>>,
+    refused: Cell<usize>,
+    number: Cell<u64>,
+}
+
+impl Load {
     pub fn run(&self, address: SocketAddr) -> Result<Done> {
-        let runtime =
-            Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-        let latencies = Rc::new(RefCell::new(Vec::with_capacity(1 << 20)));
+        let runtime = runtime()?;
         let began = Instant::now();
-        let until = began + self.time;
+        let shared = Rc::new(Shared {
+            shots: Arc::clone(&self.shots),
+            until: began + self.time,
+            latencies: RefCell::new(Vec::with_capacity(1 << 20)),
+            refused: Cell::new(0),
+            number: Cell::new(first_number()),
+        });
         runtime.block_on(async {
             let mut tasks = Vec::new();
             for number in 0..self.connections {
-                let shots: Vec<Shot> = self.shots.to_vec();
-                let (latencies, first) = (Rc::clone(&latencies), self.first + number * 104_729);
+                let place = Place {
+                    first: self.first + number * 104_729,
+                    due: match self.pace {
+                        Pace::Closed => None,
+                        // Spread evenly over the interval.
+                        Pace::Every(every) => {
+                            Some((began + every * number as u32 / self.connections as u32, every))
+                        }
+                    },
+                };
+                let shared = Rc::clone(&shared);
                 tasks.push(tokio::task::spawn_local(async move {
-                    connection(address, &shots, first, until, &latencies)
-                        .await
-                        .map_err(|error| error.to_string())
+                    connection(address, &shared, place).await.map_err(|error| error.to_string())
                 }));
             }
             for task in tasks {
@@ -76,69 +149,147 @@ impl Load<'_> {
             Ok::<(), Box<dyn std::error::Error>>(())
         })?;
         let seconds = began.elapsed().as_secs_f64();
-        let latencies = std::mem::take(&mut *latencies.borrow_mut());
-        Ok(Done { seconds, latencies })
+        let latencies = std::mem::take(&mut *shared.latencies.borrow_mut());
+        Ok(Done { seconds, latencies, refused: shared.refused.get() })
     }
 }
 
-async fn connection(
-    address: SocketAddr,
-    shots: &[Shot],
+fn runtime() -> Result<LocalRuntime> {
+    Ok(Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?)
+}
+
+/// Numbers of a later load are not those of an earlier one.
+fn first_number() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_micros() as u64) % 1_000_000_000_000
+}
+
+/// Where a connection begins, and when each of its requests is due.
+struct Place {
     first: usize,
-    until: Instant,
-    latencies: &RefCell<Vec<Duration>>,
-) -> Result<()> {
+    due: Option<(Instant, Duration)>,
+}
+
+async fn connection(address: SocketAddr, shared: &Shared, place: Place) -> Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let mut buffer = Vec::with_capacity(64 << 10);
-    for shot in (first..).filter_map(|number| shots.get(number % shots.len())) {
-        let sent = Instant::now();
-        if sent >= until {
+    let (mut request, mut reply) = (Vec::new(), Vec::with_capacity(64 << 10));
+    let mut due = place.due;
+    let shots = &shared.shots;
+    for shot in (place.first..).filter_map(|number| shots.get(number % shots.len())) {
+        let began = match &mut due {
+            None => Instant::now(),
+            Some((due, every)) => {
+                let mut began = *due;
+                if began > Instant::now() {
+                    tokio::time::sleep_until(began.into()).await;
+                    // The timer's own lateness is not the server's.
+                    began = Instant::now();
+                }
+                *due += *every;
+                began
+            }
+        };
+        if began >= shared.until {
             break;
         }
-        stream.write_all(&shot.0).await?;
-        answer(&mut stream, &mut buffer).await?;
-        latencies.borrow_mut().push(sent.elapsed());
+        let number = shared.number.get();
+        shared.number.set((number + 1) % 1_000_000_000_000);
+        shot.write(number, &mut request);
+        stream.write_all(&request).await?;
+        match answer(&mut stream, &mut reply).await? {
+            Status::Success => shared.latencies.borrow_mut().push(began.elapsed()),
+            Status::Unavailable => shared.refused.set(shared.refused.get() + 1),
+        }
     }
     Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Success,
+    Unavailable,
+}
+
+/// How an answer ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    At(usize),
+    LastChunk,
 }
 
 /// Reads one answer; the buffer holds it whole.
-async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<()> {
+async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Status> {
     buffer.clear();
-    let mut whole = None;
-    while whole.is_none_or(|whole| buffer.len() < whole) {
+    let mut head = None;
+    loop {
+        match head {
+            Some((status, End::At(whole))) if buffer.len() >= whole => return Ok(status),
+            // No pipelining: what ends so is the last chunk, unless a body has these bytes, and
+            // those that are sent here have none.
+            Some((status, End::LastChunk)) if buffer.ends_with(b"\r\n0\r\n\r\n") => {
+                return Ok(status);
+            }
+            _ => {}
+        }
         if stream.read_buf(buffer).await? == 0 {
             return Err("the server closed the connection".into());
         }
-        if whole.is_none() {
-            whole = length(buffer)?;
+        if head.is_none() {
+            head = read_head(buffer)?;
         }
     }
-    Ok(())
 }
 
-/// The length of the answer once its head is there.
-fn length(buffer: &[u8]) -> Result<Option<usize>> {
+/// The status and the end of the answer, once its head is there.
+fn read_head(buffer: &[u8]) -> Result<Option<(Status, End)>> {
     let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return Ok(None);
     };
     let head = std::str::from_utf8(buffer.get(..end).unwrap_or_default())?;
-    if !head.starts_with("HTTP/1.1 20") {
-        return Err(format!("not a success: {}", String::from_utf8_lossy(buffer)).into());
-    }
-    let body = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
-    Ok(Some(end + 4 + body.parse::<usize>()?))
+    let status = match head.get(..12) {
+        Some(line) if line.starts_with("HTTP/1.1 20") => Status::Success,
+        Some("HTTP/1.1 503") => Status::Unavailable,
+        _ => return Err(format!("not a success: {}", String::from_utf8_lossy(buffer)).into()),
+    };
+    let header = |wanted: &str| {
+        let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    };
+    Ok(Some((
+        status,
+        match header("transfer-encoding") {
+            Some(_) => End::LastChunk,
+            None => End::At(end + 4 + header("content-length").unwrap_or("0").parse::<usize>()?),
+        },
+    )))
 }
 
-/// One answer as text.
-pub fn one(server: &Server, shot: &Shot) -> Result<String> {
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(async {
-        let mut stream = TcpStream::connect(server.address).await?;
-        let mut buffer = Vec::new();
-        stream.write_all(&shot.0).await?;
-        answer(&mut stream, &mut buffer).await?;
-        Ok(String::from_utf8(buffer)?)
-    })
+/// One connection, one request after the other.
+#[derive(Debug)]
+pub struct Client {
+    runtime: LocalRuntime,
+    stream: TcpStream,
+    reply: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Result<Self> {
+        let runtime = runtime()?;
+        let stream = runtime.block_on(TcpStream::connect(address))?;
+        Ok(Self { runtime, stream, reply: Vec::new() })
+    }
+
+    /// The answer as text; only a success is one.
+    pub fn send(&mut self, shot: &Shot) -> Result<&str> {
+        let status = self.runtime.block_on(async {
+            self.stream.write_all(&shot.bytes).await?;
+            answer(&mut self.stream, &mut self.reply).await
+        })?;
+        let text = std::str::from_utf8(&self.reply)?;
+        match status {
+            Status::Success => Ok(text),
+            Status::Unavailable => Err(format!("not a success: {text}").into()),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Result;
 
@@ -28,13 +28,18 @@ impl Drop for Folder {
 
 /// Builds the server as it is released, and says where it is.
 pub fn build() -> Result<PathBuf> {
-    let status =
-        Command::new("cargo").args(["build", "--release", "--package", "nouns"]).status()?;
-    if !status.success() {
-        return Err("the server does not build".into());
-    }
+    run(Command::new("cargo").args(["build", "--release", "--package", "nouns"]))?;
     // Beside this program: both are release builds of one workspace.
     Ok(std::env::current_exe()?.with_file_name("nouns"))
+}
+
+/// Runs a command to its end, which must be a success.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?}: {status}").into()),
+    }
 }
 
 /// A running server.
@@ -57,6 +62,21 @@ impl Server {
         Ok(Self { child, address })
     }
 
+    /// Starts a command that listens where it was told to, and waits until it does.
+    pub fn start_at(address: SocketAddr, command: &mut Command, log: &Path) -> Result<Self> {
+        let log = std::fs::File::create(log)?;
+        let child = command.stdout(log.try_clone()?).stderr(log).spawn()?;
+        let server = Self { child, address };
+        let until = Instant::now() + Duration::from_secs(30);
+        while std::net::TcpStream::connect(address).is_err() {
+            if Instant::now() > until {
+                return Err(format!("{command:?} does not listen").into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
     /// The bare server, with the answer that ours gave.
     pub fn bare(folder: &Path, reply: &str) -> Result<Self> {
         let file = folder.join("reply.txt");
@@ -67,27 +87,52 @@ impl Server {
         )
     }
 
+    /// Asks it to end, and waits until it has.
+    pub fn stop(mut self) -> Result<()> {
+        run(Command::new("kill").arg(self.id().to_string()))?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// User and system time so far, of all threads.
     pub fn cpu(&self) -> Result<Duration> {
         let mut nanos = 0;
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
             let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
             nanos += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
         }
         Ok(Duration::from_nanos(nanos))
     }
 
-    /// The proportional share of memory, without mapped database files.
+    /// What it has read from the disk itself, not from memory.
+    pub fn disk_bytes(&self) -> Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/io", self.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+        Ok(line.ok_or("no read_bytes")?.parse()?)
+    }
+
+    /// The proportional share of memory, without mapped database files. Its executable counts whole,
+    /// although several of them may run.
     pub fn memory_bytes(&self) -> Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/smaps", self.child.id()))?;
+        let folder = PathBuf::from(format!("/proc/{}", self.id()));
+        let executable = std::fs::read_link(folder.join("exe"))?;
+        let executable = executable.to_string_lossy();
+        let text = std::fs::read_to_string(folder.join("smaps"))?;
         let mut bytes = 0;
-        let mut is_database = false;
+        let mut counted = "Pss:";
         for line in text.lines() {
-            if let Some(pss) = line.strip_prefix("Pss:") {
-                let kilobytes: u64 = pss.trim().trim_end_matches(" kB").parse()?;
-                bytes += if is_database { 0 } else { kilobytes * 1024 };
+            if let Some(size) = line.strip_prefix(counted).filter(|_| !counted.is_empty()) {
+                bytes += size.trim().trim_end_matches(" kB").parse::<u64>()? * 1024;
             } else if line.split(' ').next().is_some_and(|first| first.contains('-')) {
-                is_database = line.contains(".db");
+                counted = match line {
+                    _ if line.contains(".db") => "",
+                    _ if line.ends_with(&*executable) => "Rss:",
+                    _ => "Pss:",
+                };
             }
         }
         Ok(bytes)

@@ -1,66 +1,108 @@
 //! The table: medians, as ratios to the first row.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::load::Done;
+use crate::Result;
+use crate::load::{Done, Load, Pace, Shots};
+use crate::process::Server;
+
+/// How often each measurement is made.
+pub const ROUNDS: usize = 3;
+
+/// What is measured by one row.
+#[derive(Debug)]
+pub struct Case<'a> {
+    pub name: &'a str,
+    pub server: &'a Server,
+    pub connections: usize,
+    pub shots: Shots,
+}
 
 /// One measurement.
 #[derive(Debug)]
-pub struct Figure {
-    pub cpu: Duration,
-    pub done: Done,
+struct Figure {
+    cpu: Duration,
+    done: Done,
 }
 
 /// All measurements of one case.
 #[derive(Debug)]
 pub struct Row {
     name: String,
-    pub figures: Vec<Figure>,
+    figures: Vec<Figure>,
+}
+
+/// Measures every case several times, in turn.
+pub fn measure(cases: &[Case<'_>], time: Duration) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> =
+        cases.iter().map(|case| Row { name: case.name.to_owned(), figures: Vec::new() }).collect();
+    for round in 0..ROUNDS {
+        for (case, row) in cases.iter().zip(&mut rows) {
+            let before = case.server.cpu()?;
+            let load = Load {
+                connections: case.connections,
+                pace: Pace::Closed,
+                time,
+                shots: case.shots.clone(),
+                first: round * 7_919,
+            };
+            let done = succeed(&load, case.server.address)?;
+            let cpu = case.server.cpu()? - before;
+            row.figures.push(Figure { cpu, done });
+        }
+    }
+    Ok(rows)
+}
+
+/// Runs a load in which nothing may be refused.
+pub fn succeed(load: &Load, address: SocketAddr) -> Result<Done> {
+    let done = load.run(address)?;
+    match done.refused {
+        0 => Ok(done),
+        refused => Err(format!("{refused} requests were answered with 503").into()),
+    }
+}
+
+/// The one in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+pub fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 impl Row {
-    pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), figures: Vec::new() }
-    }
-
     fn median(&self, value: impl Fn(&Figure) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.figures.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+        median(self.figures.iter().map(value).collect())
     }
 
-    fn cpu_us(&self) -> f64 {
-        self.median(|figure| {
-            figure.cpu.as_secs_f64() * 1e6 / figure.done.latencies.len().max(1) as f64
-        })
+    pub fn cpu_us(&self) -> f64 {
+        self.median(|figure| micros(figure.cpu) / figure.done.latencies.len().max(1) as f64)
     }
 
-    fn rate(&self) -> f64 {
-        self.median(|figure| figure.done.latencies.len() as f64 / figure.done.seconds)
+    pub fn rate(&self) -> f64 {
+        self.median(|figure| figure.done.rate())
     }
 
     fn percentile_us(&self, share: f64) -> f64 {
-        self.median(|figure| {
-            let mut latencies = figure.done.latencies.clone();
-            latencies.sort_unstable();
-            let at = (latencies.len() as f64 * share) as usize;
-            latencies
-                .get(at.min(latencies.len().saturating_sub(1)))
-                .map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
-        })
+        self.median(|figure| micros(figure.done.percentile(share)))
     }
 }
 
+/// Prints all rows, as ratios to the first.
 pub fn print(rows: &[Row]) {
     let Some(bare) = rows.first() else { return };
     let (cpu, rate) = (bare.cpu_us(), bare.rate());
     println!(
-        "\n{:<34} {:>10} {:>7} {:>10} {:>7} {:>8} {:>8}",
+        "\n{:<40} {:>10} {:>7} {:>9} {:>7} {:>8} {:>8}",
         "", "CPU µs/req", "ratio", "req/s", "ratio", "p50 µs", "p99 µs"
     );
     for row in rows {
         println!(
-            "{:<34} {:>10.2} {:>6.2}× {:>10.0} {:>7.2} {:>8.0} {:>8.0}",
+            "{:<40} {:>10.2} {:>6.2}× {:>9.0} {:>7.3} {:>8.0} {:>8.0}",
             row.name,
             row.cpu_us(),
             row.cpu_us() / cpu,
@@ -69,5 +111,25 @@ pub fn print(rows: &[Row]) {
             row.percentile_us(0.5),
             row.percentile_us(0.99)
         );
+    }
+}
+
+/// What a figure has to be.
+#[derive(Debug, Clone, Copy)]
+pub enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Prints each figure beside its target.
+pub fn judge(figures: &[(&str, f64, Target)]) {
+    println!("\n{:<52} {:>9} {:>12}", "", "seen", "target");
+    for (name, seen, target) in figures {
+        let (words, is_met) = match *target {
+            Target::AtMost(most) => (format!("at most {most}"), *seen <= most),
+            Target::AtLeast(least) => (format!("at least {least}"), *seen >= least),
+        };
+        let verdict = if is_met { "" } else { "  missed" };
+        println!("{name:<52} {seen:>9.2} {words:>14}{verdict}");
     }
 }

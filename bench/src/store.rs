@@ -5,52 +5,79 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::load::{self, Shot};
+use crate::cage::Cage;
+use crate::load::{Client, Load, NUMBER, Pace, Shot, Shots};
 use crate::process::Server;
 
-/// How many items are looked at in turn.
-const SAMPLE: usize = 500;
+/// How many items are looked at in turn, at most.
+const ITEMS_MAX: usize = 100_000;
+const STARTS: usize = 5;
 
 /// A filled database.
 #[derive(Debug)]
 pub struct Filled {
     folder: PathBuf,
-    pub rows: usize,
-    /// Paths of items from all over the collection.
+    /// Paths of items from all over the collection, in no order.
     items: Vec<String>,
 }
 
-fn serve(nouns: &Path, folder: &Path) -> Result<Server> {
+fn command(nouns: &Path, folder: &Path) -> Command {
     let mut command = Command::new(nouns);
     command
         .args(["serve", "--open", "--listen", "127.0.0.1:0", "--log", "json"])
         .current_dir(folder);
-    Server::start(&mut command, &folder.join("log.json"))
+    command
+}
+
+fn serve(nouns: &Path, folder: &Path) -> Result<Server> {
+    Server::start(&mut command(nouns, folder), &folder.join("log.json"))
 }
 
 /// Makes a database with so many customers, through the front door.
 pub fn fill(nouns: &Path, folder: &Path, rows: usize) -> Result<Filled> {
     std::fs::create_dir(folder)?;
     let server = serve(nouns, folder)?;
+    let mut client = Client::connect(server.address)?;
     let mut items = Vec::new();
+    let step = rows.div_ceil(ITEMS_MAX).max(1);
     for start in (0..rows).step_by(1_000) {
-        let end = (start + 1_000).min(rows);
-        let list: Vec<String> = (start..end).map(customer).collect();
-        let body = format!("{{\"customers\":[{}]}}", list.join(","));
-        let answer = load::one(&server, &Shot::send("POST", "/customers", &body))?;
+        let answer = client.send(&bulk(start, (start + 1_000).min(rows)))?;
         let ids = answer.split("\"id\":\"").skip(1).filter_map(|rest| rest.split('"').next());
-        let wanted = (SAMPLE * (end - start)).div_ceil(rows).max(1);
-        items.extend(ids.step_by(1_000 / wanted.min(1_000)).map(|id| format!("/customers/{id}")));
+        items.extend(ids.step_by(step).map(|id| format!("/customers/{id}")));
     }
-    Ok(Filled { folder: folder.to_owned(), rows, items })
+    drop(client);
+    server.stop()?;
+    shuffle(&mut items);
+    Ok(Filled { folder: folder.to_owned(), items })
 }
 
-fn customer(number: usize) -> String {
+/// Mixes by a fixed sequence of numbers, so that every run looks at the items in the same order.
+pub fn shuffle<T>(items: &mut [T]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for index in (1..items.len()).rev() {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        items.swap(index, (state >> 33) as usize % (index + 1));
+    }
+}
+
+fn customer(number: impl std::fmt::Display) -> String {
     format!("{{\"name\":\"Customer {number}\",\"email\":\"customer{number}@example.com\"}}")
 }
 
-pub fn create() -> Shot {
-    Shot::send("POST", "/customers", &format!("{{\"customer\":{}}}", customer(7)))
+/// New customers by one request.
+pub fn bulk(start: usize, end: usize) -> Shot {
+    let list: Vec<String> = (start..end).map(customer).collect();
+    Shot::send("POST", "/customers", &format!("{{\"customers\":[{}]}}", list.join(",")))
+}
+
+/// A body with a name that no other has.
+pub fn fields() -> String {
+    format!("{{\"name\":\"Customer {NUMBER}\",\"email\":\"customer7@example.com\"}}")
+}
+
+pub fn create() -> Shots {
+    [Shot::send("POST", "/customers", &format!("{{\"customer\":{}}}", fields()))].into()
 }
 
 impl Filled {
@@ -58,37 +85,63 @@ impl Filled {
         serve(nouns, &self.folder)
     }
 
-    pub fn item(&self) -> String {
-        self.items.first().cloned().unwrap_or_default()
+    /// Within limits of memory and of the disk.
+    pub fn serve_in(&self, nouns: &Path, cage: &Cage) -> Result<Server> {
+        let command = command(nouns, &self.folder);
+        Server::start(&mut cage.around(&command), &self.folder.join("log.json"))
     }
 
-    pub fn gets(&self) -> Vec<Shot> {
-        self.items.iter().map(|path| Shot::get(path)).collect()
+    pub fn file(&self) -> PathBuf {
+        self.folder.join("nouns.db")
     }
 
-    /// Each differs from the one before it at the same item, so that each makes a new version.
-    pub fn puts(&self) -> Vec<Shot> {
-        let put = |(number, path): (usize, &String)| {
-            Shot::send("PUT", path, &format!("{{\"customer\":{}}}", customer(number)))
-        };
-        let twice = self
-            .items
-            .iter()
-            .enumerate()
-            .chain(self.items.iter().enumerate().map(|(n, path)| (n + 1_000_000, path)));
-        twice.map(put).collect()
+    pub fn item(&self) -> Shot {
+        Shot::get(self.items.first().map_or("", String::as_str))
+    }
+
+    /// At most so many items, from all over the collection.
+    pub fn gets(&self, items_max: usize) -> Shots {
+        self.items.iter().take(items_max).map(|path| Shot::get(path)).collect()
+    }
+
+    /// Each with another name than before, so that each makes a new version.
+    pub fn puts(&self) -> Shots {
+        let body = format!("{{\"customer\":{}}}", fields());
+        self.items.iter().map(|path| Shot::send("PUT", path, &body)).collect()
     }
 }
 
-/// From the start of the process to its first answer, on a database that is there.
+/// From the start of the process to its first answer, on a database that was closed.
 pub fn first_answer(nouns: &Path, filled: &Filled) -> Result<Duration> {
-    let mut times = Vec::new();
-    for _ in 0..5 {
-        let began = Instant::now();
+    median(STARTS, || {
+        let (server, time) = time_to_answer(nouns, filled)?;
+        server.stop()?;
+        Ok(time)
+    })
+}
+
+/// The same after a kill in the middle of writing, with what has to be recovered.
+pub fn first_answer_after_kill(nouns: &Path, filled: &Filled) -> Result<Duration> {
+    let time = Duration::from_millis(300);
+    let load = Load { connections: 32, pace: Pace::Closed, time, shots: create(), first: 0 };
+    median(STARTS, || {
         let server = filled.serve(nouns)?;
-        load::one(&server, &Shot::get("/-/health"))?;
-        times.push(began.elapsed());
-    }
-    times.sort();
-    times.get(times.len() / 2).copied().ok_or_else(|| "no run".into())
+        load.run(server.address)?;
+        drop(server);
+        Ok(time_to_answer(nouns, filled)?.1)
+    })
+}
+
+fn time_to_answer(nouns: &Path, filled: &Filled) -> Result<(Server, Duration)> {
+    let item = filled.item();
+    let began = Instant::now();
+    let server = filled.serve(nouns)?;
+    Client::connect(server.address)?.send(&item)?;
+    Ok((server, began.elapsed()))
+}
+
+fn median(times: usize, measure: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+    let mut found = std::iter::repeat_with(measure).take(times).collect::<Result<Vec<_>>>()?;
+    found.sort();
+    found.get(found.len() / 2).copied().ok_or_else(|| "no run".into())
 }

@@ -1,0 +1,103 @@
+//! A control group of the kernel, in which a server has little memory and maybe a slow disk.
+//!
+//! The page cache counts: a file that is read again and again does not stay in memory beyond the
+//! limit. Limits of a process (`ulimit`) do not count it, so they cannot show cold reads.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// The limits.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub memory_bytes: u64,
+    /// Reads from the disk a second.
+    pub reads_per_second: Option<u32>,
+}
+
+/// A group; it goes with its owner, after the processes in it.
+#[derive(Debug)]
+pub struct Cage {
+    folders: Vec<PathBuf>,
+}
+
+impl Cage {
+    /// Makes a group whose processes read `file` from its disk.
+    pub fn new(name: &str, limits: Limits, file: &Path) -> Result<Self> {
+        let mut cage = Self { folders: Vec::new() };
+        cage.limit(name, limits, file).map_err(|error| {
+            format!("no control group with limits ({error}); it needs root, and {ROOT} writable")
+        })?;
+        Ok(cage)
+    }
+
+    fn limit(&mut self, name: &str, limits: Limits, file: &Path) -> Result<()> {
+        let name = format!("nouns-bench-{}-{name}", std::process::id());
+        let is_unified = Path::new(ROOT).join("cgroup.controllers").exists();
+        let memory = limits.memory_bytes.to_string();
+        let rate = limits.reads_per_second;
+        if is_unified {
+            let folder = self.make(&Path::new(ROOT).join(&name))?;
+            fs::write(folder.join("memory.max"), memory)?;
+            if let Some(rate) = rate {
+                fs::write(folder.join("io.max"), format!("{} riops={rate}", device(file)?))?;
+            }
+        } else {
+            let folder = self.make(&Path::new(ROOT).join("memory").join(&name))?;
+            fs::write(folder.join("memory.limit_in_bytes"), memory)?;
+            if let Some(rate) = rate {
+                let folder = self.make(&Path::new(ROOT).join("blkio").join(&name))?;
+                let line = format!("{} {rate}", device(file)?);
+                fs::write(folder.join("blkio.throttle.read_iops_device"), line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, folder: &Path) -> Result<PathBuf> {
+        fs::create_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        self.folders.push(folder.to_owned());
+        Ok(folder.to_owned())
+    }
+
+    /// The same command, in the group from its first instruction on.
+    pub fn around(&self, command: &Command) -> Command {
+        let mut script = String::new();
+        for folder in &self.folders {
+            script += &format!("echo $$ > {}/cgroup.procs && ", folder.display());
+        }
+        script += "exec \"$0\" \"$@\"";
+        let mut caged = Command::new("sh");
+        caged.arg("-c").arg(script).arg(command.get_program()).args(command.get_args());
+        if let Some(folder) = command.get_current_dir() {
+            caged.current_dir(folder);
+        }
+        caged
+    }
+}
+
+impl Drop for Cage {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// The disk that holds a file, as the kernel's two numbers.
+fn device(file: &Path) -> Result<String> {
+    let number = fs::metadata(file)?.dev();
+    let major = (number >> 8) & 0xfff | (number >> 32) & 0xffff_f000;
+    let minor = number & 0xff | (number >> 12) & 0xffff_ff00;
+    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition has no limits of its own.
+    if folder.join("partition").exists() {
+        return Ok(fs::read_to_string(folder.canonicalize()?.join("../dev"))?.trim().to_owned());
+    }
+    Ok(format!("{major}:{minor}"))
+}
