@@ -28,16 +28,16 @@ pub struct Cage {
 
 impl Cage {
     /// Makes a group whose processes read `file` from its disk.
-    pub fn new(name: &str, limits: Limits, file: &Path) -> Result<Self> {
+    pub fn new(limits: Limits, file: &Path) -> Result<Self> {
         let mut cage = Self { folders: Vec::new() };
-        cage.limit(name, limits, file).map_err(|error| {
+        cage.limit(limits, file).map_err(|error| {
             format!("no control group with limits ({error}); it needs root, and {ROOT} writable")
         })?;
         Ok(cage)
     }
 
-    fn limit(&mut self, name: &str, limits: Limits, file: &Path) -> Result<()> {
-        let name = format!("nouns-bench-{}-{name}", std::process::id());
+    fn limit(&mut self, limits: Limits, file: &Path) -> Result<()> {
+        let name = format!("nouns-bench-{}", std::process::id());
         let is_unified = Path::new(ROOT).join("cgroup.controllers").exists();
         let memory = limits.memory_bytes.to_string();
         let rate = limits.reads_per_second;

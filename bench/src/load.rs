@@ -265,6 +265,21 @@ fn read_head(buffer: &[u8]) -> Result<Option<(Status, End)>> {
     )))
 }
 
+/// The same answer in one piece: the lines between its chunks may be anywhere in its body.
+fn without_chunks(reply: &[u8]) -> Result<Vec<u8>> {
+    let (head, mut rest) = std::str::from_utf8(reply)?.split_once("\r\n\r\n").ok_or("no head")?;
+    let mut whole = format!("{head}\r\n\r\n");
+    loop {
+        let (length, chunks) = rest.split_once("\r\n").ok_or("no length of a chunk")?;
+        let length = usize::from_str_radix(length, 16)?;
+        if length == 0 {
+            return Ok(whole.into());
+        }
+        whole += chunks.get(..length).ok_or("a chunk is cut off")?;
+        rest = chunks.get(length + 2..).ok_or("no end of a chunk")?;
+    }
+}
+
 /// One connection, one request after the other.
 #[derive(Debug)]
 pub struct Client {
@@ -286,6 +301,9 @@ impl Client {
             self.stream.write_all(&shot.bytes).await?;
             answer(&mut self.stream, &mut self.reply).await
         })?;
+        if let Some((_, End::LastChunk)) = read_head(&self.reply)? {
+            self.reply = without_chunks(&self.reply)?;
+        }
         let text = std::str::from_utf8(&self.reply)?;
         match status {
             Status::Success => Ok(text),

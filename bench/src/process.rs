@@ -94,6 +94,12 @@ impl Server {
         Ok(())
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        // A server that ran out of memory is not gone at once.
+        std::thread::sleep(Duration::from_millis(100));
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }

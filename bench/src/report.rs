@@ -114,6 +114,14 @@ pub fn print(rows: &[Row]) {
     }
 }
 
+/// Prints how many others want the processors: above their number, times say little.
+pub fn print_machine() -> Result<()> {
+    let text = std::fs::read_to_string("/proc/loadavg")?;
+    let load = text.split(' ').next().unwrap_or_default();
+    println!("processors: {}; load average: {load}", std::thread::available_parallelism()?);
+    Ok(())
+}
+
 /// What a figure has to be.
 #[derive(Debug, Clone, Copy)]
 pub enum Target {

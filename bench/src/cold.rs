@@ -1,0 +1,226 @@
+//! A database four times larger than the memory that the server is allowed: while clients read all
+//! over it from the disk, another client asks whether the server lives, and should not notice.
+//!
+//! The memory is that of a control group, with the page cache in it. A disk that is faster than most
+//! would hide what is looked for, so a second part limits how often the server may read from it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Result;
+use crate::cage::{Cage, Limits};
+use crate::load::{Client, Done, Load, Pace, Shot, Shots};
+use crate::process::{self, Server};
+use crate::report::{self, ROUNDS, Target, micros};
+use crate::store::{self, Filled};
+
+/// The memory of the group. The server's own caches take up to 70 MB of it.
+const MEMORY_BYTES: u64 = 96 << 20;
+/// Reads from the disk a second, in the second part.
+const SLOW_DISK: u32 = 500;
+
+/// One row: what runs beside the client of `/-/health`.
+struct Case {
+    name: &'static str,
+    beside: Vec<Load>,
+}
+
+/// What was seen in one run.
+struct Seen {
+    health: Done,
+    beside: Vec<Done>,
+    disk_bytes: u64,
+}
+
+/// What all parts share.
+struct Setting {
+    nouns: PathBuf,
+    filled: Filled,
+    cursors: Vec<String>,
+    /// How long one measurement takes.
+    time: Duration,
+}
+
+pub fn run(is_quick: bool) -> Result<()> {
+    let nouns = process::build()?;
+    let folder = process::Folder::new()?;
+    let filled = fill(&nouns, &folder.0.join("cold"), 4 * MEMORY_BYTES)?;
+    let file_bytes = std::fs::metadata(filled.file())?.len();
+    let cursors = cursors(&nouns, &filled)?;
+    let time = Duration::from_secs(if is_quick { 1 } else { 4 });
+    let setting = Setting { nouns, filled, cursors, time };
+    println!(
+        "memory allowed: {} MB; database: {} MB",
+        MEMORY_BYTES / 1_000_000,
+        file_bytes / 1_000_000
+    );
+    let limits = |reads_per_second| Limits { memory_bytes: MEMORY_BYTES, reads_per_second };
+    println!("\nwithout a limit of memory, for comparison:");
+    setting.part(None)?;
+    println!("\nwith the limit of memory:");
+    let cold = setting.part(Some(limits(None)))?;
+    println!("\nand with at most {SLOW_DISK} reads from the disk a second:");
+    let slow = setting.part(Some(limits(Some(SLOW_DISK))))?;
+    report::judge(&[
+        ("p99 of /-/health beside cold reads, ms", cold, Target::AtMost(10.0)),
+        ("the same on the slow disk", slow, Target::AtMost(10.0)),
+    ]);
+    Ok(())
+}
+
+/// Makes a database of at least so many bytes.
+fn fill(nouns: &Path, folder: &Path, bytes: u64) -> Result<Filled> {
+    let rows = 10_000;
+    let probe = store::fill(nouns, &folder.with_extension("probe"), rows)?;
+    let row_bytes = std::fs::metadata(probe.file())?.len() / rows as u64;
+    store::fill(nouns, folder, usize::try_from(bytes / row_bytes.max(1))? * 11 / 10)
+}
+
+/// Cursors from all over the collection, by walking it once.
+fn cursors(nouns: &Path, filled: &Filled) -> Result<Vec<String>> {
+    let server = filled.serve(nouns)?;
+    let mut client = Client::connect(server.address)?;
+    let mut found: Vec<String> = Vec::new();
+    loop {
+        let after = found.last().map_or(String::new(), |cursor| format!("&cursor={cursor}"));
+        let page = client.send(&Shot::get(&format!("/customers?limit=500{after}")))?;
+        let next = page.rsplit_once("\"next\":\"").and_then(|(_, rest)| rest.split('"').next());
+        match next {
+            Some(cursor) => found.push(cursor.to_owned()),
+            None => break,
+        }
+    }
+    drop(client);
+    server.stop()?;
+    store::shuffle(&mut found);
+    Ok(found)
+}
+
+impl Setting {
+    /// Measures every case within these limits; returns the worst p99 of health in milliseconds.
+    fn part(&self, limits: Option<Limits>) -> Result<f64> {
+        let file = self.filled.file();
+        // What the page cache has was read by others, and counts for them.
+        process::run(Command::new("dd").arg(format!("if={}", file.display())).args([
+            "iflag=nocache",
+            "count=0",
+            "status=none",
+        ]))?;
+        let cage = limits.map(|limits| Cage::new(limits, &file)).transpose()?;
+        let mut server = match &cage {
+            None => self.filled.serve(&self.nouns)?,
+            Some(cage) => self.filled.serve_in(&self.nouns, cage)?,
+        };
+        let cases = self.cases();
+        let mut seen: Vec<Vec<Seen>> = cases.iter().map(|_| Vec::new()).collect();
+        for round in 0..ROUNDS {
+            for (case, seen) in cases.iter().zip(&mut seen) {
+                let found = self.measure(case, &server, round);
+                seen.push(found.map_err(|error| match server.has_ended() {
+                    true => format!("{}: the server ended, maybe for its memory", case.name).into(),
+                    false => error,
+                })?);
+            }
+        }
+        let worst = print(&cases, &seen);
+        println!("memory of the process: {:.1} MB", server.memory_bytes()? as f64 / 1e6);
+        server.stop()?;
+        Ok(worst)
+    }
+
+    fn cases(&self) -> [Case; 6] {
+        let closed = |connections, shots| Load {
+            connections,
+            pace: Pace::Closed,
+            time: self.time,
+            shots,
+            first: 0,
+        };
+        let gets = closed(32, self.filled.gets(usize::MAX));
+        let lists = |limit: usize| -> Shots {
+            let shot = |cursor| Shot::get(&format!("/customers?limit={limit}&cursor={cursor}"));
+            self.cursors.iter().map(shot).collect()
+        };
+        let case = |name, beside| Case { name, beside };
+        [
+            case("nothing else", vec![]),
+            case("GET by id, 32 connections", vec![gets.clone()]),
+            case("lists of 20, 32 connections", vec![closed(32, lists(20))]),
+            case("lists of 100, 8 connections", vec![closed(8, lists(100))]),
+            case("lists of 500, 8 connections", vec![closed(8, lists(500))]),
+            case("GET, 32, and creates, 16", vec![gets, closed(16, store::create())]),
+        ]
+    }
+
+    fn measure(&self, case: &Case, server: &Server, round: usize) -> Result<Seen> {
+        let address = server.address;
+        let before = server.disk_bytes()?;
+        let health = Load {
+            // Every worker thread has some of them.
+            connections: 8,
+            pace: Pace::Every(Duration::from_millis(10)),
+            time: self.time,
+            shots: [Shot::get("/-/health")].into(),
+            first: 0,
+        };
+        let (health, beside) = std::thread::scope(|scope| {
+            let beside: Vec<_> = case
+                .beside
+                .iter()
+                .map(|load| Load { first: round * 31_337, ..load.clone() })
+                .map(|load| scope.spawn(move || run_plainly(&load, address)))
+                .collect();
+            let health = report::succeed(&health, address)?;
+            let beside = beside
+                .into_iter()
+                .map(|thread| Ok(thread.join().map_err(|_| "a client panicked")??))
+                .collect::<Result<Vec<_>>>()?;
+            Ok::<_, Box<dyn std::error::Error>>((health, beside))
+        })?;
+        Ok(Seen { health, beside, disk_bytes: server.disk_bytes()? - before })
+    }
+}
+
+/// An error that can change threads.
+fn run_plainly(load: &Load, address: SocketAddr) -> std::result::Result<Done, String> {
+    load.run(address).map_err(|error| error.to_string())
+}
+
+fn print(cases: &[Case], seen: &[Vec<Seen>]) -> f64 {
+    println!(
+        "\n{:<32} {:>8} {:>8} {:>8} {:>9} {:>9} {:>7} {:>8} {:>9}",
+        "beside /-/health",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "req/s",
+        "p99 ms",
+        "503",
+        "MB/s",
+        "creates/s"
+    );
+    let mut worst = 0.0_f64;
+    for (case, all) in cases.iter().zip(seen) {
+        let of = |value: &dyn Fn(&Seen) -> f64| report::median(all.iter().map(value).collect());
+        let health = |share: f64| of(&|seen| micros(seen.health.percentile(share)) / 1e3);
+        let rate = |at: usize| of(&|seen| seen.beside.get(at).map_or(0.0, Done::rate));
+        let refused: usize =
+            all.iter().flat_map(|seen| &seen.beside).map(|done| done.refused).sum();
+        worst = worst.max(health(0.99));
+        println!(
+            "{:<32} {:>8.2} {:>8.2} {:>8.2} {:>9.0} {:>9.2} {:>7} {:>8.1} {:>9.0}",
+            case.name,
+            health(0.5),
+            health(0.99),
+            health(1.0),
+            rate(0),
+            of(&|seen| seen.beside.first().map_or(0.0, |done| micros(done.percentile(0.99)) / 1e3)),
+            refused,
+            of(&|seen| seen.disk_bytes as f64 / 1e6 / seen.health.seconds),
+            rate(1)
+        );
+    }
+    worst
+}
