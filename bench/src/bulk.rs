@@ -8,39 +8,55 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::load::{Client, Done, Load, Pace};
+use crate::load::{Client, Done, Load, Pace, Shot};
+use crate::process::Server;
 use crate::report::{self, ROUNDS};
 use crate::{Result, store};
 
 const RUN: Duration = Duration::from_secs(5);
 const BULK_EVERY: Duration = Duration::from_secs(1);
+const BULKS: usize = 30;
 
-/// Prints what was seen, and returns the worst ratio of the p99.
-pub fn measure(nouns: &Path, folder: &Path) -> Result<f64> {
+/// What names the items of a bulk have; the built-in model has indexes of names and addresses.
+#[derive(Debug, Clone, Copy)]
+enum Names {
+    /// Each is the next, so that an index grows at its end.
+    InOrder,
+    /// Like real ones: each goes to another place of the index.
+    Scattered,
+}
+
+/// The worst ratios of the p99 beside bulks to that without.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ratios {
+    pub closed: f64,
+    pub paced: f64,
+}
+
+/// Prints what was seen.
+pub fn measure(nouns: &Path, folder: &Path) -> Result<Ratios> {
     let filled = store::fill(nouns, folder, crate::cases::ROWS)?;
     let server = filled.serve(nouns)?;
+    let every = Pace::Every(Duration::from_millis(32));
     let loads = [
-        ("16 connections, closed loop", 16, Pace::Closed),
-        ("64 connections, closed loop", 64, Pace::Closed),
-        ("16 connections, 500/s in all", 16, Pace::Every(Duration::from_millis(32))),
-        ("64 connections, 2000/s in all", 64, Pace::Every(Duration::from_millis(32))),
+        ("16 connections, closed loop", 16, Pace::Closed, Names::InOrder),
+        ("64 connections, closed loop", 64, Pace::Closed, Names::InOrder),
+        ("16 connections, 500/s in all", 16, every, Names::InOrder),
+        ("64 connections, 2000/s in all", 64, every, Names::InOrder),
+        ("the same, scattered names", 64, every, Names::Scattered),
     ];
-    println!("\nsingle creates beside one bulk create of 1000 items a second:");
+    println!("\nsingle creates, quiet and beside one bulk create of 1000 items a second:");
     println!(
-        "{:<32} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9}",
-        "", "p50 µs", "p99 µs", "p50 µs", "p99 µs", "p99", "bulk"
+        "{:<30} {:>9} {:>9} {:>10} {:>10} {:>7} {:>8}",
+        "", "quiet p50", "p99 µs", "beside p50", "p99 µs", "ratio", "bulk ms"
     );
-    println!(
-        "{:<32} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9}",
-        "", "quiet", "quiet", "bulks", "bulks", "ratio", "ms"
-    );
-    let mut worst = 0.0_f64;
-    for (name, connections, pace) in loads {
+    let mut worst = Ratios::default();
+    for (name, connections, pace, names) in loads {
         let load = Load { connections, pace, time: RUN, shots: store::create(), first: 0 };
         let (mut quiet, mut beside, mut bulks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             quiet.push(report::succeed(&load, server.address)?);
-            let (done, times) = run_beside_bulks(&load, server.address)?;
+            let (done, times) = run_beside_bulks(&load, server.address, names)?;
             beside.push(done);
             bulks.extend(times.into_iter().map(report::micros));
         }
@@ -48,9 +64,12 @@ pub fn measure(nouns: &Path, folder: &Path) -> Result<f64> {
             report::median(all.iter().map(|done| report::micros(done.percentile(share))).collect())
         };
         let ratio = of(&beside, 0.99) / of(&quiet, 0.99);
-        worst = worst.max(ratio);
+        match pace {
+            Pace::Closed => worst.closed = worst.closed.max(ratio),
+            Pace::Every(_) => worst.paced = worst.paced.max(ratio),
+        }
         println!(
-            "{name:<32} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {ratio:>6.2}× {:>9.1}",
+            "{name:<30} {:>9.0} {:>9.0} {:>10.0} {:>10.0} {ratio:>6.2}× {:>8.1}",
             of(&quiet, 0.5),
             of(&quiet, 0.99),
             of(&beside, 0.5),
@@ -58,15 +77,51 @@ pub fn measure(nouns: &Path, folder: &Path) -> Result<f64> {
             report::median(bulks) / 1e3
         );
     }
+    print_alone(&server)?;
     Ok(worst)
 }
 
+/// What a bulk costs when nothing else is asked for.
+fn print_alone(server: &Server) -> Result<()> {
+    let mut client = Client::connect(server.address)?;
+    for (name, names) in [("in order", Names::InOrder), ("scattered", Names::Scattered)] {
+        let mut times = Vec::new();
+        let before = server.cpu()?;
+        for number in 0..BULKS {
+            let shot = bulk(number, names);
+            let began = Instant::now();
+            client.send(&shot)?;
+            times.push(report::micros(began.elapsed()) / 1e3);
+        }
+        let cpu_ms = report::micros(server.cpu()? - before) / 1e3 / BULKS as f64;
+        println!(
+            "one bulk, nothing beside it, names {name}: {:.1} ms, CPU {cpu_ms:.1} ms",
+            report::median(times)
+        );
+    }
+    Ok(())
+}
+
+/// The bulk with this number: no two have the same names.
+fn bulk(number: usize, names: Names) -> Shot {
+    let first = (number + 1) * 1_000_000;
+    let name = |number: usize| match names {
+        Names::InOrder => number,
+        Names::Scattered => number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24,
+    };
+    store::bulk((first..first + 1_000).map(name))
+}
+
 /// Runs a load while another client sends bulks; says how long each of those took.
-fn run_beside_bulks(load: &Load, address: SocketAddr) -> Result<(Done, Vec<Duration>)> {
+fn run_beside_bulks(
+    load: &Load,
+    address: SocketAddr,
+    names: Names,
+) -> Result<(Done, Vec<Duration>)> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let bulks =
-            scope.spawn(|| send_bulks(address, &is_over).map_err(|error| error.to_string()));
+            scope.spawn(|| send_bulks(address, names, &is_over).map_err(|error| error.to_string()));
         let done = report::succeed(load, address);
         is_over.store(true, Ordering::Relaxed);
         let times = bulks.join().map_err(|_| "the client of bulks panicked")??;
@@ -74,8 +129,7 @@ fn run_beside_bulks(load: &Load, address: SocketAddr) -> Result<(Done, Vec<Durat
     })
 }
 
-fn send_bulks(address: SocketAddr, is_over: &AtomicBool) -> Result<Vec<Duration>> {
-    let bulk = store::bulk(0, 1_000);
+fn send_bulks(address: SocketAddr, names: Names, is_over: &AtomicBool) -> Result<Vec<Duration>> {
     let mut client = Client::connect(address)?;
     let mut times = Vec::new();
     // The first comes half a second after the load began.
@@ -83,8 +137,9 @@ fn send_bulks(address: SocketAddr, is_over: &AtomicBool) -> Result<Vec<Duration>
     while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(due.saturating_duration_since(Instant::now()).min(BULK_EVERY / 10));
         if Instant::now() >= due {
+            let shot = bulk(times.len(), names);
             let began = Instant::now();
-            client.send(&bulk)?;
+            client.send(&shot)?;
             times.push(began.elapsed());
             due += BULK_EVERY;
         }

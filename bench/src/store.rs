@@ -41,7 +41,7 @@ pub fn fill(nouns: &Path, folder: &Path, rows: usize) -> Result<Filled> {
     let mut items = Vec::new();
     let step = rows.div_ceil(ITEMS_MAX).max(1);
     for start in (0..rows).step_by(1_000) {
-        let answer = client.send(&bulk(start, (start + 1_000).min(rows)))?;
+        let answer = client.send(&bulk(start..(start + 1_000).min(rows)))?;
         let ids = answer.split("\"id\":\"").skip(1).filter_map(|rest| rest.split('"').next());
         items.extend(ids.step_by(step).map(|id| format!("/customers/{id}")));
     }
@@ -66,8 +66,8 @@ fn customer(number: impl std::fmt::Display) -> String {
 }
 
 /// New customers by one request.
-pub fn bulk(start: usize, end: usize) -> Shot {
-    let list: Vec<String> = (start..end).map(customer).collect();
+pub fn bulk(numbers: impl Iterator<Item = usize>) -> Shot {
+    let list: Vec<String> = numbers.map(customer).collect();
     Shot::send("POST", "/customers", &format!("{{\"customers\":[{}]}}", list.join(",")))
 }
 
