@@ -21,6 +21,8 @@ mod contention;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
+mod durability;
+#[cfg(test)]
 mod framing;
 #[cfg(test)]
 mod http2;

@@ -26,8 +26,12 @@ pub use masks::Masks;
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The executable under test.
-pub const NOUNS: &str = env!("CARGO_BIN_EXE_nouns");
+/// The executable under test: the one cargo has built for these tests, or another one, such as that of a
+/// release, by its full path in `NOUNS_EXECUTABLE` while they are built.
+pub const NOUNS: &str = match option_env!("NOUNS_EXECUTABLE") {
+    Some(path) => path,
+    None => env!("CARGO_BIN_EXE_nouns"),
+};
 
 /// Where a server keeps its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,11 +94,13 @@ pub struct Setup {
     model: Option<String>,
     database: &'static str,
     fault: Option<String>,
+    /// A program that runs the server, with its arguments.
+    under: Vec<String>,
 }
 
 impl Setup {
     pub fn new(backend: Backend) -> Self {
-        Self { backend, model: None, database: "nouns.db", fault: None }
+        Self { backend, model: None, database: "nouns.db", fault: None, under: Vec::new() }
     }
 
     /// The text of a model file; without one the server serves the built-in store.
@@ -115,6 +121,12 @@ impl Setup {
         self
     }
 
+    /// Runs the server by another program, such as a tracer, which must leave it the child of the tests.
+    pub fn under(mut self, program: &[&str]) -> Self {
+        self.under = program.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
     pub fn start(self) -> Server {
         self.start_in(Folder::new())
     }
@@ -132,9 +144,16 @@ impl Setup {
         Server { address, setup: self, folder, process }
     }
 
-    /// What starts it.
+    /// The command line of the server, in its folder and without any of our environment.
     pub fn command(&self, folder: &Folder) -> Command {
-        let mut command = Command::new(NOUNS);
+        let mut command = match self.under.split_first() {
+            None => Command::new(NOUNS),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(NOUNS);
+                command
+            }
+        };
         command.arg("serve").env_clear().current_dir(folder.path());
         if let Some(text) = &self.model {
             fs::write(folder.path().join("model.toml"), text).unwrap();

@@ -1,0 +1,357 @@
+//! Holds a database against the book: every answered write is there, none is half there, and nothing
+//! that was refused is there.
+//!
+//! It reads the files alone, so that it can judge what a server left behind as well as what one serves.
+//! The one surprising thing: the change log is the judge's witness. Played from its first entry on it
+//! must give the tables as they are, row by row, and each of its entries must be owned by exactly one
+//! request of the book.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, Row};
+use serde_json::{Map, Value, json};
+
+use super::ledger::{Answered, Asked, Entry, Expected, Outcome, token_of};
+
+/// What is in a database.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Every item by its path.
+    pub items: BTreeMap<String, Value>,
+    pub log: Vec<Change>,
+    /// What the checks of SQLite itself complain of.
+    pub complaints: Vec<String>,
+}
+
+/// An entry of the change log.
+#[derive(Debug)]
+pub struct Change {
+    pub sequence: i64,
+    pub kind: String,
+    pub subject: String,
+    pub request_id: String,
+    pub before: Option<Value>,
+    pub after: Option<Value>,
+}
+
+/// What a judge found.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// All that is wrong; a sound database has none.
+    pub faults: Vec<String>,
+    /// Writes that were answered with success, and are there.
+    pub answered: usize,
+    /// Requests that were refused by their own fault, and those that the storage refused (503).
+    pub refused: usize,
+    pub unavailable: usize,
+    /// For each open request, in the order of the book: the id under which it was done, if it was.
+    pub open: Vec<Option<String>>,
+}
+
+impl Verdict {
+    /// Fails with everything that is wrong.
+    pub fn assert_sound(&self, of: &str) {
+        let shown: Vec<_> = self.faults.iter().take(20).map(String::as_str).collect();
+        let count = self.faults.len();
+        assert!(count == 0, "{of}: {count} faults, among them:\n  {}", shown.join("\n  "));
+    }
+}
+
+impl Found {
+    /// Reads the database in a folder. A server may have it open, or it may be what one left behind; then
+    /// the log file beside it stays.
+    pub fn read(folder: &Path) -> Result<Self, String> {
+        Self::read_file(&folder.join("nouns.db")).map_err(|error| error.to_string())
+    }
+
+    fn read_file(path: &Path) -> rusqlite::Result<Self> {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        connection.busy_timeout(crate::harness::PATIENCE)?;
+        // One state of the database, while a server goes on writing.
+        connection.execute_batch("BEGIN")?;
+        let mut found = Self::default();
+        for pragma in ["PRAGMA integrity_check", "PRAGMA foreign_key_check"] {
+            let mut statement = connection.prepare(pragma)?;
+            let lines = statement.query_map([], |row| Ok(format!("{:?}", row.get_ref(0)?)))?;
+            for line in lines {
+                let line = line?;
+                if !line.contains(&format!("{:?}", b"ok")) {
+                    found.complaints.push(format!("{pragma}: {line}"));
+                }
+            }
+        }
+        let mut customers = connection
+            .prepare("SELECT id, name, email, created_at, updated_at, version FROM customers")?;
+        let mut rows = customers.query([])?;
+        while let Some(row) = rows.next()? {
+            let item = item(row, &["id", "name", "email", "created_at", "updated_at", "version"])?;
+            let path = format!("/customers/{}", text(&item, "id"));
+            found.items.insert(path, item);
+        }
+        let columns = "id, customer_id, status, currency, items, total, note, created_at, updated_at, version";
+        let mut orders = connection.prepare(&format!("SELECT {columns} FROM orders"))?;
+        let mut rows = orders.query([])?;
+        while let Some(row) = rows.next()? {
+            let names: Vec<_> = columns.split(", ").collect();
+            let item = item(row, &names)?;
+            let path =
+                format!("/customers/{}/orders/{}", text(&item, "customer_id"), text(&item, "id"));
+            found.items.insert(path, item);
+        }
+        let mut log = connection.prepare(
+            "SELECT sequence, kind, subject, request_id, before, after FROM nouns_changes ORDER BY sequence",
+        )?;
+        let mut rows = log.query([])?;
+        while let Some(row) = rows.next()? {
+            found.log.push(change(row)?);
+        }
+        Ok(found)
+    }
+
+    /// Every item with its path, in the order of the paths.
+    pub fn stored(&self) -> Vec<(String, Value)> {
+        self.items.iter().map(|(path, item)| (path.clone(), item.clone())).collect()
+    }
+}
+
+fn text<'a>(item: &'a Value, name: &str) -> &'a str {
+    item[name].as_str().unwrap_or_default()
+}
+
+/// A row as the JSON of its item; what has no value is left out.
+fn item(row: &Row<'_>, names: &[&str]) -> rusqlite::Result<Value> {
+    use rusqlite::types::ValueRef;
+    let mut members = Map::new();
+    for (index, name) in names.iter().enumerate() {
+        let value = match row.get_ref(index)? {
+            ValueRef::Null => continue,
+            ValueRef::Integer(number) => json!(number),
+            ValueRef::Text(bytes) if *name == "items" => parse(bytes),
+            ValueRef::Text(bytes) => json!(String::from_utf8_lossy(bytes)),
+            other => json!(format!("{other:?}")),
+        };
+        members.insert((*name).to_owned(), value);
+    }
+    Ok(Value::Object(members))
+}
+
+/// What is no JSON is a fault that shows in the comparison.
+fn parse(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| json!(error.to_string()))
+}
+
+fn change(row: &Row<'_>) -> rusqlite::Result<Change> {
+    let json = |index| {
+        let text: Option<String> = row.get(index)?;
+        Ok::<_, rusqlite::Error>(text.map(|text| parse(text.as_bytes())))
+    };
+    Ok(Change {
+        sequence: row.get(0)?,
+        kind: row.get(1)?,
+        subject: row.get(2)?,
+        request_id: row.get(3)?,
+        before: json(4)?,
+        after: json(5)?,
+    })
+}
+
+/// Holds what was found against a view of the book: `Ledger::now` or `Ledger::as_of`.
+pub fn judge(view: &[(&Entry, &Outcome)], found: &Found) -> Verdict {
+    let mut verdict = Verdict { faults: found.complaints.clone(), ..Verdict::default() };
+    play(found, &mut verdict.faults);
+    let mut witness = Witness::new(found, view);
+    for (entry, outcome) in view {
+        witness.hear(entry, outcome, &mut verdict);
+    }
+    for (request_id, changes) in &witness.by_request {
+        if !witness.owned.contains(request_id) {
+            verdict.faults.push(format!("nobody asked for {changes:?}"));
+        }
+    }
+    verdict
+}
+
+/// Plays the log from its first entry on; it must give what is stored.
+fn play(found: &Found, faults: &mut Vec<String>) {
+    let mut played: BTreeMap<&str, &Value> = BTreeMap::new();
+    for (change, sequence) in found.log.iter().zip(1..) {
+        if change.sequence != sequence {
+            faults.push(format!("the log has a gap: expected {sequence}, got {}", change.sequence));
+            return;
+        }
+        let before = played.remove(change.subject.as_str());
+        let version =
+            |item: Option<&Value>| item.map_or(0, |item| item["version"].as_i64().unwrap_or(-1));
+        let fits = match change.kind.as_str() {
+            "created" => change.before.is_none() && change.after.is_some(),
+            "updated" => change.before.is_some() && change.after.is_some(),
+            "deleted" => change.before.is_some() && change.after.is_none(),
+            _ => false,
+        };
+        let follows = change.after.is_none()
+            || version(change.after.as_ref()) == version(change.before.as_ref()) + 1;
+        if !fits || !follows || before != change.before.as_ref() {
+            faults.push(format!("an entry of the log does not follow from {before:?}: {change:?}"));
+        }
+        if let Some(after) = &change.after {
+            played.insert(&change.subject, after);
+        }
+    }
+    for (path, item) in &found.items {
+        if played.get(path.as_str()) != Some(&item) {
+            let logged = played.get(path.as_str());
+            faults.push(format!(
+                "{path} is not as the log says: {item} is stored, {logged:?} logged"
+            ));
+        }
+    }
+    for path in played.keys().filter(|path| !found.items.contains_key(**path)) {
+        faults.push(format!("{path} is in the log, but is not stored"));
+    }
+}
+
+/// The log, by request and by token.
+struct Witness<'a> {
+    by_request: HashMap<&'a str, Vec<&'a Change>>,
+    by_token: HashMap<&'a str, &'a Change>,
+    deleted: HashMap<&'a str, &'a Change>,
+    /// Ids of requests whose answers say which entries are theirs.
+    answered: BTreeSet<&'a str>,
+    owned: BTreeSet<&'a str>,
+}
+
+impl<'a> Witness<'a> {
+    fn new(found: &'a Found, view: &[(&'a Entry, &'a Outcome)]) -> Self {
+        let mut by_request: HashMap<_, Vec<_>> = HashMap::new();
+        let (mut by_token, mut deleted) = (HashMap::new(), HashMap::new());
+        for change in &found.log {
+            by_request.entry(change.request_id.as_str()).or_default().push(change);
+            match change.after.as_ref().and_then(token_of) {
+                Some(token) => drop(by_token.insert(token, change)),
+                None => drop(deleted.insert(change.subject.as_str(), change)),
+            }
+        }
+        let answered = view.iter().filter_map(|(_, outcome)| match outcome {
+            Outcome::Answered(answered) => Some(answered.request_id.as_str()),
+            Outcome::Seen(request_id) => Some(request_id.as_str()),
+            Outcome::Open | Outcome::Missing => None,
+        });
+        Self { by_request, by_token, deleted, answered: answered.collect(), owned: BTreeSet::new() }
+    }
+
+    fn hear(&mut self, entry: &Entry, outcome: &'a Outcome, verdict: &mut Verdict) {
+        match outcome {
+            Outcome::Answered(answered) => self.hear_answered(entry, answered, verdict),
+            Outcome::Seen(request_id) => {
+                self.must_be_whole(entry, request_id, None, &mut verdict.faults);
+            }
+            Outcome::Missing => {
+                if let Some(request_id) = self.done_unanswered(entry) {
+                    let fault = format!("was missing and has come back as {request_id}: {entry:?}");
+                    verdict.faults.push(fault);
+                }
+            }
+            Outcome::Open => {
+                let done = self.done_unanswered(entry);
+                if let Some(request_id) = done {
+                    if entry.expected != Expected::Change {
+                        verdict.faults.push(format!("must be refused, but is there: {entry:?}"));
+                    }
+                    self.must_be_whole(entry, request_id, None, &mut verdict.faults);
+                }
+                verdict.open.push(done.map(str::to_owned));
+            }
+        }
+    }
+
+    fn hear_answered(&mut self, entry: &Entry, answered: &'a Answered, verdict: &mut Verdict) {
+        let request_id = answered.request_id.as_str();
+        let expected = match (&entry.asked, entry.expected) {
+            (Asked::Create { .. }, Expected::Change) => (201, None),
+            (Asked::Replace { .. }, Expected::Change) | (_, Expected::NoChange) => (200, None),
+            (Asked::Remove { .. }, Expected::Change) => (204, None),
+            (_, Expected::Refusal(status, slug)) => (status, Some(slug)),
+        };
+        let is_unavailable = answered.status == 503;
+        if !is_unavailable && (answered.status, answered.problem.as_deref()) != expected {
+            verdict.faults.push(format!("expected {expected:?}, got {answered:?} to {entry:?}"));
+        }
+        if answered.status < 300 && entry.expected != Expected::NoChange {
+            verdict.answered += 1;
+            self.must_be_whole(entry, request_id, Some(answered), &mut verdict.faults);
+            return;
+        }
+        verdict.unavailable += usize::from(is_unavailable);
+        verdict.refused += usize::from(!is_unavailable && answered.status >= 300);
+        let done = if self.by_request.contains_key(request_id) {
+            Some(request_id)
+        } else {
+            self.done_unanswered(entry)
+        };
+        if let Some(done) = done {
+            verdict
+                .faults
+                .push(format!("refused with {answered:?}, but there as {done}: {entry:?}"));
+        }
+    }
+
+    /// The request id under which an entry of the book was done, by its tokens or by what it removed.
+    fn done_unanswered(&self, entry: &Entry) -> Option<&'a str> {
+        let changes: Vec<&'a Change> = match (&entry.asked, entry.expected) {
+            // Its token is that of an earlier write, or it removes what was removed before.
+            (_, Expected::NoChange) | (Asked::Remove { .. }, Expected::Refusal(..)) => return None,
+            (Asked::Remove { path }, _) => {
+                self.deleted.get(path.as_str()).copied().into_iter().collect()
+            }
+            (asked, _) => {
+                let tokens = asked.tokens().into_iter();
+                tokens.filter_map(|token| self.by_token.get(token).copied()).collect()
+            }
+        };
+        let mut ids = changes.iter().map(|change| change.request_id.as_str());
+        ids.find(|id| !self.answered.contains(id))
+    }
+
+    /// All that the request changes is in the log under its id, in one piece, and as it was answered.
+    fn must_be_whole(
+        &mut self,
+        entry: &Entry,
+        request_id: &'a str,
+        answered: Option<&Answered>,
+        faults: &mut Vec<String>,
+    ) {
+        let Some(changes) = self.by_request.get(request_id) else {
+            return faults.push(format!("lost: {request_id} {entry:?}"));
+        };
+        if !self.owned.insert(request_id) {
+            faults.push(format!("two requests own {request_id}: {entry:?}"));
+        }
+        let span = changes.last().unwrap().sequence - changes[0].sequence + 1;
+        let is_one_piece = span == i64::try_from(changes.len()).unwrap();
+        let afters = || changes.iter().filter_map(|change| change.after.as_ref());
+        let is_as_asked = match &entry.asked {
+            Asked::Create { drafts, .. } => {
+                changes.iter().all(|change| change.kind == "created")
+                    && afters().map(token_of).eq(drafts.iter().map(token_of))
+            }
+            Asked::Replace { path, draft } => {
+                matches!(changes.as_slice(), [one] if one.kind == "updated" && one.subject == *path)
+                    && afters().map(token_of).eq([token_of(draft)])
+            }
+            // What goes along lies below it.
+            Asked::Remove { path } => {
+                changes
+                    .iter()
+                    .all(|change| change.kind == "deleted" && change.subject.starts_with(path))
+                    && changes.iter().any(|change| change.subject == *path)
+            }
+        };
+        let is_as_answered = answered.is_none_or(|answered| afters().eq(&answered.items));
+        if !is_one_piece || !is_as_asked || !is_as_answered {
+            faults.push(format!("half there: {changes:?} for {answered:?} to {entry:?}"));
+        }
+    }
+}

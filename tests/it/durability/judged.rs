@@ -1,0 +1,165 @@
+//! The judge himself: he finds nothing in a sound database, and each kind of damage in a damaged one.
+
+use std::fs;
+
+use rusqlite::Connection;
+
+use super::chance::seed;
+use super::judge::{Found, Verdict, judge};
+use super::ledger::{Answered, Asked, Entry, Ledger, Outcome};
+use super::serving::{burst, start};
+use crate::harness::Folder;
+
+/// Makes of a database what it was after the first entries of its log.
+const BACK_TO: &str = "
+    DELETE FROM nouns_changes WHERE sequence > ?1;
+    DELETE FROM orders;
+    DELETE FROM customers;
+    CREATE TEMP VIEW last AS SELECT resource, after FROM nouns_changes AS c WHERE kind <> 'deleted'
+        AND sequence = (SELECT max(sequence) FROM nouns_changes WHERE subject = c.subject);
+    INSERT INTO customers (id, name, email, created_at, updated_at, version)
+        SELECT after ->> 'id', after ->> 'name', after ->> 'email', after ->> 'created_at',
+            after ->> 'updated_at', after ->> 'version' FROM last WHERE resource = 'customer';
+    INSERT INTO orders (id, customer_id, status, currency, items, total, note, created_at, updated_at, version)
+        SELECT after ->> 'id', after ->> 'customer_id', after ->> 'status', after ->> 'currency',
+            after -> 'items', after ->> 'total', after ->> 'note', after ->> 'created_at',
+            after ->> 'updated_at', after ->> 'version' FROM last WHERE resource = 'order';
+";
+
+/// The files of a store that has served a burst, with the book of it.
+fn used() -> (Folder, Ledger) {
+    let mut ledger = Ledger::new(seed("judge"));
+    let server = start(Folder::new());
+    burst(&server, &mut ledger, 12);
+    (server.stop(), ledger)
+}
+
+fn change(folder: &Folder, sql: &str) {
+    let connection = Connection::open(folder.path().join("nouns.db")).unwrap();
+    let alone = "PRAGMA journal_mode = DELETE; PRAGMA foreign_keys = OFF;";
+    connection.execute_batch(&format!("{alone} {sql}")).unwrap();
+}
+
+fn verdict(folder: &Folder, view: &[(&Entry, &Outcome)]) -> Verdict {
+    judge(view, &Found::read(folder.path()).unwrap())
+}
+
+/// Fails unless the judge says each of these.
+fn finds(verdict: &Verdict, all: &[&str]) {
+    for what in all {
+        let found = verdict.faults.iter().any(|fault| fault.contains(what));
+        assert!(found, "expected {what:?} among {:#?}", verdict.faults);
+    }
+}
+
+#[test]
+fn a_sound_database_has_no_faults() {
+    let (folder, ledger) = used();
+    let verdict = verdict(&folder, &ledger.now());
+    verdict.assert_sound("after a clean stop");
+    assert!(verdict.answered > 400 && verdict.refused > 10, "{verdict:?}");
+    assert_eq!((verdict.unavailable, verdict.open.len()), (0, 0));
+}
+
+#[test]
+fn each_kind_of_damage_is_found() {
+    let (folder, ledger) = used();
+    let file = folder.path().join("nouns.db");
+    let sound = fs::read(&file).unwrap();
+    for (sql, faults) in [
+        (
+            "DELETE FROM customers WHERE id = (SELECT max(customer_id) FROM orders)",
+            ["is in the log, but is not stored", "foreign_key_check"],
+        ),
+        ("UPDATE customers SET name = 'x', version = version + 1", ["is not as the log says"; 2]),
+        ("UPDATE orders SET items = '[]'", ["is not as the log says"; 2]),
+        (
+            "DELETE FROM nouns_changes WHERE sequence = (SELECT max(sequence) FROM nouns_changes)",
+            ["the log"; 2],
+        ),
+        (
+            "DELETE FROM nouns_changes WHERE sequence = (SELECT max(sequence) - 3 FROM nouns_changes)",
+            ["the log has a gap"; 2],
+        ),
+        (
+            "UPDATE nouns_changes SET after = json_set(after, '$.name', 'x') WHERE kind = 'created'",
+            ["does not follow from", "half there"],
+        ),
+        ("UPDATE nouns_changes SET request_id = 'x' WHERE sequence = 9", ["nobody asked for"; 2]),
+    ] {
+        fs::write(&file, &sound).unwrap();
+        change(&folder, sql);
+        finds(&verdict(&folder, &ledger.now()), &faults);
+    }
+}
+
+/// A database that is whole, but older than what was answered: what a lost sync would leave.
+#[test]
+fn a_write_that_was_answered_and_is_lost_is_found() {
+    let (folder, ledger) = used();
+    let count = Found::read(folder.path()).unwrap().log.len();
+    let to = count - 5;
+    change(&folder, &BACK_TO.replace("?1", &to.to_string()));
+    let verdict = verdict(&folder, &ledger.now());
+    finds(&verdict, &["lost: "]);
+    assert!(
+        verdict.faults.iter().all(|fault| fault.starts_with("lost: ") || fault.starts_with("half"))
+    );
+}
+
+#[test]
+fn a_bulk_that_is_half_there_is_found_although_nobody_was_answered() {
+    let (folder, ledger) = used();
+    let found = Found::read(folder.path()).unwrap();
+    let ids = |at: usize| found.log[at].request_id.as_str();
+    let is_inside = |at: &usize| found.log[*at].kind == "created" && ids(*at) == ids(*at + 1);
+    // Late enough for every connection to have been answered once.
+    let inside = (found.log.len() / 2..found.log.len() - 1).find(is_inside).unwrap();
+    let answered: Vec<_> =
+        found.log[..inside].iter().map(|change| change.request_id.clone()).collect();
+    let bulk = ids(inside).to_owned();
+    let refused = |id: &str| !found.log.iter().any(|change| change.request_id == id);
+    let view = || {
+        ledger.as_of(|id| id != bulk && (answered.iter().any(|known| known == id) || refused(id)))
+    };
+    for (to, faults) in [(inside + 1, vec!["half there"]), (inside, Vec::new())] {
+        let first = found.log[..to].iter().position(|change| change.request_id == bulk);
+        // Without its first half the bulk was never begun.
+        let to = if faults.is_empty() { first.unwrap_or(to) } else { to };
+        change(&folder, &BACK_TO.replace("?1", &to.to_string()));
+        let verdict = verdict(&folder, &view());
+        finds(&verdict, &faults);
+        assert_eq!(verdict.faults.is_empty(), faults.is_empty(), "{:#?}", verdict.faults);
+    }
+}
+
+#[test]
+fn a_refused_write_that_is_there_is_found() {
+    let (folder, ledger) = used();
+    let refusal = Outcome::Answered(Answered {
+        status: 503,
+        request_id: "refused".to_owned(),
+        problem: Some("unavailable".to_owned()),
+        items: Vec::new(),
+    });
+    let wanted: [fn(&Asked) -> bool; 3] = [
+        |asked| matches!(asked, Asked::Create { .. }),
+        |asked| matches!(asked, Asked::Replace { .. }),
+        |asked| matches!(asked, Asked::Remove { .. }),
+    ];
+    for is_wanted in wanted {
+        let mut view = ledger.now();
+        let done = |(entry, outcome): &(&Entry, &Outcome)| {
+            is_wanted(&entry.asked)
+                && matches!(outcome, Outcome::Answered(answered) if answered.status < 300)
+        };
+        let at = view.iter().position(done).unwrap();
+        view[at].1 = &refusal;
+        finds(&verdict(&folder, &view), &["refused with"]);
+        let missing = Outcome::Missing;
+        view[at].1 = &missing;
+        finds(&verdict(&folder, &view), &["was missing and has come back"]);
+        view.remove(at);
+        finds(&verdict(&folder, &view), &["nobody asked for"]);
+    }
+}

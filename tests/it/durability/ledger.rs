@@ -1,0 +1,312 @@
+//! A workload, and the book of what it asked and what it was answered.
+//!
+//! 64 connections create, replace and remove customers and orders, one by one and many at once, and
+//! send requests that must be refused. Whether a database keeps what the book says is for `judge.rs`.
+//! The one surprising thing: each connection has items of its own, so that what it must be answered is
+//! known before it asks; three customers belong to everyone. Every new text in an item is a token that
+//! occurs once, by which the judge knows a write again although its answer never came.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::chance::Chance;
+use super::line::Line;
+use super::workload::{Customer, Item, Page};
+use crate::harness::Answer;
+
+pub const CONNECTIONS: usize = 64;
+const SHARED: usize = 3;
+
+/// The built-in store, where no two customers have one e-mail address: a bulk of new customers can so
+/// be refused after some of them were written.
+pub fn model() -> String {
+    let store = include_str!("../../../examples/store/nouns.toml");
+    let unique = store.replace(r#"{ type = "email","#, r#"{ type = "email", unique = true,"#);
+    assert_ne!(store, unique);
+    unique
+}
+
+#[derive(Debug, Clone)]
+pub enum Asked {
+    Create { collection: String, drafts: Vec<Value> },
+    Replace { path: String, draft: Value },
+    Remove { path: String },
+}
+
+/// What a request must be answered while the storage is sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    Change,
+    /// 200, and nothing is written.
+    NoChange,
+    Refusal(u16, &'static str),
+}
+
+#[derive(Debug, Clone)]
+pub struct Answered {
+    pub status: u16,
+    pub request_id: String,
+    /// The slug of its problem.
+    pub problem: Option<String>,
+    /// The items in its body.
+    pub items: Vec<Value>,
+}
+
+impl Answered {
+    fn read(answer: &Answer) -> Self {
+        let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
+        let problem = (answer.status >= 400).then(|| answer.problem());
+        let items = match body.as_object().and_then(|body| body.values().next()) {
+            _ if problem.is_some() => Vec::new(),
+            None => Vec::new(),
+            Some(Value::Array(items)) => items.clone(),
+            Some(item) => vec![item.clone()],
+        };
+        let request_id = answer.header("X-Request-Id").unwrap().to_owned();
+        Self { status: answer.status, request_id, problem, items }
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        self.problem.as_deref() == Some("outcome-unknown")
+    }
+}
+
+/// What is known of a request's outcome.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// Asked; no answer came, or one that says that it is not known.
+    Open,
+    Answered(Answered),
+    /// No answer came, but a judge has seen it done, so it must stay.
+    Seen(String),
+    /// No answer came, and a judge has seen that it was not done, so it must never be.
+    Missing,
+}
+
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub asked: Asked,
+    pub expected: Expected,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    pages: Vec<Page>,
+    /// Customers that belong to everyone.
+    shared: Vec<Item>,
+}
+
+/// How long a burst goes on, and who watches it.
+#[derive(Debug)]
+pub struct Burst<'a> {
+    pub address: SocketAddr,
+    pub requests_each_max: usize,
+    /// Counts the answers while they come.
+    pub answered: &'a AtomicUsize,
+}
+
+impl Ledger {
+    pub fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let page = |number| Page::new(number, chance.next());
+        // The last page is for what everyone shares.
+        Self { pages: (0..=CONNECTIONS).map(page).collect(), shared: Vec::new() }
+    }
+
+    /// Sends requests on all connections at once, until each has sent its number of them, the server is
+    /// gone, or it has said that it does not know an outcome.
+    pub fn burst(&mut self, burst: &Burst<'_>) {
+        let Some((own, pages)) = self.pages.split_last_mut() else { return };
+        if let Some(mut line) = Line::connect(burst.address) {
+            while self.shared.len() < SHARED {
+                let asked = own.new_customers(1);
+                if !own.ask(&mut line, asked, Expected::Change) {
+                    break;
+                }
+                self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
+            }
+        }
+        let shared = &self.shared;
+        thread::scope(|scope| {
+            for page in pages {
+                scope.spawn(move || {
+                    let Some(mut line) = Line::connect(burst.address) else { return };
+                    for _ in 0..burst.requests_each_max {
+                        let (asked, expected) = page.choose(shared);
+                        if !page.ask(&mut line, asked, expected) {
+                            return;
+                        }
+                        burst.answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.pages.iter().flat_map(|page| &page.entries)
+    }
+
+    /// The book as it stood when only the answers that `is_answered` knows by their request ids had
+    /// come: each connection had then asked one thing more at most.
+    pub fn as_of(&self, is_answered: impl Fn(&str) -> bool) -> Vec<(&Entry, &Outcome)> {
+        const OPEN: &Outcome = &Outcome::Open;
+        let mut view = Vec::new();
+        for page in &self.pages {
+            for entry in &page.entries {
+                match &entry.outcome {
+                    Outcome::Answered(answered) if is_answered(&answered.request_id) => {
+                        view.push((entry, &entry.outcome));
+                    }
+                    _ => {
+                        view.push((entry, OPEN));
+                        break;
+                    }
+                }
+            }
+        }
+        view
+    }
+
+    /// The book as it stands.
+    pub fn now(&self) -> Vec<(&Entry, &Outcome)> {
+        self.entries().map(|entry| (entry, &entry.outcome)).collect()
+    }
+
+    /// Writes down what became of the open requests, in the order of `now`, and what is stored, by path.
+    pub fn settle(&mut self, open: &[Option<String>], stored: &[(String, Value)]) {
+        let mut open = open.iter();
+        for entry in self.pages.iter_mut().flat_map(|page| &mut page.entries) {
+            if matches!(entry.outcome, Outcome::Open) {
+                entry.outcome = match open.next().expect("one for each open request") {
+                    Some(request_id) => Outcome::Seen(request_id.clone()),
+                    None => Outcome::Missing,
+                };
+            }
+        }
+        for page in &mut self.pages {
+            let known = std::mem::take(&mut page.customers);
+            let mine = |(_, body): &&(String, Value)| owner(body) == Some(page.number);
+            for (path, body) in stored.iter().filter(mine) {
+                let item = Item { path: path.clone(), body: body.clone() };
+                page.customers.push(Customer { item, orders: Vec::new() });
+            }
+            let is_there = |path: &str| page.customers.iter().any(|new| new.item.path == path);
+            let gone = known.into_iter().find(|known| !is_there(&known.item.path));
+            page.gone = gone.map(|known| known.item.path).or(page.gone.take());
+        }
+        for (path, body) in stored {
+            let Some((customer, _)) = path.split_once("/orders/") else { continue };
+            let all = self.pages.iter_mut().flat_map(|page| &mut page.customers);
+            if let Some(customer) = all.into_iter().find(|known| known.item.path == customer) {
+                customer.orders.push(Item { path: path.clone(), body: body.clone() });
+            }
+        }
+    }
+}
+
+/// The number of the page to which a customer belongs.
+fn owner(body: &Value) -> Option<usize> {
+    body["email"].as_str()?.split('-').next()?.parse().ok()
+}
+
+impl Page {
+    /// Writes down what it asks, asks, and writes down the answer. False when there is none.
+    fn ask(&mut self, line: &mut Line, asked: Asked, expected: Expected) -> bool {
+        let (request, body) = asked.request();
+        let entry = Entry { asked, expected, outcome: Outcome::Open };
+        self.entries.push(entry);
+        let Some(answer) = line.ask(&request, &body) else { return false };
+        let answered = Answered::read(&answer);
+        if answered.is_unknown() {
+            return false;
+        }
+        let entry = self.entries.last_mut().unwrap();
+        entry.outcome = Outcome::Answered(answered.clone());
+        if answered.status < 300 {
+            let asked = entry.asked.clone();
+            self.apply(&asked, &answered.items);
+        }
+        true
+    }
+
+    /// Keeps in mind what an answered write has made.
+    fn apply(&mut self, asked: &Asked, items: &[Value]) {
+        match asked {
+            Asked::Create { collection, .. } => {
+                for body in items {
+                    let path = format!("{collection}/{}", body["id"].as_str().unwrap());
+                    let item = Item { path, body: body.clone() };
+                    match collection.strip_suffix("/orders") {
+                        None => self.customers.push(Customer { item, orders: Vec::new() }),
+                        Some(customer) => self.customer(customer).orders.push(item),
+                    }
+                }
+            }
+            Asked::Replace { path, .. } => {
+                let all = self.customers.iter_mut();
+                let mut all =
+                    all.flat_map(|known| [&mut known.item].into_iter().chain(&mut known.orders));
+                if let Some(item) = all.find(|item| item.path == *path) {
+                    item.body = items[0].clone();
+                }
+            }
+            Asked::Remove { path } => {
+                self.customers.retain(|known| known.item.path != *path);
+                for customer in &mut self.customers {
+                    customer.orders.retain(|order| order.path != *path);
+                }
+                self.gone = Some(path.clone());
+            }
+        }
+    }
+
+    fn customer(&mut self, path: &str) -> &mut Customer {
+        self.customers.iter_mut().find(|known| known.item.path == path).unwrap()
+    }
+}
+
+impl Asked {
+    /// The request line without its version, and the body.
+    fn request(&self) -> (String, String) {
+        let (singular, plural) = match self {
+            Self::Create { collection: path, .. } | Self::Replace { path, .. }
+                if path.contains("/orders") =>
+            {
+                ("order", "orders")
+            }
+            _ => ("customer", "customers"),
+        };
+        match self {
+            Self::Create { collection, drafts } => {
+                let body = match drafts.as_slice() {
+                    [draft] => json!({singular: draft}),
+                    drafts => json!({plural: drafts}),
+                };
+                (format!("POST {collection}"), body.to_string())
+            }
+            Self::Replace { path, draft } => {
+                (format!("PUT {path}"), json!({singular: draft}).to_string())
+            }
+            Self::Remove { path } => (format!("DELETE {path}"), String::new()),
+        }
+    }
+
+    /// The texts that only this request has written.
+    pub fn tokens(&self) -> Vec<&str> {
+        match self {
+            Self::Create { drafts, .. } => drafts.iter().filter_map(token_of).collect(),
+            Self::Replace { draft, .. } => token_of(draft).into_iter().collect(),
+            Self::Remove { .. } => Vec::new(),
+        }
+    }
+}
+
+/// The token in an order or a customer.
+pub fn token_of(item: &Value) -> Option<&str> {
+    item.get("note").or_else(|| item.get("name"))?.as_str()
+}

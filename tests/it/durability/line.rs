@@ -1,0 +1,72 @@
+//! A connection to a server that may be gone at any moment.
+//!
+//! It checks nothing about the framing: `harness::Client` does, and panics where this one gives up.
+//! The one surprising thing: an answer of which a part is missing counts as no answer.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::harness::{Answer, PATIENCE};
+
+#[derive(Debug)]
+pub struct Line {
+    stream: TcpStream,
+    address: SocketAddr,
+}
+
+impl Line {
+    pub fn connect(address: SocketAddr) -> Option<Self> {
+        let stream = TcpStream::connect(address).ok()?;
+        stream.set_nodelay(true).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Some(Self { stream, address })
+    }
+
+    /// The whole answer, or nothing when the server was gone before its last byte.
+    pub fn ask(&mut self, request: &str, body: &str) -> Option<Answer> {
+        let (address, length) = (self.address, body.len());
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n"
+        );
+        self.stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).ok()?;
+        let mut bytes = Vec::new();
+        loop {
+            if let Some(answer) = whole(&bytes) {
+                return Some(answer);
+            }
+            let mut more = [0; 16 * 1024];
+            match self.stream.read(&mut more) {
+                Ok(0) => return None,
+                Ok(count) => bytes.extend_from_slice(&more[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    panic!("{request}: no answer after {PATIENCE:?}, and the connection is open")
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// The answer in `bytes`, once all of it is there.
+fn whole(bytes: &[u8]) -> Option<Answer> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&bytes[..end]).unwrap();
+    let mut lines = head.split("\r\n");
+    let mut status = lines.next()?.splitn(3, ' ').skip(1);
+    let code: u16 = status.next().unwrap().parse().unwrap();
+    let reason = status.next().unwrap_or_default().to_owned();
+    let split = |line: &str| line.split_once(": ").map(|(name, value)| (name.into(), value.into()));
+    let headers: Vec<(String, String)> = lines.filter_map(split).collect();
+    let mut answer = Answer { status: code, reason, headers, body: Vec::new() };
+    let length = match answer.header("Content-Length") {
+        Some(length) if code != 204 => length.parse().unwrap(),
+        _ => 0,
+    };
+    let body = &bytes[end + 4..];
+    assert!(body.len() <= length, "more than one answer: {}", String::from_utf8_lossy(bytes));
+    answer.body = body.to_vec();
+    (body.len() == length).then_some(answer)
+}

@@ -1,0 +1,15 @@
+//! An answered write is on disk, whatever happens to the process or the disk.
+//!
+//! `ledger.rs` asks and keeps what was asked and answered, `judge.rs` holds a database against it; the
+//! other files bring the server to its end.
+//! The one surprising thing: all of it is about the files of SQLite, so nothing here runs on every
+//! backend; what a database server does with its own disk is for its own tests to show.
+
+mod chance;
+mod judge;
+mod judged;
+mod kill;
+mod ledger;
+mod line;
+mod serving;
+mod workload;

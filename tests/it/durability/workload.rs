@@ -1,0 +1,171 @@
+//! What one connection asks next.
+//!
+//! It sends nothing: it knows the items that the connection has, and chooses.
+//! The one surprising thing: it must not be told of an outcome that is not known, since a request that
+//! must be refused is chosen by what is there.
+
+use serde_json::{Value, json};
+
+use super::chance::Chance;
+use super::ledger::{Asked, Entry, Expected};
+
+#[derive(Debug, Clone)]
+pub struct Item {
+    pub path: String,
+    pub body: Value,
+}
+
+#[derive(Debug, Clone)]
+pub struct Customer {
+    pub item: Item,
+    pub orders: Vec<Item>,
+}
+
+/// One connection's part of the book.
+#[derive(Debug, Clone)]
+pub struct Page {
+    pub number: usize,
+    chance: Chance,
+    pub customers: Vec<Customer>,
+    /// The last item it removed.
+    pub gone: Option<String>,
+    pub entries: Vec<Entry>,
+}
+
+impl Page {
+    pub fn new(number: usize, seed: u64) -> Self {
+        let chance = Chance::new(seed);
+        Self { number, chance, customers: Vec::new(), gone: None, entries: Vec::new() }
+    }
+
+    /// What to ask next; where an item is missing for it, a new customer.
+    pub fn choose(&mut self, shared: &[Item]) -> (Asked, Expected) {
+        let chosen = match self.chance.below(100) {
+            0..20 => None,
+            20..38 => self.new_orders(1),
+            38..46 => {
+                let count = 2 + self.chance.below(5);
+                Some(self.new_customers(count))
+            }
+            46..52 => {
+                let count = 2 + self.chance.below(3);
+                self.new_orders(count)
+            }
+            52..66 => self.replace_customer(),
+            66..76 => self.replace_order(),
+            76..82 => self.replace_shared(shared),
+            82..86 => self.some_order().map(|order| Asked::Remove { path: order.path }),
+            86..90 => self.some_customer().map(|known| Asked::Remove { path: known.item.path }),
+            _ => match self.choose_refused() {
+                Some(chosen) => return chosen,
+                None => None,
+            },
+        };
+        (chosen.unwrap_or_else(|| self.new_customers(1)), Expected::Change)
+    }
+
+    /// A request that must not change anything.
+    fn choose_refused(&mut self) -> Option<(Asked, Expected)> {
+        const TAKEN: Expected = Expected::Refusal(409, "taken");
+        Some(match self.chance.below(7) {
+            0 => {
+                let draft = json!({"name": self.token(0), "email": "no address"});
+                let asked =
+                    Asked::Create { collection: "/customers".to_owned(), drafts: vec![draft] };
+                (asked, Expected::Refusal(422, "invalid-fields"))
+            }
+            // All but the last of them could be written.
+            1 | 2 => {
+                let email = self.some_customer()?.item.body["email"].clone();
+                let count = 1 + self.chance.below(4);
+                let mut asked = self.new_customers(count);
+                if let Asked::Create { drafts, .. } = &mut asked {
+                    drafts.last_mut().unwrap()["email"] = email;
+                }
+                (asked, TAKEN)
+            }
+            3 => {
+                let (one, other) = (self.some_customer()?, self.some_customer()?);
+                let draft = json!({"name": self.token(0), "email": other.item.body["email"]});
+                let is_own = one.item.path == other.item.path;
+                let expected = if is_own { Expected::Change } else { TAKEN };
+                (Asked::Replace { path: one.item.path, draft }, expected)
+            }
+            4 => {
+                let order = self.some_order()?;
+                let mut draft = self.order(0);
+                draft["status"] = json!("delivered");
+                let expected = Expected::Refusal(409, "transition-not-allowed");
+                (Asked::Replace { path: order.path, draft }, expected)
+            }
+            5 => {
+                let path = self.gone.clone()?;
+                (Asked::Remove { path }, Expected::Refusal(404, "not-found"))
+            }
+            _ => {
+                let Item { path, body } = self.some_customer()?.item;
+                let draft = json!({"name": body["name"], "email": body["email"]});
+                (Asked::Replace { path, draft }, Expected::NoChange)
+            }
+        })
+    }
+
+    /// A text that occurs once.
+    fn token(&self, index: usize) -> String {
+        format!("{}-{}-{index}", self.number, self.entries.len())
+    }
+
+    fn some_customer(&mut self) -> Option<Customer> {
+        self.chance.one_of(&self.customers).cloned()
+    }
+
+    fn some_order(&mut self) -> Option<Item> {
+        let orders = self.some_customer()?.orders;
+        self.chance.one_of(&orders).cloned()
+    }
+
+    pub fn new_customers(&mut self, count: usize) -> Asked {
+        let draft = |index| {
+            let token = self.token(index);
+            json!({"name": token, "email": format!("{token}@example.com")})
+        };
+        let drafts = (0..count).map(draft).collect();
+        Asked::Create { collection: "/customers".to_owned(), drafts }
+    }
+
+    fn new_orders(&mut self, count: usize) -> Option<Asked> {
+        let collection = format!("{}/orders", self.some_customer()?.item.path);
+        let drafts = (0..count).map(|index| self.order(index)).collect();
+        Some(Asked::Create { collection, drafts })
+    }
+
+    /// An order: most fit into a page of the database many times, some fill several.
+    fn order(&mut self, index: usize) -> Value {
+        let count = if self.chance.below(24) == 0 { 150 } else { 1 + self.chance.below(4) };
+        let items: Vec<_> = (0..count)
+            .map(|_| json!({"product": "x".repeat(1 + self.chance.below(40)), "unit_price": self.chance.below(1_000)}))
+            .collect();
+        json!({"items": items, "note": self.token(index)})
+    }
+
+    fn replace_customer(&mut self) -> Option<Asked> {
+        let Item { path, body } = self.some_customer()?.item;
+        let draft = json!({"name": self.token(0), "email": body["email"]});
+        Some(Asked::Replace { path, draft })
+    }
+
+    fn replace_order(&mut self) -> Option<Asked> {
+        let Item { path, body } = self.some_order()?;
+        let mut draft = self.order(0);
+        if body["status"] == "placed" && self.chance.below(2) == 0 {
+            draft["status"] = json!("paid");
+        }
+        Some(Asked::Replace { path, draft })
+    }
+
+    fn replace_shared(&mut self, shared: &[Item]) -> Option<Asked> {
+        let Item { path, body } = self.chance.one_of(shared)?.clone();
+        let draft = json!({"name": self.token(0), "email": body["email"]});
+        Some(Asked::Replace { path, draft })
+    }
+}
