@@ -4,7 +4,7 @@
 //! that did not exist before does not exist after a failed start.
 
 use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,9 +120,11 @@ impl Files {
     /// A log file without its database holds answered writes; SQLite would throw it away.
     fn refuse_strays(&self) -> Result<(), OpenError> {
         let is_empty = fs::metadata(&self.real).map_or(true, |metadata| metadata.len() == 0);
-        let stray = ["-wal", "-journal"]
-            .into_iter()
-            .find(|end| fs::metadata(self.beside(end)).is_ok_and(|metadata| metadata.len() > 0));
+        let stray = ["-wal", "-journal"].into_iter().find(|end| {
+            let path = self.beside(end);
+            let has_bytes = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0);
+            has_bytes && !(*end == "-journal" && was_begun_empty(&path))
+        });
         match stray {
             Some(end) if is_empty => Err(OpenError(format!(
                 "{shown}{end} is here, but the database it belongs to is not; put {shown} back, or move {shown}{end} away",
@@ -131,6 +133,14 @@ impl Files {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a rollback journal leads back to a database without a page, as when the first start was
+/// killed before it wrote one: such a journal holds nothing. The number stands at byte 16 of its head.
+fn was_begun_empty(journal: &Path) -> bool {
+    let mut head = [0; 20];
+    let read = File::open(journal).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head.ends_with(&[0; 4])
 }
 
 fn open_locked(

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::rc::Rc;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Row};
@@ -32,8 +33,8 @@ pub struct Change {
     pub kind: String,
     pub subject: String,
     pub request_id: String,
-    pub before: Option<Value>,
-    pub after: Option<Value>,
+    pub before: Option<Rc<Value>>,
+    pub after: Option<Rc<Value>>,
 }
 
 /// What a judge found.
@@ -105,8 +106,9 @@ impl Found {
             "SELECT sequence, kind, subject, request_id, before, after FROM nouns_changes ORDER BY sequence",
         )?;
         let mut rows = log.query([])?;
+        let mut last = HashMap::new();
         while let Some(row) = rows.next()? {
-            found.log.push(change(row)?);
+            found.log.push(change(row, &mut last)?);
         }
         Ok(found)
     }
@@ -143,18 +145,30 @@ fn parse(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|error| json!(error.to_string()))
 }
 
-fn change(row: &Row<'_>) -> rusqlite::Result<Change> {
-    let json = |index| {
-        let text: Option<String> = row.get(index)?;
-        Ok::<_, rusqlite::Error>(text.map(|text| parse(text.as_bytes())))
-    };
+/// The last text of each item, parsed.
+type Last = HashMap<String, (String, Rc<Value>)>;
+
+fn change(row: &Row<'_>, last: &mut Last) -> rusqlite::Result<Change> {
+    let subject: String = row.get(2)?;
+    let (before, after): (Option<String>, Option<String>) = (row.get(4)?, row.get(5)?);
+    let known = last.remove(&subject);
+    // Nearly always the text that the entry before this one has as its `after`.
+    let before = before.map(|text| match known {
+        Some((known, value)) if known == text => value,
+        _ => Rc::new(parse(text.as_bytes())),
+    });
+    let after = after.map(|text| {
+        let value = Rc::new(parse(text.as_bytes()));
+        last.insert(subject.clone(), (text, Rc::clone(&value)));
+        value
+    });
     Ok(Change {
         sequence: row.get(0)?,
         kind: row.get(1)?,
-        subject: row.get(2)?,
+        subject,
         request_id: row.get(3)?,
-        before: json(4)?,
-        after: json(5)?,
+        before,
+        after,
     })
 }
 
@@ -192,8 +206,8 @@ fn play(found: &Found, faults: &mut Vec<String>) {
             _ => false,
         };
         let follows = change.after.is_none()
-            || version(change.after.as_ref()) == version(change.before.as_ref()) + 1;
-        if !fits || !follows || before != change.before.as_ref() {
+            || version(change.after.as_deref()) == version(change.before.as_deref()) + 1;
+        if !fits || !follows || before != change.before.as_deref() {
             faults.push(format!("an entry of the log does not follow from {before:?}: {change:?}"));
         }
         if let Some(after) = &change.after {
@@ -229,7 +243,7 @@ impl<'a> Witness<'a> {
         let (mut by_token, mut deleted) = (HashMap::new(), HashMap::new());
         for change in &found.log {
             by_request.entry(change.request_id.as_str()).or_default().push(change);
-            match change.after.as_ref().and_then(token_of) {
+            match change.after.as_deref().and_then(token_of) {
                 Some(token) => drop(by_token.insert(token, change)),
                 None => drop(deleted.insert(change.subject.as_str(), change)),
             }
@@ -331,7 +345,7 @@ impl<'a> Witness<'a> {
         }
         let span = changes.last().unwrap().sequence - changes[0].sequence + 1;
         let is_one_piece = span == i64::try_from(changes.len()).unwrap();
-        let afters = || changes.iter().filter_map(|change| change.after.as_ref());
+        let afters = || changes.iter().filter_map(|change| change.after.as_deref());
         let is_as_asked = match &entry.asked {
             Asked::Create { drafts, .. } => {
                 changes.iter().all(|change| change.kind == "created")

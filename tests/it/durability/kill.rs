@@ -21,7 +21,7 @@ fn kills() -> usize {
 /// Kills the server after a random number of answers, and a random bit later.
 fn kill_in_a_burst(server: Server, ledger: &mut Ledger, chance: &mut Chance) -> Folder {
     let answered = &AtomicUsize::new(0);
-    let (answers, turns) = (chance.below(1_500), chance.below(20_000));
+    let (answers, turns) = (chance.below(900), chance.below(20_000));
     let burst = Burst { address: server.address, requests_each_max: usize::MAX, answered };
     thread::scope(|scope| {
         scope.spawn(|| ledger.burst(&burst));

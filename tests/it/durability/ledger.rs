@@ -6,6 +6,7 @@
 //! known before it asks; three customers belong to everyone. Every new text in an item is a token that
 //! occurs once, by which the judge knows a write again although its answer never came.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -188,30 +189,35 @@ impl Ledger {
                 };
             }
         }
-        for page in &mut self.pages {
-            let known = std::mem::take(&mut page.customers);
-            let mine = |(_, body): &&(String, Value)| owner(body) == Some(page.number);
-            for (path, body) in stored.iter().filter(mine) {
-                let item = Item { path: path.clone(), body: body.clone() };
-                page.customers.push(Customer { item, orders: Vec::new() });
-            }
-            let is_there = |path: &str| page.customers.iter().any(|new| new.item.path == path);
-            let gone = known.into_iter().find(|known| !is_there(&known.item.path));
-            page.gone = gone.map(|known| known.item.path).or(page.gone.take());
-        }
+        let mut owners = HashMap::new();
+        let known: Vec<_> =
+            self.pages.iter_mut().map(|page| std::mem::take(&mut page.customers)).collect();
+        // A customer's path comes before those of its orders.
         for (path, body) in stored {
-            let Some((customer, _)) = path.split_once("/orders/") else { continue };
-            let all = self.pages.iter_mut().flat_map(|page| &mut page.customers);
-            if let Some(customer) = all.into_iter().find(|known| known.item.path == customer) {
-                customer.orders.push(Item { path: path.clone(), body: body.clone() });
+            let item = Item { path: path.clone(), body: body.clone() };
+            match path.split_once("/orders/") {
+                None => {
+                    let page = &mut self.pages[owner(body)];
+                    page.customers.push(Customer { item, orders: Vec::new() });
+                    owners.insert(path.as_str(), page.number);
+                }
+                Some((customer, _)) => {
+                    let page = &mut self.pages[owners[customer]];
+                    page.customers.last_mut().unwrap().orders.push(item);
+                }
             }
+        }
+        for (page, known) in self.pages.iter_mut().zip(known) {
+            let gone =
+                known.into_iter().find(|known| !owners.contains_key(known.item.path.as_str()));
+            page.gone = gone.map(|known| known.item.path).or(page.gone.take());
         }
     }
 }
 
 /// The number of the page to which a customer belongs.
-fn owner(body: &Value) -> Option<usize> {
-    body["email"].as_str()?.split('-').next()?.parse().ok()
+fn owner(body: &Value) -> usize {
+    body["email"].as_str().unwrap().split('-').next().unwrap().parse().unwrap()
 }
 
 impl Page {

@@ -5,11 +5,14 @@
 //! The one surprising thing: all of it is about the files of SQLite, so nothing here runs on every
 //! backend; what a database server does with its own disk is for its own tests to show.
 
+mod calls;
 mod chance;
 mod judge;
 mod judged;
 mod kill;
 mod ledger;
+mod left;
 mod line;
 mod serving;
+mod trace;
 mod workload;

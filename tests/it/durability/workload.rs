@@ -141,7 +141,7 @@ impl Page {
 
     /// An order: most fit into a page of the database many times, some fill several.
     fn order(&mut self, index: usize) -> Value {
-        let count = if self.chance.below(24) == 0 { 150 } else { 1 + self.chance.below(4) };
+        let count = if self.chance.below(40) == 0 { 100 } else { 1 + self.chance.below(4) };
         let items: Vec<_> = (0..count)
             .map(|_| json!({"product": "x".repeat(1 + self.chance.below(40)), "unit_price": self.chance.below(1_000)}))
             .collect();

@@ -4,21 +4,22 @@
 //! The one surprising thing: a server is given an empty environment and its own folder as the current
 //! one, so that no `NOUNS_…` variable and no `nouns.toml` of the developer's reaches a test.
 
+mod folder;
 mod http;
 mod lock;
 mod masks;
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use folder::Folder;
 pub use http::{Answer, Client};
 pub use lock::Lock;
 pub use masks::Masks;
@@ -133,15 +134,24 @@ impl Setup {
 
     /// Starts on what an earlier server left in `folder`.
     pub fn start_in(self, folder: Folder) -> Server {
+        let (ended, _folder) = match self.try_start_in(folder) {
+            Ok(server) => return server,
+            Err(failed) => failed,
+        };
+        panic!("it did not start: {ended:?}");
+    }
+
+    /// Starts, or says how the start ended.
+    pub fn try_start_in(self, folder: Folder) -> Result<Server, (Ended, Folder)> {
         let process = Process::spawn(&mut self.command(&folder));
-        let line = process.first_line();
+        let Some(line) = process.line() else { return Err((process.end(), folder)) };
         let address = match line.rsplit_once(" at http://") {
             Some((front, address)) if front.starts_with("nouns: serving ") => {
                 address.parse().unwrap()
             }
             _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
         };
-        Server { address, setup: self, folder, process }
+        Ok(Server { address, setup: self, folder, process })
     }
 
     /// The command line of the server, in its folder and without any of our environment.
@@ -325,11 +335,20 @@ impl Process {
 
     /// The first line on stdout; fails when the process ends without one.
     pub fn first_line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        self.line().unwrap_or_else(|| {
             // Not inside of the panic, which would poison what `drop` wants to show.
             let stderr = self.stderr.lock().unwrap().clone();
             panic!("no line on stdout; stderr:\n{stderr}");
         })
+    }
+
+    /// The next line on stdout; nothing when the process ends without one.
+    fn line(&self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no line on stdout and no end"),
+        }
     }
 
     pub fn signal(&self, name: &str) {
@@ -402,37 +421,5 @@ pub fn wait_until<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain until {what}");
         thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A temporary folder, removed when dropped.
-#[derive(Debug)]
-pub struct Folder(PathBuf);
-
-impl Folder {
-    pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        loop {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path =
-                std::env::temp_dir().join(format!("nouns-test-{}-{number}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Self(path),
-                // Left behind by an earlier run that was killed.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => panic!("{}: {error}", path.display()),
-            }
-        }
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that stays behind is no reason to fail a test that passed.
-        drop(fs::remove_dir_all(&self.0));
     }
 }

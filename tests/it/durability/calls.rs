@@ -1,0 +1,152 @@
+//! The server is killed at its n-th write or sync: while it makes its tables, while it recovers, in the
+//! middle of a burst, in a checkpoint, and at its end.
+//!
+//! `NOUNS_SOAK=1` goes through every n up to 300; without it a spread of them.
+//! The one surprising thing: strace kills as the call begins, so the n-th write itself is not done;
+//! that it is done is what n + 1 shows.
+
+use super::ledger::Ledger;
+use super::left::{Left, copy};
+use super::serving::{Figures, burst, check, setup, start};
+use super::trace::{ANY, BOTH, DATABASE, Injection};
+use crate::harness::{Folder, Server};
+
+/// The calls by which the store changes files.
+const CALLS: [&str; 4] = ["pwrite64", "fsync", "ftruncate", "unlink"];
+const KILL: &str = "signal=SIGKILL";
+
+fn is_soak() -> bool {
+    std::env::var_os("NOUNS_SOAK").is_some()
+}
+
+/// Every number up to the end, or a few of them.
+fn numbers(end: usize, few: &[usize]) -> Vec<usize> {
+    if is_soak() { (1..=end).collect() } else { few.to_vec() }
+}
+
+fn kill_at<'a>(calls: &'a str, files: &'a [&'a str], number: usize) -> Injection<'a> {
+    Injection { calls, files, what: KILL, when: number.to_string() }
+}
+
+/// Starts with a kill in wait; a start that was killed leaves its folder.
+fn start_to_be_killed(folder: Folder, injection: &Injection<'_>) -> Result<Server, Folder> {
+    let setup = injection.set_up(setup(), &folder);
+    setup.try_start_in(folder).map_err(|(ended, folder)| {
+        assert_eq!((ended.code, ended.stderr.as_str()), (None, ""), "{injection:?}: {ended:?}");
+        folder
+    })
+}
+
+/// The tables are made in one piece: the next start finds all of them or none, and serves.
+#[test]
+fn a_kill_in_the_first_start() {
+    for calls in CALLS {
+        let mut number = 0;
+        let reached = loop {
+            number += if is_soak() || calls != "pwrite64" { 1 } else { 5 };
+            let injection = kill_at(calls, ANY, number);
+            let Err(folder) = start_to_be_killed(Folder::new(), &injection) else { break number };
+            let server = start(folder);
+            let mut ledger = Ledger::new(0);
+            let verdict = check(&server, &mut ledger, &format!("{injection:?}"));
+            assert_eq!(verdict.answered, 0);
+            burst(&server, &mut ledger, 1);
+            check(&server, &mut ledger, &format!("after {injection:?}"));
+        };
+        println!("first start: serves before {calls} number {reached}");
+        // A new database costs at least that many.
+        let least = if calls == "pwrite64" || calls == "fsync" { 5 } else { 1 };
+        assert!(reached > least, "{calls} was not reached: has the store another call for it?");
+    }
+}
+
+/// A start that finds a log file, as a kill leaves it.
+#[test]
+fn a_kill_in_a_start_that_recovers() {
+    let left = Left::grown();
+    for calls in CALLS {
+        let mut number = 0;
+        loop {
+            number += if is_soak() || calls != "pwrite64" { 1 } else { 5 };
+            let injection = kill_at(calls, ANY, number);
+            let Err(folder) = start_to_be_killed(copy(left.folder.path()), &injection) else {
+                break;
+            };
+            check(&start(folder), &mut left.ledger.clone(), &format!("{}, {injection:?}", left.of));
+        }
+        println!("recovery: serves before {calls} number {number}");
+        assert!(number > 1 || calls == "unlink" || calls == "ftruncate", "{calls} was not reached");
+    }
+}
+
+/// Kills at each of these numbers of one call, each in a burst on a copy of what was left.
+fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &Left) {
+    let mut figures = Figures::default();
+    for number in numbers {
+        let injection = kill_at(calls, files, *number);
+        let of = format!("{}, {injection:?}", left.of);
+        let mut ledger = left.ledger.clone();
+        let folder = match start_to_be_killed(copy(left.folder.path()), &injection) {
+            Err(folder) => folder,
+            Ok(server) => {
+                burst(&server, &mut ledger, usize::MAX);
+                let (status, folder) = server.wait();
+                assert_eq!(status.code(), None, "{of}: it ended by itself: {status}");
+                folder
+            }
+        };
+        figures.add(&check(&start(folder), &mut ledger, &of));
+    }
+    println!("{calls} {files:?} up to {:?}: {figures}", numbers.last());
+}
+
+#[test]
+fn a_kill_at_the_nth_write() {
+    kill_in_bursts("pwrite64", BOTH, &numbers(300, &[1, 3, 9, 40, 120, 271]), &Left::empty());
+}
+
+#[test]
+fn a_kill_at_the_nth_sync() {
+    kill_in_bursts("fsync", BOTH, &numbers(300, &[1, 2, 5, 19, 60]), &Left::empty());
+}
+
+/// The database file itself is written by checkpoints alone.
+#[test]
+fn a_kill_at_the_nth_write_of_a_checkpoint() {
+    kill_in_bursts("pwrite64", DATABASE, &numbers(300, &[1, 20, 170]), &Left::grown());
+}
+
+#[test]
+fn a_kill_at_the_nth_sync_of_a_checkpoint() {
+    kill_in_bursts("fsync", DATABASE, &numbers(8, &[1, 2]), &Left::grown());
+}
+
+/// SIGTERM, and a kill in the last checkpoint: what was answered is in the log file or in the database.
+#[test]
+fn a_kill_at_the_end_of_a_clean_stop() {
+    let left = Left::grown();
+    for calls in CALLS {
+        let mut number = 0;
+        let reached = loop {
+            number += if calls != "pwrite64" {
+                1
+            } else if is_soak() {
+                5
+            } else {
+                60
+            };
+            let injection = kill_at(calls, ANY, number);
+            let Ok(server) = start_to_be_killed(copy(left.folder.path()), &injection) else {
+                continue;
+            };
+            server.terminate();
+            let (status, folder) = server.wait();
+            check(&start(folder), &mut left.ledger.clone(), &format!("{}, {injection:?}", left.of));
+            if status.code() == Some(0) {
+                break number;
+            }
+        };
+        println!("stop: ends before {calls} number {reached}");
+        assert!(reached > 1, "{calls} was not reached: has the store another call for it?");
+    }
+}

@@ -1,0 +1,58 @@
+//! What a server left behind, for others to start on, again and again.
+
+use std::fs;
+use std::path::Path;
+
+use super::chance::seed;
+use super::ledger::Ledger;
+use super::serving::{burst, check, start};
+use crate::harness::{Folder, wait_until};
+
+/// A page in the log file, with its head.
+const FRAME_BYTES: u64 = 4_096 + 24;
+
+#[derive(Debug)]
+pub struct Left {
+    pub folder: Folder,
+    /// What was answered.
+    pub ledger: Ledger,
+    /// The seed, for messages.
+    pub of: String,
+}
+
+impl Left {
+    fn new() -> Self {
+        let seed = seed("left");
+        let ledger = Ledger::new(seed);
+        Self { folder: start(Folder::new()).stop(), ledger, of: format!("NOUNS_SEED={seed}") }
+    }
+
+    /// A store with its tables and nothing else, stopped as it should be.
+    pub fn empty() -> Self {
+        Self::new()
+    }
+
+    /// A store that was killed when its log file was nearly long enough for a checkpoint, which is made
+    /// from 1,000 pages on.
+    pub fn grown() -> Self {
+        let Self { folder, mut ledger, of } = Self::new();
+        let server = start(folder);
+        let log = server.folder().join("nouns.db-wal");
+        wait_until("the log file has grown", || {
+            burst(&server, &mut ledger, 1);
+            (fs::metadata(&log).unwrap().len() > 850 * FRAME_BYTES).then_some(())
+        });
+        check(&server, &mut ledger, &of);
+        Self { folder: server.kill(), ledger, of }
+    }
+}
+
+/// A copy of a folder.
+pub fn copy(from: &Path) -> Folder {
+    let folder = Folder::new();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}

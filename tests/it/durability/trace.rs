@@ -1,0 +1,49 @@
+//! strace between the server and its disk: it can kill the server at a call, fail the call, or hold it.
+//!
+//! What it does is done by the kernel's rules, to the executable as it is.
+//! The one surprising thing: strace counts calls for each thread by itself. Tables are made and brought
+//! up by the main thread, requests are written by the writer, so `when=7` is the first seventh call of
+//! either.
+
+use crate::harness::{Folder, Setup};
+
+/// The files of a database, by their ends.
+pub const DATABASE: &[&str] = &[""];
+pub const BOTH: &[&str] = &["", "-wal"];
+/// Any file, also those that are there for a moment.
+pub const ANY: &[&str] = &[];
+
+/// What happens at which call.
+#[derive(Debug, Clone)]
+pub struct Injection<'a> {
+    /// Such as `pwrite64`.
+    pub calls: &'a str,
+    pub files: &'a [&'a str],
+    /// Such as `error=EIO`.
+    pub what: &'a str,
+    /// Such as `7`, or `7+` for this and all that follow.
+    pub when: String,
+}
+
+impl Injection<'_> {
+    /// A server with this injection. As the tracer is no parent of it, the server stays our child.
+    pub fn set_up(&self, setup: Setup, folder: &Folder) -> Setup {
+        let Self { calls, files, what, when } = self;
+        let trace = format!("trace={calls}");
+        let inject = format!("inject={calls}:{what}:when={when}");
+        let mut words =
+            vec!["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let paths: Vec<_> = files
+            .iter()
+            .map(|end| folder.path().join(format!("nouns.db{end}")).display().to_string())
+            .collect();
+        for path in &paths {
+            words.extend(["-P", path]);
+        }
+        // Quicker, since other calls do not stop; but a signal cannot be sent at such a stop.
+        if !what.starts_with("signal") {
+            words.push("--seccomp-bpf");
+        }
+        setup.under(&words)
+    }
+}
