@@ -256,10 +256,7 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
     prepare(&connection, CACHE_KIB).map_err(explain)?;
     let is_empty = inspect(files, &connection)?;
     check_pages(files, &connection)?;
-    let mode: String = connection
-        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
-        .map_err(explain)?;
-    if mode != "wal" {
+    if journal_in_log(&connection).map_err(explain)? != "wal" {
         let shown = &files.shown;
         return Err(OpenError(format!(
             "{shown}: the file system cannot share memory (a network folder?); name another --database"
@@ -281,6 +278,14 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
     };
     connection.wal_hook(Some(count)).map_err(explain)?;
     Ok((connection, log_pages))
+}
+
+/// Switches to the log file and says the mode that it found. It reads to the end: SQLite gives the row
+/// first and then commits the change, which may fail.
+fn journal_in_log(connection: &Connection) -> rusqlite::Result<String> {
+    let mut pragma = connection.prepare("PRAGMA journal_mode = wal")?;
+    let modes = pragma.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    Ok(modes.into_iter().next().unwrap_or_default())
 }
 
 /// Whose database it is. True when it holds nothing yet.

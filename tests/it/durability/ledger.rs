@@ -123,14 +123,14 @@ impl Ledger {
     pub fn burst(&mut self, burst: &Burst<'_>) {
         let Some((own, pages)) = self.pages.split_last_mut() else { return };
         if let Some(mut line) = Line::connect(burst.address) {
-            while self.shared.len() < SHARED {
+            for _ in self.shared.len()..SHARED {
                 let asked = own.new_customers(1);
                 if !own.ask(&mut line, asked, Expected::Change) {
                     break;
                 }
-                self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
             }
         }
+        self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
         let shared = &self.shared;
         thread::scope(|scope| {
             for page in pages {

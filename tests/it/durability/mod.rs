@@ -7,6 +7,7 @@
 
 mod calls;
 mod chance;
+mod faults;
 mod judge;
 mod judged;
 mod kill;

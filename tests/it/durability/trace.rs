@@ -5,13 +5,20 @@
 //! up by the main thread, requests are written by the writer, so `when=7` is the first seventh call of
 //! either.
 
+use std::fs;
+use std::path::Path;
+
 use crate::harness::{Folder, Setup};
 
 /// The files of a database, by their ends.
 pub const DATABASE: &[&str] = &[""];
+pub const LOG: &[&str] = &["-wal"];
 pub const BOTH: &[&str] = &["", "-wal"];
 /// Any file, also those that are there for a moment.
 pub const ANY: &[&str] = &[];
+
+/// Where strace writes the calls it has seen.
+const OUTPUT: &str = "calls.txt";
 
 /// What happens at which call.
 #[derive(Debug, Clone)]
@@ -31,8 +38,9 @@ impl Injection<'_> {
         let Self { calls, files, what, when } = self;
         let trace = format!("trace={calls}");
         let inject = format!("inject={calls}:{what}:when={when}");
+        let output = folder.path().join(OUTPUT).display().to_string();
         let mut words =
-            vec!["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+            vec!["strace", "-D", "-f", "-y", "-qq", "-o", &output, "-e", &trace, "-e", &inject];
         let paths: Vec<_> = files
             .iter()
             .map(|end| folder.path().join(format!("nouns.db{end}")).display().to_string())
@@ -45,5 +53,11 @@ impl Injection<'_> {
             words.push("--seccomp-bpf");
         }
         setup.under(&words)
+    }
+
+    /// The call that has failed by now, with the path of its file.
+    pub fn met(folder: &Path) -> Option<String> {
+        let text = fs::read_to_string(folder.join(OUTPUT)).unwrap_or_default();
+        text.lines().find(|line| line.contains("(INJECTED)")).map(str::to_owned)
     }
 }

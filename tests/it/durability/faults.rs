@@ -1,0 +1,201 @@
+//! A disk that answers with errors: no write is answered with success that is not there after a kill,
+//! none that was turned away is there, and the log says what happened.
+//!
+//! `NOUNS_SOAK=1` fails many more calls than the few of `./test`.
+//! The one surprising thing: strace fails a call in place of making it, as a disk does that takes
+//! nothing; a disk that takes a part of a write is in `short.rs`.
+
+use super::ledger::Ledger;
+use super::left::{Left, copy};
+use super::serving::{Figures, burst, check, setup, start};
+use super::trace::{ANY, DATABASE, Injection, LOG};
+use crate::harness::{Folder, Server, wait_until};
+
+const STOPPED: &str = "writing has stopped; reads go on; check the disk and start the server again";
+
+fn is_soak() -> bool {
+    std::env::var_os("NOUNS_SOAK").is_some()
+}
+
+/// What a fault makes of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// Writes are turned away until the fault is gone.
+    GoesOn,
+    /// Nobody can know what the disk has: writing stops.
+    Stops,
+}
+
+/// Runs a burst into a fault, looks at what the server says, kills it, and judges what is left.
+fn fail_in_a_burst(left: &Left, injection: &Injection<'_>, then: Then, figures: &mut Figures) {
+    let of = format!("{}, {injection:?}", left.of);
+    let mut ledger = left.ledger.clone();
+    let folder = copy(left.folder.path());
+    let server = injection.set_up(setup(), &folder).start_in(folder);
+    burst(&server, &mut ledger, 8);
+    match then {
+        Then::Stops => check_stopped(&server, &of),
+        Then::GoesOn => check_goes_on(&server, injection, &of),
+    }
+    let server = start(server.kill());
+    let verdict = check(&server, &mut ledger, &of);
+    assert!(verdict.unavailable + verdict.open.len() > 0, "{of}: the fault was not met");
+    if then == Then::GoesOn {
+        assert_eq!(verdict.open.len(), 0, "{of}: nobody was left without an answer");
+    }
+    figures.add(&verdict);
+    // What is left is as good as new.
+    burst(&server, &mut ledger, 1);
+    let verdict = check(&server, &mut ledger, &of);
+    assert_eq!(verdict.open.len(), 0, "{of}: {verdict:?}");
+}
+
+fn post(server: &Server) -> (u16, Option<String>) {
+    // Not in the book: it must not be there, and the judge would complain of an owner it does not know.
+    let answer = server.post("/customers", r#"{"customer":{"name":"x","email":"x@example.com"}}"#);
+    (answer.status, (answer.status >= 400).then(|| answer.problem()))
+}
+
+fn check_stopped(server: &Server, of: &str) {
+    assert_eq!(post(server), (503, Some("unavailable".to_owned())), "{of}");
+    assert_eq!(server.get("/-/ready").problem(), "unavailable", "{of}");
+    assert_eq!(
+        (server.get("/-/health").status, server.get("/customers").status),
+        (200, 200),
+        "{of}"
+    );
+    wait_until("the log says that writing has stopped", || {
+        server.log().contains(STOPPED).then_some(())
+    });
+}
+
+fn check_goes_on(server: &Server, injection: &Injection<'_>, of: &str) {
+    assert_eq!(server.get("/-/ready").status, 200, "{of}");
+    wait_until("the log has the cause", || {
+        server.log().contains("database or disk is full").then_some(())
+    });
+    assert!(!server.log().contains(STOPPED), "{of}");
+    if injection.when.ends_with('+') {
+        assert_eq!(post(server), (503, Some("unavailable".to_owned())), "{of}");
+    }
+}
+
+/// The n-th call fails, or it and all that follow.
+fn fail(left: &Left, calls: &str, files: &[&str], cases: &[(&str, Then)], numbers: &[usize]) {
+    for (error, then) in cases {
+        let mut figures = Figures::default();
+        let what = format!("error={error}");
+        for number in numbers {
+            for when in [number.to_string(), format!("{number}+")] {
+                let injection = Injection { calls, files, what: &what, when };
+                fail_in_a_burst(left, &injection, *then, &mut figures);
+            }
+        }
+        println!("{calls} {files:?} {error}: {figures}");
+    }
+}
+
+/// From the tenth on: a start has some of its own, which are below.
+#[test]
+fn a_write_to_the_log_file_fails() {
+    let numbers = if is_soak() { (10..160).step_by(3).collect() } else { vec![10, 33] };
+    let cases = [("EIO", Then::Stops), ("ENOSPC", Then::GoesOn)];
+    fail(&Left::empty(), "pwrite64", LOG, &cases, &numbers);
+}
+
+/// ENOSPC as well: a file system that finds room only when it has to write may have lost some of it.
+#[test]
+fn a_sync_of_the_log_file_fails() {
+    let numbers = if is_soak() { (3..33).collect() } else { vec![3, 6] };
+    let cases = [("EIO", Then::Stops), ("ENOSPC", Then::Stops)];
+    fail(&Left::empty(), "fsync", LOG, &cases, &numbers);
+}
+
+/// A checkpoint answers nobody; its failure must not be overlooked all the same.
+#[test]
+fn a_sync_of_the_database_fails() {
+    let left = Left::grown();
+    let injection =
+        Injection { calls: "fsync", files: DATABASE, what: "error=EIO", when: "1".to_owned() };
+    let mut ledger = left.ledger.clone();
+    let folder = copy(left.folder.path());
+    let server = injection.set_up(setup(), &folder).start_in(folder);
+    wait_until("a checkpoint fails", || {
+        burst(&server, &mut ledger, 1);
+        server.log().contains(STOPPED).then_some(())
+    });
+    check_stopped(&server, &left.of);
+    let server = start(server.kill());
+    let verdict = check(&server, &mut ledger, &left.of);
+    assert!(verdict.open.is_empty(), "a checkpoint comes after the answers: {verdict:?}");
+    burst(&server, &mut ledger, 1);
+    check(&server, &mut ledger, &left.of);
+}
+
+/// A start that the disk fails says so and does not serve, or gets over it; the next one serves.
+fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usize) {
+    let stride = if is_soak() || calls != "pwrite64" { 1 } else { 6 };
+    let mut borne = 0;
+    for number in (1..).step_by(stride) {
+        let what = format!("error={error}");
+        let injection = Injection { calls, files: ANY, what: &what, when: number.to_string() };
+        let of = format!("{injection:?}");
+        let mut ledger = from.map_or_else(|| Ledger::new(0), |left| left.ledger.clone());
+        let folder = from.map_or_else(Folder::new, |left| copy(left.folder.path()));
+        let folder = match injection.set_up(setup(), &folder).try_start_in(folder) {
+            Ok(server) => {
+                let Some(met) = Injection::met(server.folder()) else { return (number, borne) };
+                // SQLite does not look at what the sync of a folder says.
+                assert!(met.contains(&format!("<{}>", server.folder().display())), "{of}: {met}");
+                borne += 1;
+                server.kill()
+            }
+            Err((ended, folder)) => {
+                assert_eq!(ended.code, Some(2), "{of}: {ended:?}");
+                let says = ["check the disk", "free some space", "check that the disk has space"];
+                assert!(says.iter().any(|says| ended.stderr.contains(says)), "{of}: {ended:?}");
+                folder
+            }
+        };
+        let server = start(folder);
+        check(&server, &mut ledger, &of);
+        burst(&server, &mut ledger, 1);
+        check(&server, &mut ledger, &of);
+    }
+    unreachable!("a start has an end");
+}
+
+#[test]
+fn a_start_whose_nth_call_fails() {
+    let left = Left::grown();
+    for calls in ["fsync", "pwrite64", "ftruncate"] {
+        for error in ["EIO", "ENOSPC"] {
+            for from in [None, Some(&left)] {
+                let (number, borne) = fail_in_a_start(from, calls, error);
+                let on = if from.is_some() { "recovery" } else { "first start" };
+                println!(
+                    "{on}: has fewer than {number} {calls}; got over {borne} that failed with {error}"
+                );
+            }
+        }
+    }
+}
+
+/// The last checkpoint fails: the log file stays, and with it what was answered.
+#[test]
+fn a_stop_whose_checkpoint_fails() {
+    let left = Left::grown();
+    for calls in ["pwrite64", "fsync", "ftruncate"] {
+        for error in ["error=EIO", "error=ENOSPC"] {
+            let injection =
+                Injection { calls, files: DATABASE, what: error, when: "1+".to_owned() };
+            let of = format!("{}, {injection:?}", left.of);
+            let folder = copy(left.folder.path());
+            let server = injection.set_up(setup(), &folder).start_in(folder);
+            server.terminate();
+            let (status, folder) = server.wait();
+            assert_eq!(status.code(), Some(0), "{of}");
+            check(&start(folder), &mut left.ledger.clone(), &of);
+        }
+    }
+}
