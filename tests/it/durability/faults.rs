@@ -56,7 +56,7 @@ fn post(server: &Server) -> (u16, Option<String>) {
     (answer.status, (answer.status >= 400).then(|| answer.problem()))
 }
 
-fn check_stopped(server: &Server, of: &str) {
+pub fn check_stopped(server: &Server, of: &str) {
     assert_eq!(post(server), (503, Some("unavailable".to_owned())), "{of}");
     assert_eq!(server.get("/-/ready").problem(), "unavailable", "{of}");
     assert_eq!(

@@ -20,6 +20,7 @@ use crate::harness::Answer;
 
 pub const CONNECTIONS: usize = 64;
 const SHARED: usize = 3;
+const TURNED_AWAY_MAX: usize = 8;
 
 /// The built-in store, where no two customers have one e-mail address: a bulk of new customers can so
 /// be refused after some of them were written.
@@ -119,7 +120,7 @@ impl Ledger {
     }
 
     /// Sends requests on all connections at once, until each has sent its number of them, the server is
-    /// gone, or it has said that it does not know an outcome.
+    /// gone, has said that it does not know an outcome, or turns away one request after the other.
     pub fn burst(&mut self, burst: &Burst<'_>) {
         let Some((own, pages)) = self.pages.split_last_mut() else { return };
         if let Some(mut line) = Line::connect(burst.address) {
@@ -136,12 +137,17 @@ impl Ledger {
             for page in pages {
                 scope.spawn(move || {
                     let Some(mut line) = Line::connect(burst.address) else { return };
+                    let mut turned_away = 0;
                     for _ in 0..burst.requests_each_max {
                         let (asked, expected) = page.choose(shared);
                         if !page.ask(&mut line, asked, expected) {
                             return;
                         }
                         burst.answered.fetch_add(1, Ordering::Relaxed);
+                        turned_away = if page.was_turned_away() { turned_away + 1 } else { 0 };
+                        if turned_away == TURNED_AWAY_MAX {
+                            return;
+                        }
                     }
                 });
             }
@@ -150,6 +156,12 @@ impl Ledger {
 
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.pages.iter().flat_map(|page| &page.entries)
+    }
+
+    /// How many answers with this status there are by now.
+    pub fn answers(&self, status: u16) -> usize {
+        let has = |entry: &&Entry| matches!(&entry.outcome, Outcome::Answered(answered) if answered.status == status);
+        self.entries().filter(has).count()
     }
 
     /// The book as it stood when only the answers that `is_answered` knows by their request ids had
@@ -238,6 +250,10 @@ impl Page {
             self.apply(&asked, &answered.items);
         }
         true
+    }
+
+    fn was_turned_away(&self) -> bool {
+        matches!(self.entries.last().map(|entry| &entry.outcome), Some(Outcome::Answered(answered)) if answered.status == 503)
     }
 
     /// Keeps in mind what an answered write has made.

@@ -7,7 +7,9 @@
 
 mod calls;
 mod chance;
+mod delays;
 mod faults;
+mod full;
 mod judge;
 mod judged;
 mod kill;
@@ -15,5 +17,6 @@ mod ledger;
 mod left;
 mod line;
 mod serving;
+mod short;
 mod trace;
 mod workload;

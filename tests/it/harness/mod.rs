@@ -202,6 +202,10 @@ impl Server {
         self.folder.path()
     }
 
+    pub fn process_id(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// What the server wrote to stderr up to now.
     pub fn log(&self) -> String {
         self.process.stderr.lock().unwrap().clone()

@@ -1,0 +1,66 @@
+//! A disk that is slow to sync: answers to writes come late and are right, everything else goes on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::ledger::Ledger;
+use super::left::{Left, copy};
+use super::serving::{burst, check, setup, start};
+use super::trace::{Injection, LOG};
+use crate::harness::Server;
+
+fn slow(left: &Left, what: &str) -> Server {
+    let injection = Injection { calls: "fsync", files: LOG, what, when: "1+".to_owned() };
+    let folder = copy(left.folder.path());
+    injection.set_up(setup(), &folder).start_in(folder)
+}
+
+/// Every sync begins a second late: no write is answered sooner, and no read waits for it.
+#[test]
+fn reads_go_on_while_a_sync_takes_a_second() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let server = slow(&Left::empty(), "delay_enter=1s");
+    let path = server.create("/customers", r#"{"customer":{"name":"a","email":"a@example.com"}}"#);
+    let (mut reader, mut writer) = (server.client(), server.client());
+    let is_answered = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let written = scope.spawn(|| {
+            let began = Instant::now();
+            let body = r#"{"customer":{"name":"b","email":"a@example.com"}}"#;
+            let answer = writer.request(&format!("PUT {path}"), &[], body);
+            is_answered.store(true, Ordering::Release);
+            (answer.status, began.elapsed())
+        });
+        let (mut reads, mut longest) = (0, Duration::ZERO);
+        while !is_answered.load(Ordering::Acquire) {
+            for path in ["/-/health", "/-/ready", &path] {
+                let began = Instant::now();
+                let answer = reader.request(&format!("GET {path}"), &[], "");
+                assert_eq!(answer.status, 200, "{answer:?}");
+                longest = longest.max(began.elapsed());
+                reads += 1;
+            }
+        }
+        let (status, took) = written.join().unwrap();
+        println!(
+            "slow sync: a write took {took:?}; {reads} reads meanwhile, the longest {longest:?}"
+        );
+        assert!(status == 200 && took >= SECOND, "{status} after {took:?}");
+        assert!(reads > 30 && longest < SECOND, "{reads} reads, the longest {longest:?}");
+    });
+}
+
+/// A burst while every sync takes 50 ms more, before or after it is done, and a kill.
+#[test]
+fn a_burst_on_a_slow_disk() {
+    let left = Left::empty();
+    for what in ["delay_enter=50ms", "delay_exit=50ms"] {
+        let mut ledger: Ledger = left.ledger.clone();
+        let server = slow(&left, what);
+        burst(&server, &mut ledger, 8);
+        assert_eq!(ledger.answers(503), 0, "{what}");
+        let verdict = check(&start(server.kill()), &mut ledger, what);
+        assert!(verdict.answered > 64 && verdict.open.is_empty(), "{what}: {verdict:?}");
+    }
+}

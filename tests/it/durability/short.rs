@@ -1,0 +1,47 @@
+//! A write of which the disk takes only a part.
+//!
+//! strace could only claim that a part was written; the kernel does it, with a limit on the size of
+//! files: the write that crosses the limit ends there, at any byte, and the next one fails. It stands
+//! for a file system that runs out in the middle of a page, and says so with another error than ENOSPC.
+//! The one surprising thing: the signal that comes with it has to be ignored, or it ends the server.
+
+use std::fs;
+
+use super::chance::{Chance, seed};
+use super::faults::check_stopped;
+use super::left::{Left, copy};
+use super::serving::{Figures, burst, check, setup, start};
+
+/// Runs the server with files of at most `$0` bytes.
+const LIMITED: &str = "trap '' XFSZ; exec prlimit --fsize=\"$0\" \"$@\"";
+
+fn rounds() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 100 } else { 3 }
+}
+
+#[test]
+fn a_write_is_cut_short_at_any_byte() {
+    let left = Left::empty();
+    let mut chance = Chance::new(seed("short"));
+    let mut figures = Figures::default();
+    for _ in 0..rounds() {
+        // More than the database has; less than the log file would reach before its first checkpoint.
+        let bytes = 80_000 + chance.below(1_500_000);
+        let of = format!("{}, files of at most {bytes} bytes", left.of);
+        let mut ledger = left.ledger.clone();
+        let limit = bytes.to_string();
+        let limited = setup().under(&["bash", "-c", LIMITED, &limit]);
+        let server = limited.start_in(copy(left.folder.path()));
+        burst(&server, &mut ledger, 100);
+        check_stopped(&server, &of);
+        let folder = server.kill();
+        let log = fs::metadata(folder.path().join("nouns.db-wal")).unwrap();
+        assert_eq!(log.len(), u64::try_from(bytes).unwrap(), "{of}: the write was not cut there");
+        let server = start(folder);
+        let verdict = check(&server, &mut ledger, &of);
+        figures.add(&verdict);
+        burst(&server, &mut ledger, 1);
+        check(&server, &mut ledger, &of);
+    }
+    println!("short writes: {figures}");
+}
