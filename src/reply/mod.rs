@@ -306,6 +306,7 @@ mod tests {
             503 unavailable Some("a cause")
             503 outcome-unknown Some("a cause")
             500 internal Some("a cause")
-        "#]].assert_eq(&shown.concat());
+        "#]]
+        .assert_eq(&shown.concat());
     }
 }

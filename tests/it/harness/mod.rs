@@ -31,8 +31,11 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// release, by its full path in `NOUNS_EXECUTABLE` while they are built.
 pub const NOUNS: &str = match option_env!("NOUNS_EXECUTABLE") {
     Some(path) => path,
-    None => env!("CARGO_BIN_EXE_nouns"),
+    None => DEBUG,
 };
+
+/// The debug build, the only one in which a panic can be planted.
+const DEBUG: &str = env!("CARGO_BIN_EXE_nouns");
 
 /// Where a server keeps its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,11 +159,12 @@ impl Setup {
 
     /// The command line of the server, in its folder and without any of our environment.
     pub fn command(&self, folder: &Folder) -> Command {
+        let nouns = if self.fault.is_some() { DEBUG } else { NOUNS };
         let mut command = match self.under.split_first() {
-            None => Command::new(NOUNS),
+            None => Command::new(nouns),
             Some((program, arguments)) => {
                 let mut command = Command::new(program);
-                command.args(arguments).arg(NOUNS);
+                command.args(arguments).arg(nouns);
                 command
             }
         };
