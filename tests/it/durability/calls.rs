@@ -8,11 +8,9 @@
 use super::ledger::Ledger;
 use super::left::{Left, copy};
 use super::serving::{Figures, burst, check, setup, start};
-use super::trace::{ANY, BOTH, DATABASE, Injection};
+use super::trace::{ANY, BOTH, CHANGES, DATABASE, Injection};
 use crate::harness::{Folder, Server};
 
-/// The calls by which the store changes files.
-const CALLS: [&str; 4] = ["pwrite64", "fsync", "ftruncate", "unlink"];
 const KILL: &str = "signal=SIGKILL";
 
 fn is_soak() -> bool {
@@ -40,7 +38,7 @@ fn start_to_be_killed(folder: Folder, injection: &Injection<'_>) -> Result<Serve
 /// The tables are made in one piece: the next start finds all of them or none, and serves.
 #[test]
 fn a_kill_in_the_first_start() {
-    for calls in CALLS {
+    for calls in CHANGES {
         let mut number = 0;
         let reached = loop {
             number += if is_soak() || calls != "pwrite64" { 1 } else { 5 };
@@ -64,7 +62,7 @@ fn a_kill_in_the_first_start() {
 #[test]
 fn a_kill_in_a_start_that_recovers() {
     let left = Left::grown();
-    for calls in CALLS {
+    for calls in CHANGES {
         let mut number = 0;
         loop {
             number += if is_soak() || calls != "pwrite64" { 1 } else { 5 };
@@ -125,7 +123,7 @@ fn a_kill_at_the_nth_sync_of_a_checkpoint() {
 #[test]
 fn a_kill_at_the_end_of_a_clean_stop() {
     let left = Left::grown();
-    for calls in CALLS {
+    for calls in CHANGES {
         let mut number = 0;
         let reached = loop {
             number += if calls != "pwrite64" {

@@ -17,6 +17,9 @@ pub const BOTH: &[&str] = &["", "-wal"];
 /// Any file, also those that are there for a moment.
 pub const ANY: &[&str] = &[];
 
+/// The calls by which the store changes files.
+pub const CHANGES: [&str; 4] = ["pwrite64", "fsync", "ftruncate", "unlink"];
+
 /// Where strace writes the calls it has seen.
 const OUTPUT: &str = "calls.txt";
 
@@ -36,7 +39,7 @@ impl Injection<'_> {
     /// A server with this injection. As the tracer is no parent of it, the server stays our child.
     pub fn set_up(&self, setup: Setup, folder: &Folder) -> Setup {
         let Self { calls, files, what, when } = self;
-        let trace = format!("trace={calls}");
+        let trace = format!("trace={}", CHANGES.join(","));
         let inject = format!("inject={calls}:{what}:when={when}");
         let output = folder.path().join(OUTPUT).display().to_string();
         let mut words =
@@ -59,5 +62,22 @@ impl Injection<'_> {
     pub fn met(folder: &Path) -> Option<String> {
         let text = fs::read_to_string(folder.join(OUTPUT)).unwrap_or_default();
         text.lines().find(|line| line.contains("(INJECTED)")).map(str::to_owned)
+    }
+
+    /// How many bytes of the log file were synced, as long as it only grew.
+    pub fn log_bytes_synced(folder: &Path) -> u64 {
+        let (mut written, mut synced) = (0, 0);
+        for line in fs::read_to_string(folder.join(OUTPUT)).unwrap().lines() {
+            let Some((call, done)) = line.rsplit_once(" = ") else { continue };
+            if call.contains(" fsync(") && done.starts_with('0') {
+                synced = written;
+            } else if call.contains(" pwrite64(") && call.contains("-wal>") {
+                let at = call.rsplit_once(", ").unwrap().1.trim_end().trim_end_matches(')');
+                let (at, count): (u64, u64) = (at.parse().unwrap(), done.parse().unwrap());
+                assert!(at >= written, "the log file began anew: {line}");
+                written = at + count;
+            }
+        }
+        synced
     }
 }
