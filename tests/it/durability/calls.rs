@@ -8,10 +8,12 @@
 use super::ledger::Ledger;
 use super::left::{Left, copy};
 use super::serving::{Figures, burst, check, setup, start};
-use super::trace::{ANY, BOTH, CHANGES, DATABASE, Injection};
+use super::trace::{ANY, BOTH, CHANGES, DATABASE, Injection, SYNC};
 use crate::harness::{Folder, Server};
 
 const KILL: &str = "signal=SIGKILL";
+/// A server that is still alive after so many will not be killed.
+const REQUESTS_EACH_MAX: usize = 1_500;
 
 fn is_soak() -> bool {
     std::env::var_os("NOUNS_SOAK").is_some()
@@ -53,7 +55,7 @@ fn a_kill_in_the_first_start() {
         };
         println!("first start: serves before {calls} number {reached}");
         // A new database costs at least that many.
-        let least = if calls == "pwrite64" || calls == "fsync" { 5 } else { 1 };
+        let least = if calls == "pwrite64" || calls == SYNC { 5 } else { 1 };
         assert!(reached > least, "{calls} was not reached: has the store another call for it?");
     }
 }
@@ -87,7 +89,7 @@ fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &Left) {
         let folder = match start_to_be_killed(copy(left.folder.path()), &injection) {
             Err(folder) => folder,
             Ok(server) => {
-                burst(&server, &mut ledger, usize::MAX);
+                burst(&server, &mut ledger, REQUESTS_EACH_MAX);
                 let (status, folder) = server.wait();
                 assert_eq!(status.code(), None, "{of}: it ended by itself: {status}");
                 folder
@@ -105,7 +107,7 @@ fn a_kill_at_the_nth_write() {
 
 #[test]
 fn a_kill_at_the_nth_sync() {
-    kill_in_bursts("fsync", BOTH, &numbers(300, &[1, 2, 5, 19, 60]), &Left::empty());
+    kill_in_bursts(SYNC, BOTH, &numbers(300, &[1, 2, 5, 19, 60]), &Left::empty());
 }
 
 /// The database file itself is written by checkpoints alone.
@@ -116,7 +118,7 @@ fn a_kill_at_the_nth_write_of_a_checkpoint() {
 
 #[test]
 fn a_kill_at_the_nth_sync_of_a_checkpoint() {
-    kill_in_bursts("fsync", DATABASE, &numbers(8, &[1, 2]), &Left::grown());
+    kill_in_bursts(SYNC, DATABASE, &numbers(8, &[1, 2]), &Left::grown());
 }
 
 /// SIGTERM, and a kill in the last checkpoint: what was answered is in the log file or in the database.

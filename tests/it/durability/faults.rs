@@ -8,7 +8,7 @@
 use super::ledger::Ledger;
 use super::left::{Left, copy};
 use super::serving::{Figures, burst, check, setup, start};
-use super::trace::{ANY, DATABASE, Injection, LOG};
+use super::trace::{ANY, DATABASE, Injection, LOG, SYNC};
 use crate::harness::{Folder, Server, wait_until};
 
 const STOPPED: &str = "writing has stopped; reads go on; check the disk and start the server again";
@@ -108,7 +108,7 @@ fn a_write_to_the_log_file_fails() {
 fn a_sync_of_the_log_file_fails() {
     let numbers = if is_soak() { (3..33).collect() } else { vec![3, 6] };
     let cases = [("EIO", Then::Stops), ("ENOSPC", Then::Stops)];
-    fail(&Left::empty(), "fsync", LOG, &cases, &numbers);
+    fail(&Left::empty(), SYNC, LOG, &cases, &numbers);
 }
 
 /// A checkpoint answers nobody; its failure must not be overlooked all the same.
@@ -116,7 +116,7 @@ fn a_sync_of_the_log_file_fails() {
 fn a_sync_of_the_database_fails() {
     let left = Left::grown();
     let injection =
-        Injection { calls: "fsync", files: DATABASE, what: "error=EIO", when: "1".to_owned() };
+        Injection { calls: SYNC, files: DATABASE, what: "error=EIO", when: "1".to_owned() };
     let mut ledger = left.ledger.clone();
     let folder = copy(left.folder.path());
     let server = injection.set_up(setup(), &folder).start_in(folder);
@@ -168,7 +168,7 @@ fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usi
 #[test]
 fn a_start_whose_nth_call_fails() {
     let left = Left::grown();
-    for calls in ["fsync", "pwrite64", "ftruncate"] {
+    for calls in [SYNC, "pwrite64", "ftruncate"] {
         for error in ["EIO", "ENOSPC"] {
             for from in [None, Some(&left)] {
                 let (number, borne) = fail_in_a_start(from, calls, error);
@@ -185,7 +185,7 @@ fn a_start_whose_nth_call_fails() {
 #[test]
 fn a_stop_whose_checkpoint_fails() {
     let left = Left::grown();
-    for calls in ["pwrite64", "fsync", "ftruncate"] {
+    for calls in ["pwrite64", SYNC, "ftruncate"] {
         for error in ["error=EIO", "error=ENOSPC"] {
             let injection =
                 Injection { calls, files: DATABASE, what: error, when: "1+".to_owned() };

@@ -15,7 +15,7 @@ use super::chance::{Chance, seed};
 use super::ledger::{Burst, Ledger};
 use super::left::{Left, copy};
 use super::serving::{Figures, check, setup, start};
-use super::trace::{Injection, LOG};
+use super::trace::{Injection, LOG, SYNC};
 use crate::harness::{Folder, Server, wait_until};
 
 const KILLS_OF_ONE_DATABASE: usize = 5;
@@ -105,7 +105,7 @@ fn no_answer_comes_before_its_sync() {
     let mut figures = Figures::default();
     for number in numbers {
         let when = number.to_string();
-        let injection = Injection { calls: "fsync", files: LOG, what: "delay_enter=2s", when };
+        let injection = Injection { calls: SYNC, files: LOG, what: "delay_enter=2s", when };
         let of = format!("{}, {injection:?}", left.of);
         let mut ledger = left.ledger.clone();
         let folder = copy(left.folder.path());

@@ -17,8 +17,10 @@ pub const BOTH: &[&str] = &["", "-wal"];
 /// Any file, also those that are there for a moment.
 pub const ANY: &[&str] = &[];
 
+/// Either, as SQLite was built; one executable uses one of them, for files and folders.
+pub const SYNC: &str = "fsync,fdatasync";
 /// The calls by which the store changes files.
-pub const CHANGES: [&str; 4] = ["pwrite64", "fsync", "ftruncate", "unlink"];
+pub const CHANGES: [&str; 4] = ["pwrite64", SYNC, "ftruncate", "unlink"];
 
 /// Where strace writes the calls it has seen.
 const OUTPUT: &str = "calls.txt";
@@ -69,7 +71,7 @@ impl Injection<'_> {
         let (mut written, mut synced) = (0, 0);
         for line in fs::read_to_string(folder.join(OUTPUT)).unwrap().lines() {
             let Some((call, done)) = line.rsplit_once(" = ") else { continue };
-            if call.contains(" fsync(") && done.starts_with('0') {
+            if call.contains("sync(") && done.starts_with('0') {
                 synced = written;
             } else if call.contains(" pwrite64(") && call.contains("-wal>") {
                 let at = call.rsplit_once(", ").unwrap().1.trim_end().trim_end_matches(')');
