@@ -47,8 +47,9 @@ pub fn run(rows_large: usize) -> Result<()> {
         case("list of 20, 10000 rows", &reads, 32, [list()].into()),
         case("durable create, 32 connections", &writes, 32, store::create()),
         case("durable create, 64 connections", &writes, 64, store::create()),
-        case("PUT, 32 connections", &writes, 32, busy.puts()),
-        case("PUT, 64 connections", &writes, 64, busy.puts()),
+        case("PUT, 32 connections", &writes, 32, busy.puts(usize::MAX)),
+        case("PUT, 64 connections", &writes, 64, busy.puts(usize::MAX)),
+        case("PUT, 32 connections, 100 items", &writes, 32, busy.puts(100)),
     ];
     let rows = report::measure(&cases, RUN)?;
     report::print(&rows);
@@ -76,7 +77,7 @@ pub fn run(rows_large: usize) -> Result<()> {
 }
 
 fn judge(rows: &[Row], memory_mb: f64, first_ms: f64, stalled: Ratios) {
-    let [bare, small, large, _, list, create, create_64, put, _] = rows else { return };
+    let [bare, small, large, _, list, create, create_64, put, _, _] = rows else { return };
     let cost = |row: &Row| row.cpu_us() / bare.cpu_us();
     report::judge(&[
         ("GET by id, CPU, ratio to bare hyper", cost(small), Target::AtMost(2.0)),

@@ -43,9 +43,9 @@ pub fn run() -> Result<()> {
         case("  PocketBase", peer_busy, 32, pocketbase::create()),
         case("create, 64 connections", &writes, 64, store::create()),
         case("  PocketBase", peer_busy, 64, pocketbase::create()),
-        case("PUT, 32 connections", &writes, 32, busy.puts()),
+        case("PUT, 32 connections", &writes, 32, busy.puts(usize::MAX)),
         case("  PocketBase, PATCH", peer_busy, 32, peer_writes.patches()),
-        case("PUT, 64 connections", &writes, 64, busy.puts()),
+        case("PUT, 64 connections", &writes, 64, busy.puts(usize::MAX)),
         case("  PocketBase, PATCH", peer_busy, 64, peer_writes.patches()),
     ];
     report::print(&report::measure(&cases, RUN)?);
