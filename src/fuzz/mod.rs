@@ -74,6 +74,59 @@ mod tests {
         assert!(bytes <= 200_000, "the corpora have {bytes} bytes");
     }
 
+    /// Numbers that are the same at every run.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: usize) -> usize {
+            // SplitMix64.
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            usize::try_from((mixed ^ (mixed >> 31)) >> 1).unwrap() % limit.max(1)
+        }
+    }
+
+    /// One input with a few changes: bytes flipped, taken out, doubled, or taken from another one.
+    fn mutated(inputs: &[Vec<u8>], numbers: &mut Numbers) -> Vec<u8> {
+        let mut bytes = inputs[numbers.below(inputs.len())].clone();
+        for _ in 0..=numbers.below(4) {
+            let start = numbers.below(bytes.len() + 1);
+            let end = (start + numbers.below(12)).min(bytes.len());
+            match numbers.below(5) {
+                0 if start < bytes.len() => bytes[start] ^= 1 << numbers.below(8),
+                1 => drop(bytes.drain(start..end)),
+                2 => bytes.extend_from_within(start..end),
+                3 => bytes.insert(start, u8::try_from(numbers.below(256)).unwrap()),
+                _ => {
+                    let other = &inputs[numbers.below(inputs.len())];
+                    let from = numbers.below(other.len() + 1);
+                    let to = (from + numbers.below(24)).min(other.len());
+                    bytes.splice(start..end, other[from..to].iter().copied());
+                }
+            }
+        }
+        bytes
+    }
+
+    /// What a fuzzer would try first, so that a broken promise has not to wait for one.
+    #[test]
+    fn mutations_of_the_corpora_break_no_promise() {
+        #[expect(clippy::disallowed_methods, reason = "a test may be told to take longer")]
+        let is_soak = std::env::var_os("NOUNS_SOAK").is_some();
+        let count = if is_soak { 100_000 } else { 1_000 };
+        for (name, function) in TARGETS {
+            let paths = files(&format!("fuzz/corpus/{name}"));
+            let inputs: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+            let mut numbers = Numbers(1);
+            for number in 0..count {
+                let input = mutated(&inputs, &mut numbers);
+                let kept = catch_unwind(|| function(&input)).is_ok();
+                assert!(kept, "{name}, mutation {number}: {:?}", String::from_utf8_lossy(&input));
+            }
+        }
+    }
+
     #[test]
     fn the_models_of_the_tests_break_no_promise() {
         run(model, &files("tests/models/broken"));
