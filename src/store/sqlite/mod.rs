@@ -2,8 +2,8 @@
 //!
 //! Writes queue for the one thread that owns the read-write connection and share its commits
 //! (`writer`). A read that is quick runs on the thread that asks for it, on a connection of its own;
-//! when the disk is slow, reads go through a small pool (`reader`), so that one cold read does not
-//! stall a core's other clients.
+//! when the disk is slow, reads go through a small pool (`reader`) until they are quick there, so that
+//! cold reads do not stall a core's other clients.
 
 mod driver;
 mod mail;
@@ -34,15 +34,15 @@ use super::{Broken, OpenError, StoreError};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
 use mail::Mailbox;
-use reader::{Pool, Reader};
+use reader::{Done, Pool, Reader};
 use writer::{Job, Queue};
 
-/// Reads in place that take longer than this show that the disk is slow: for a while, reads go
-/// through the pool.
+/// A read that takes longer than this shows that the disk is slow.
 const QUICK: Duration = Duration::from_millis(2);
-const SLOW_FOR: Duration = Duration::from_millis(250);
-/// So many quick reads make one slow one forgotten.
+/// So many quick reads in place make one slow one forgotten.
 const SLOW_READ: u32 = 32;
+/// So many quick reads in a row through the pool, and the disk is no longer slow.
+const QUICK_AGAIN: u32 = 256;
 
 /// What a reader in place keeps of the database.
 const CACHE_KIB: u32 = 8_000;
@@ -86,9 +86,11 @@ fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
 pub struct Worker {
     shared: Arc<Shared>,
     here: RefCell<Reader>,
-    slow_until: Cell<Option<Instant>>,
-    /// Grows by `SLOW_READ` with every slow read in place, shrinks by one with every quick one.
+    /// While reads are done in place: grows by `SLOW_READ` with every slow one, shrinks by one with
+    /// every quick one.
     slowness: Cell<u32>,
+    /// While the disk is slow: how many reads through the pool still have to be quick.
+    to_be_quick: Cell<u32>,
     mailbox: Arc<Mailbox>,
     is_delivering: Cell<bool>,
 }
@@ -99,8 +101,8 @@ impl Worker {
         Ok(Self {
             shared: Arc::clone(shared),
             here: RefCell::new(here),
-            slow_until: Cell::new(None),
             slowness: Cell::new(0),
+            to_be_quick: Cell::new(0),
             mailbox: Arc::default(),
             is_delivering: Cell::new(false),
         })
@@ -111,20 +113,25 @@ impl Worker {
             return Err(writer::stopped());
         }
         let now = clock::now();
-        if is_short(&read) && self.slow_until.get().is_none_or(|until| now >= until) {
+        if is_short(&read) && self.to_be_quick.get() == 0 {
             let outcome = self.here.borrow_mut().read(&read, now + QUICK);
-            let took = clock::now().saturating_duration_since(now);
-            self.learn(now, took);
+            self.learn_here(clock::now().saturating_duration_since(now));
             // One that was cut short goes on in the pool.
             if !matches!(outcome, Err(StoreError::TimedOut)) {
                 return outcome;
             }
         }
         let until = now + self.shared.statement_max;
+        let is_short = is_short(&read);
         let answer = self.shared.pool.read(read, until)?;
         // The reader looks at the clock between steps; a disk that hangs gives it none.
         match tokio::time::timeout_at((until + QUICK).into(), answer).await {
-            Ok(Ok(outcome)) => outcome,
+            Ok(Ok(Done { outcome, took })) => {
+                if is_short {
+                    self.learn_there(took);
+                }
+                outcome
+            }
             Ok(Err(_)) => {
                 Err(StoreError::Unavailable("a reader panicked; the log says where".to_owned()))
             }
@@ -133,16 +140,21 @@ impl Worker {
     }
 
     /// One slow read may be the scheduler's doing; two among a few are the disk's.
-    fn learn(&self, began: Instant, took: Duration) {
+    fn learn_here(&self, took: Duration) {
         if took <= QUICK {
             self.slowness.set(self.slowness.get().saturating_sub(1));
-            return;
-        }
-        self.slowness.set(self.slowness.get() + SLOW_READ);
-        if self.slowness.get() > SLOW_READ {
-            self.slow_until.set(Some(began + took + SLOW_FOR));
-            // The next one that is slow sends reads back to the pool.
+        } else if self.slowness.get() == 0 {
             self.slowness.set(SLOW_READ);
+        } else {
+            self.to_be_quick.set(QUICK_AGAIN);
+        }
+    }
+
+    /// A slow disk is tried where it holds up nobody else.
+    fn learn_there(&self, took: Duration) {
+        let left = self.to_be_quick.get();
+        if left > 0 {
+            self.to_be_quick.set(if took <= QUICK { left - 1 } else { QUICK_AGAIN });
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
@@ -87,7 +87,14 @@ fn millis_since(began: Instant, now: Instant) -> u64 {
 struct Asked {
     read: Read,
     until: Instant,
-    answer: oneshot::Sender<Result<Outcome, StoreError>>,
+    answer: oneshot::Sender<Done>,
+}
+
+/// What came of a read in the pool, and how long it took there.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) outcome: Result<Outcome, StoreError>,
+    pub(super) took: Duration,
 }
 
 /// Threads that read while the disk is slow.
@@ -120,7 +127,7 @@ impl Pool {
         &self,
         read: Read,
         until: Instant,
-    ) -> Result<oneshot::Receiver<Result<Outcome, StoreError>>, StoreError> {
+    ) -> Result<oneshot::Receiver<Done>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queue.as_ref().ok_or(StoreError::Busy)?;
@@ -154,12 +161,14 @@ fn turn(reader: &mut Reader, asked: &Mutex<Receiver<Asked>>) -> ControlFlow<()> 
     if answer.is_closed() {
         return ControlFlow::Continue(());
     }
-    let outcome = match clock::now() >= until {
+    let began = clock::now();
+    let outcome = match began >= until {
         true => Err(StoreError::TimedOut),
         false => catch_unwind(AssertUnwindSafe(|| reader.read(&read, until)))
             .unwrap_or_else(|panic| Err(StoreError::Broken(Broken(fault::words(&*panic))))),
     };
+    let took = clock::now().saturating_duration_since(began);
     // The client may have left.
-    let _ = answer.send(outcome);
+    let _ = answer.send(Done { outcome, took });
     ControlFlow::Continue(())
 }

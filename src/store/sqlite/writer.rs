@@ -103,11 +103,14 @@ enum Undoing {
     ByStatement,
     /// It may be refused after some of its rows are written. A savepoint copies every page it touches.
     BySavepoint,
+    /// It shares its commit with nobody.
+    ByTransaction,
 }
 
 impl Undoing {
-    fn of(write: &Write) -> Self {
+    fn of(write: &Write, pace: Pace) -> Self {
         match &write.action {
+            _ if pace == Pace::Alone => Self::ByTransaction,
             Action::Create { drafts, .. } if drafts.len() <= 1 => Self::ByStatement,
             Action::Replace { .. } => Self::ByStatement,
             Action::Create { .. } | Action::Remove { .. } => Self::BySavepoint,
@@ -222,6 +225,10 @@ impl Writer {
             return send_all([(job.answer, Err(error))]);
         }
         match self.run(job, Pace::Alone) {
+            // It was refused, and is rolled back.
+            Ran::Done(answer, outcome) if self.connection.is_autocommit() => {
+                send_all([(answer, outcome)]);
+            }
             Ran::Done(answer, outcome) => self.commit(vec![(answer, outcome)]),
             Ran::Skipped | Ran::TooLong(_) => self.commit(Vec::new()),
             Ran::Failed(answer, cause) => self.undo(Vec::new(), answer, &cause),
@@ -248,7 +255,7 @@ impl Writer {
         if !is_mine || answer.is_closed() {
             return Ran::Skipped;
         }
-        let undoing = Undoing::of(&write);
+        let undoing = Undoing::of(&write, pace);
         if let Err(error) = self.begin_request(undoing) {
             return Ran::Failed(answer, error.to_string());
         }
@@ -293,7 +300,7 @@ impl Writer {
 
     fn begin_request(&self, undoing: Undoing) -> rusqlite::Result<()> {
         match undoing {
-            Undoing::ByStatement => Ok(()),
+            Undoing::ByStatement | Undoing::ByTransaction => Ok(()),
             Undoing::BySavepoint => self.statement("SAVEPOINT request"),
         }
     }
@@ -306,6 +313,8 @@ impl Writer {
                 self.statement("ROLLBACK TO request")?;
                 self.statement("RELEASE request")
             }
+            Undoing::ByTransaction if is_done => Ok(()),
+            Undoing::ByTransaction => self.statement("ROLLBACK"),
         }
     }
 

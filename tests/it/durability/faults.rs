@@ -146,7 +146,12 @@ fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usi
             Ok(server) => {
                 let Some(met) = Injection::met(server.folder()) else { return (number, borne) };
                 // SQLite does not look at what the sync of a folder says.
-                assert!(met.contains(&format!("<{}>", server.folder().display())), "{of}: {met}");
+                assert!(
+                    met.contains(&format!("<{}>", server.folder().display())),
+                    "{of}, on {}: {met}\n{}",
+                    if from.is_some() { "recovery" } else { "first start" },
+                    server.log()
+                );
                 borne += 1;
                 server.kill()
             }
