@@ -234,6 +234,8 @@ struct Witness<'a> {
     deleted: HashMap<&'a str, &'a Change>,
     /// Ids of requests whose answers say which entries are theirs.
     answered: BTreeSet<&'a str>,
+    /// What open requests may have removed.
+    open_removals: Vec<&'a str>,
     owned: BTreeSet<&'a str>,
 }
 
@@ -253,7 +255,19 @@ impl<'a> Witness<'a> {
             Outcome::Seen(request_id) => Some(request_id.as_str()),
             Outcome::Open | Outcome::Missing => None,
         });
-        Self { by_request, by_token, deleted, answered: answered.collect(), owned: BTreeSet::new() }
+        let open_removals =
+            view.iter().filter_map(|(entry, outcome)| match (&entry.asked, outcome) {
+                (Asked::Remove { path }, Outcome::Open) => Some(path.as_str()),
+                _ => None,
+            });
+        Self {
+            by_request,
+            by_token,
+            deleted,
+            answered: answered.collect(),
+            open_removals: open_removals.collect(),
+            owned: BTreeSet::new(),
+        }
     }
 
     fn hear(&mut self, entry: &Entry, outcome: &'a Outcome, verdict: &mut Verdict) {
@@ -263,7 +277,7 @@ impl<'a> Witness<'a> {
                 self.must_be_whole(entry, request_id, None, &mut verdict.faults);
             }
             Outcome::Missing => {
-                if let Some(request_id) = self.done_unanswered(entry) {
+                if let Some(request_id) = self.done_after_all(entry) {
                     let fault = format!("was missing and has come back as {request_id}: {entry:?}");
                     verdict.faults.push(fault);
                 }
@@ -303,7 +317,7 @@ impl<'a> Witness<'a> {
         let done = if self.by_request.contains_key(request_id) {
             Some(request_id)
         } else {
-            self.done_unanswered(entry)
+            self.done_after_all(entry)
         };
         if let Some(done) = done {
             verdict
@@ -327,6 +341,19 @@ impl<'a> Witness<'a> {
         };
         let mut ids = changes.iter().map(|change| change.request_id.as_str());
         ids.find(|id| !self.answered.contains(id))
+    }
+
+    /// The same for what must not have been done. A removal has no token: where an open request asks for
+    /// it once more, it is that one's.
+    fn done_after_all(&self, entry: &Entry) -> Option<&'a str> {
+        match &entry.asked {
+            Asked::Remove { path }
+                if self.open_removals.iter().any(|open| path.starts_with(open)) =>
+            {
+                None
+            }
+            _ => self.done_unanswered(entry),
+        }
     }
 
     /// All that the request changes is in the log under its id, in one piece, and as it was answered.
