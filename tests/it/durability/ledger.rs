@@ -98,6 +98,8 @@ pub struct Entry {
 #[derive(Debug, Clone)]
 pub struct Ledger {
     pages: Vec<Page>,
+    /// How many of them take part.
+    connections: usize,
     /// Customers that belong to everyone.
     shared: Vec<Item>,
 }
@@ -116,7 +118,14 @@ impl Ledger {
         let mut chance = Chance::new(seed);
         let page = |number| Page::new(number, chance.next());
         // The last page is for what everyone shares.
-        Self { pages: (0..=CONNECTIONS).map(page).collect(), shared: Vec::new() }
+        let pages = (0..=CONNECTIONS).map(page).collect();
+        Self { pages, connections: CONNECTIONS, shared: Vec::new() }
+    }
+
+    /// Lets only some of the connections go on.
+    pub fn with_connections(mut self, count: usize) -> Self {
+        self.connections = count;
+        self
     }
 
     /// Sends requests on all connections at once, until each has sent its number of them, the server is
@@ -134,7 +143,7 @@ impl Ledger {
         self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
         let shared = &self.shared;
         thread::scope(|scope| {
-            for page in pages {
+            for page in pages.iter_mut().take(self.connections) {
                 scope.spawn(move || {
                     let Some(mut line) = Line::connect(burst.address) else { return };
                     let mut turned_away = 0;
