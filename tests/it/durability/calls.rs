@@ -5,6 +5,11 @@
 //! The one surprising thing: strace kills as the call begins, so the n-th write itself is not done;
 //! that it is done is what n + 1 shows.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::judge::Verdict;
 use super::ledger::{CONNECTIONS, Ledger};
 use super::left::{Left, copy};
 use super::serving::{Figures, burst, check, setup, start};
@@ -79,27 +84,39 @@ fn a_kill_in_a_start_that_recovers() {
     }
 }
 
-/// Kills at each of these numbers of one call, each in a burst on a copy of what was left.
+/// Kills at this number of one call, in a burst on a copy of what was left.
+fn kill_in_a_burst(injection: &Injection<'_>, left: &Left, connections: usize) -> Verdict {
+    let of = format!("{}, {injection:?}", left.of);
+    let mut ledger = left.ledger.clone().with_connections(connections);
+    let folder = match start_to_be_killed(copy(left.folder.path()), injection) {
+        Err(folder) => folder,
+        Ok(server) => {
+            burst(&server, &mut ledger, REQUESTS_EACH_MAX);
+            let (status, folder) = server.wait();
+            assert_eq!(status.code(), None, "{of}: it ended by itself: {status}");
+            folder
+        }
+    };
+    check(&start(folder), &mut ledger, &of)
+}
+
+/// Kills at each of these numbers, some of them at once: a round is mostly waiting.
 fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &Left) {
-    let mut figures = Figures::default();
-    for number in numbers {
-        let injection = kill_at(calls, files, *number);
-        let of = format!("{}, {injection:?}", left.of);
-        // So many syncs of 64 connections would take minutes with a tracer at every call.
-        let connections = if calls == SYNC && *number > 60 { 8 } else { CONNECTIONS };
-        let mut ledger = left.ledger.clone().with_connections(connections);
-        let folder = match start_to_be_killed(copy(left.folder.path()), &injection) {
-            Err(folder) => folder,
-            Ok(server) => {
-                burst(&server, &mut ledger, REQUESTS_EACH_MAX);
-                let (status, folder) = server.wait();
-                assert_eq!(status.code(), None, "{of}: it ended by itself: {status}");
-                folder
-            }
-        };
-        figures.add(&check(&start(folder), &mut ledger, &of));
-    }
-    println!("{calls} {files:?} up to {:?}: {figures}", numbers.last());
+    let (figures, next) = (&Mutex::new(Figures::default()), &AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..if is_soak() { 6 } else { 2 } {
+            scope.spawn(|| {
+                while let Some(number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // So many syncs of 64 connections would take minutes with a tracer at every call.
+                    let connections = if calls == SYNC && *number > 60 { 8 } else { CONNECTIONS };
+                    let injection = kill_at(calls, files, *number);
+                    let verdict = kill_in_a_burst(&injection, left, connections);
+                    figures.lock().unwrap().add(&verdict);
+                }
+            });
+        }
+    });
+    println!("{calls} {files:?} up to {:?}: {}", numbers.last(), figures.lock().unwrap());
 }
 
 #[test]
