@@ -5,6 +5,7 @@
 //! The one surprising thing: strace fails a call in place of making it, as a disk does that takes
 //! nothing; a disk that takes a part of a write is in `short.rs`.
 
+use super::judge::Verdict;
 use super::ledger::Ledger;
 use super::left::{Left, copy};
 use super::serving::{Figures, burst, check, setup, start};
@@ -27,12 +28,17 @@ enum Then {
 }
 
 /// Runs a burst into a fault, looks at what the server says, kills it, and judges what is left.
-fn fail_in_a_burst(left: &Left, injection: &Injection<'_>, then: Then, figures: &mut Figures) {
+fn fail_in_a_burst(
+    left: &Left,
+    injection: &Injection<'_>,
+    requests_each: usize,
+    then: Then,
+) -> Verdict {
     let of = format!("{}, {injection:?}", left.of);
     let mut ledger = left.ledger.clone();
     let folder = copy(left.folder.path());
     let server = injection.set_up(setup(), &folder).start_in(folder);
-    burst(&server, &mut ledger, 8);
+    burst(&server, &mut ledger, requests_each);
     match then {
         Then::Stops => check_stopped(&server, &of),
         Then::GoesOn => check_goes_on(&server, injection, &of),
@@ -43,11 +49,11 @@ fn fail_in_a_burst(left: &Left, injection: &Injection<'_>, then: Then, figures: 
     if then == Then::GoesOn {
         assert_eq!(verdict.open.len(), 0, "{of}: nobody was left without an answer");
     }
-    figures.add(&verdict);
     // What is left is as good as new.
     burst(&server, &mut ledger, 1);
-    let verdict = check(&server, &mut ledger, &of);
-    assert_eq!(verdict.open.len(), 0, "{of}: {verdict:?}");
+    let after = check(&server, &mut ledger, &of);
+    assert_eq!(after.open.len(), 0, "{of}: {after:?}");
+    verdict
 }
 
 fn post(server: &Server) -> (u16, Option<String>) {
@@ -88,7 +94,9 @@ fn fail(left: &Left, calls: &str, files: &[&str], cases: &[(&str, Then)], number
         for number in numbers {
             for when in [number.to_string(), format!("{number}+")] {
                 let injection = Injection { calls, files, what: &what, when };
-                fail_in_a_burst(left, &injection, *then, &mut figures);
+                // A connection has one request in a commit at most, and a commit has two writes at least.
+                let requests_each = 8 + if calls == SYNC { 2 * number } else { number / 2 };
+                figures.add(&fail_in_a_burst(left, &injection, requests_each, *then));
             }
         }
         println!("{calls} {files:?} {error}: {figures}");
@@ -98,7 +106,7 @@ fn fail(left: &Left, calls: &str, files: &[&str], cases: &[(&str, Then)], number
 /// From the tenth on: a start has some of its own, which are below.
 #[test]
 fn a_write_to_the_log_file_fails() {
-    let numbers = if is_soak() { (10..160).step_by(3).collect() } else { vec![10, 33] };
+    let numbers = if is_soak() { (10..160).step_by(6).collect() } else { vec![10, 33] };
     let cases = [("EIO", Then::Stops), ("ENOSPC", Then::GoesOn)];
     fail(&Left::empty(), "pwrite64", LOG, &cases, &numbers);
 }
@@ -106,7 +114,7 @@ fn a_write_to_the_log_file_fails() {
 /// ENOSPC as well: a file system that finds room only when it has to write may have lost some of it.
 #[test]
 fn a_sync_of_the_log_file_fails() {
-    let numbers = if is_soak() { (3..33).collect() } else { vec![3, 6] };
+    let numbers = if is_soak() { (3..23).collect() } else { vec![3, 6] };
     let cases = [("EIO", Then::Stops), ("ENOSPC", Then::Stops)];
     fail(&Left::empty(), SYNC, LOG, &cases, &numbers);
 }
