@@ -33,6 +33,8 @@ mod operate;
 #[cfg(test)]
 mod panics;
 #[cfg(test)]
+mod power;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod spec;

@@ -115,11 +115,16 @@ pub struct Burst<'a> {
 
 impl Ledger {
     pub fn new(seed: u64) -> Self {
+        Self::of(seed, CONNECTIONS)
+    }
+
+    /// With another number of connections.
+    pub fn of(seed: u64, connections: usize) -> Self {
         let mut chance = Chance::new(seed);
         let page = |number| Page::new(number, chance.next());
         // The last page is for what everyone shares.
-        let pages = (0..=CONNECTIONS).map(page).collect();
-        Self { pages, connections: CONNECTIONS, shared: Vec::new() }
+        let pages = (0..=connections).map(page).collect();
+        Self { pages, connections, shared: Vec::new() }
     }
 
     /// Lets only some of the connections go on.

@@ -6,17 +6,17 @@
 //! backend; what a database server does with its own disk is for its own tests to show.
 
 mod calls;
-mod chance;
+pub mod chance;
 mod delays;
 mod faults;
 mod full;
-mod judge;
+pub mod judge;
 mod judged;
 mod kill;
-mod ledger;
+pub mod ledger;
 mod left;
 mod line;
-mod serving;
+pub mod serving;
 mod short;
 mod trace;
 mod workload;

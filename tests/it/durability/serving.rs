@@ -43,7 +43,7 @@ pub fn check(server: &Server, ledger: &mut Ledger, of: &str) -> Verdict {
 }
 
 /// What HTTP shows is what the files hold.
-fn compare_served(server: &Server, found: &Found) -> Vec<String> {
+pub fn compare_served(server: &Server, found: &Found) -> Vec<String> {
     let mut client = server.client();
     let mut served = BTreeMap::new();
     list(&mut client, "/customers", &mut served);

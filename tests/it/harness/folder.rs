@@ -13,11 +13,14 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new() -> Self {
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    pub fn new_in(parent: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         loop {
             let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path =
-                std::env::temp_dir().join(format!("nouns-test-{}-{number}", std::process::id()));
+            let path = parent.join(format!("nouns-test-{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => return Self(path),
                 // Left behind by an earlier run that was killed.

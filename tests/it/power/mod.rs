@@ -1,0 +1,107 @@
+//! Power cuts: the server's calls are logged while it works, and its files are made again as a power
+//! cut at each point of the log could leave them.
+//!
+//! `strace.rs` reads the log, `run.rs` makes one, `disk.rs` is a disk that loses what was not synced, and
+//! `replay.rs` has each state judged by the book of what had been answered.
+//! The one surprising thing: it is all about the files of SQLite, so nothing here runs on every backend.
+//! `NOUNS_SOAK=1` runs 600 requests and judges every state in place of 120 and a sample.
+
+mod disk;
+mod kept;
+mod normal;
+mod replay;
+mod run;
+mod scratch;
+mod serve;
+mod strace;
+
+use std::time::Instant;
+
+use crate::durability::chance;
+use replay::{Effort, Figures, replay};
+use run::{Begin, Run, Syncs, Work};
+
+fn is_soak() -> bool {
+    std::env::var_os("NOUNS_SOAK").is_some()
+}
+
+/// The short version, or the long one.
+fn effort(seed: u64) -> Effort {
+    let short =
+        Effort { seed, choices: 2, left_out_max: 8, one_of: 40, served_one_of: 50, threads: 2 };
+    let long = Effort { choices: 3, left_out_max: 16, one_of: 1, served_one_of: 500, ..short };
+    if is_soak() { long } else { short }
+}
+
+fn record(seed: u64, begin: Begin, syncs: Syncs) -> Run {
+    let began = Instant::now();
+    let requests_each = if is_soak() { 50 } else { 10 };
+    let run = Run::record(Work { seed, begin, connections: 4, requests_each, syncs });
+    let (checkpoints, restarts) = normal::checkpoints_and_restarts(&run.log);
+    println!(
+        "{} requests, {} calls, {checkpoints} checkpoints, {restarts} beginnings of the log file, {:?}",
+        run.requests(),
+        run.log.calls.len(),
+        began.elapsed()
+    );
+    run
+}
+
+fn tell(of: &str, figures: &Figures, began: Instant) {
+    println!("{of}: {figures:#?} in {:?}", began.elapsed());
+}
+
+/// Nothing that was answered is lost, and nothing is damaged, wherever the power goes. The same states
+/// without the syncs of commits do lose some: the test can fail.
+#[test]
+fn an_answered_write_survives_a_power_cut() {
+    let seed = chance::seed("power cuts");
+    let run = record(seed, Begin::Grown, Syncs::Done);
+    let (checkpoints, restarts) = normal::checkpoints_and_restarts(&run.log);
+    assert!(checkpoints >= 2 && restarts >= 2, "{checkpoints} {restarts}");
+    let began = Instant::now();
+    let figures = replay(&run, &run.log.steps, effort(seed));
+    tell("every commit synced", &figures, began);
+    assert_eq!((figures.with_losses, figures.damaged), (0, 0), "{:#?}", figures.examples);
+    assert!(figures.served > 0);
+
+    let began = Instant::now();
+    let sample = Effort { one_of: 40, served_one_of: u64::MAX, ..effort(seed) };
+    let figures = replay(&run, &normal::steps(&run.log), sample);
+    tell("as with synchronous=NORMAL", &figures, began);
+    assert!(figures.with_losses > 0);
+    assert_eq!(figures.damaged, 0, "{:#?}", figures.examples);
+}
+
+/// The harness finds what a disk loses that says it has synced and has not.
+#[test]
+fn a_disk_that_does_not_sync_loses_answered_writes() {
+    let seed = chance::seed("syncs left out");
+    let run = record(seed, Begin::Grown, Syncs::LeftOut);
+    let began = Instant::now();
+    let effort = Effort { one_of: 40, served_one_of: u64::MAX, ..effort(seed) };
+    let figures = replay(&run, &run.log.steps, effort);
+    tell("no sync done", &figures, began);
+    assert!(run.log.syncs_left_out > 0 && figures.with_losses > 0);
+}
+
+/// Wherever the power goes while the first server makes its database, the next one finds a folder that
+/// it can use, and everything that was answered.
+#[test]
+fn a_first_start_survives_a_power_cut() {
+    let seed = chance::seed("first start");
+    let run = Run::record(Work {
+        seed,
+        begin: Begin::Nothing,
+        connections: 1,
+        requests_each: 2,
+        syncs: Syncs::Done,
+    });
+    let began = Instant::now();
+    let served_one_of = if is_soak() { 1 } else { 16 };
+    let effort = Effort { one_of: 1, served_one_of, ..effort(seed) };
+    let figures = replay(&run, &run.log.steps, effort);
+    tell("first start", &figures, began);
+    assert_eq!((figures.with_losses, figures.damaged), (0, 0), "{:#?}", figures.examples);
+    assert!(figures.served > 0);
+}

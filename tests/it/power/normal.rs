@@ -1,0 +1,52 @@
+//! The log of a server whose commits are not synced, made from that of one whose commits are.
+//!
+//! It is what SQLite does with `synchronous=NORMAL`: the same writes in the same order, and every sync
+//! but those of commits. The server has no such setting, so its own log stands in for it.
+//! The one surprising thing: a sync of the log file is a commit's when frames were written since the one
+//! before; that after the head of the log file, and that before a checkpoint, are made in both modes.
+
+use super::strace::{Call, Log, Step};
+
+const WAL: &str = "nouns.db-wal";
+const HEAD_BYTES: usize = 32;
+
+/// The steps without the syncs of commits.
+pub fn steps(log: &Log) -> Vec<Step> {
+    let mut frames_written = false;
+    let is_of_commit: Vec<bool> = log
+        .calls
+        .iter()
+        .map(|call| match call {
+            Call::Write { file, offset, bytes } if file == WAL => {
+                frames_written = !(*offset == 0 && bytes.len() == HEAD_BYTES);
+                false
+            }
+            Call::Sync(file) if file == WAL => std::mem::take(&mut frames_written),
+            _ => false,
+        })
+        .collect();
+    assert!(is_of_commit.contains(&true) && log.syncs_left_out == 0);
+    let of_commit = |step: &&Step| match **step {
+        Step::Begin(call) | Step::End(call) => !is_of_commit[call],
+    };
+    log.steps.iter().filter(of_commit).copied().collect()
+}
+
+/// How often the log file was brought into the database, and how often it was begun anew.
+pub fn checkpoints_and_restarts(log: &Log) -> (usize, usize) {
+    let mut database_written = false;
+    let (mut checkpoints, mut restarts) = (0, 0);
+    for call in &log.calls {
+        match call {
+            Call::Write { file, .. } if file == "nouns.db" => database_written = true,
+            Call::Sync(file) if file == "nouns.db" => {
+                checkpoints += usize::from(std::mem::take(&mut database_written));
+            }
+            Call::Write { file, offset: 0, bytes } if file == WAL && bytes.len() == HEAD_BYTES => {
+                restarts += 1;
+            }
+            _ => {}
+        }
+    }
+    (checkpoints, restarts)
+}

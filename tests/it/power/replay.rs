@@ -1,0 +1,296 @@
+//! A log, played once for each way in which the power can go, and everything that is left judged.
+//!
+//! What a sound database is says `durability::judge`; here each state is made, opened as a restart
+//! would open it, and held against what had been answered at that point of the log.
+//! The one surprising thing: equal states are opened once. What was found in a state is known by a hash
+//! of it, and is held against each list of answers that it must agree with.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::Path;
+use std::thread;
+
+use rusqlite::config::DbConfig;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
+
+use super::disk::{Disk, State, Survives, hash};
+use super::run::Run;
+use super::scratch::Scratch;
+use super::serve::serve;
+use super::strace::{Call, Step};
+use crate::durability::chance::Chance;
+use crate::durability::judge::{Found, judge};
+
+/// How much of what is possible is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    pub seed: u64,
+    /// Random choices of calls, and of sectors, at each point.
+    pub choices: usize,
+    /// Before each sync, so many times all unsynced calls but one.
+    pub left_out_max: usize,
+    /// One of so many states is judged.
+    pub one_of: usize,
+    /// On one of so many sound states a server is started.
+    pub served_one_of: u64,
+    pub threads: usize,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Figures {
+    /// Points of the log at which the power was cut.
+    pub points: usize,
+    pub states: usize,
+    /// Different files.
+    pub distinct: usize,
+    /// Different contents of the database.
+    pub contents: usize,
+    /// A state against a list of answers.
+    pub judged: usize,
+    /// States in which answered writes are missing, and the most of them in one state.
+    pub with_losses: usize,
+    pub lost_most: usize,
+    /// States with any other fault.
+    pub damaged: usize,
+    /// States on which a server was started.
+    pub served: usize,
+    /// Of each kind, the first that was met.
+    pub examples: Vec<String>,
+}
+
+impl Figures {
+    fn add(&mut self, other: Self) {
+        self.points = other.points;
+        self.states = other.states;
+        self.distinct += other.distinct;
+        self.contents += other.contents;
+        self.judged += other.judged;
+        self.with_losses += other.with_losses;
+        self.lost_most = self.lost_most.max(other.lost_most);
+        self.damaged += other.damaged;
+        self.served += other.served;
+        self.examples.extend(other.examples);
+    }
+}
+
+/// Plays the steps of a run; some of its syncs may have been taken out of them.
+pub fn replay(run: &Run, steps: &[Step], effort: Effort) -> Figures {
+    let mut figures = Figures::default();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..effort.threads)
+            .map(|own| scope.spawn(move || Player::new(run, effort, own).play(steps)))
+            .collect();
+        for worker in workers {
+            figures.add(worker.join().unwrap());
+        }
+    });
+    figures
+}
+
+/// One thread's part: it plays the whole log, and judges the states whose hash is its own.
+struct Player<'a> {
+    run: &'a Run,
+    effort: Effort,
+    own: usize,
+    disk: Disk,
+    scratch: Scratch,
+    /// What was found in a state, by its hash: the hash of its content, or why there is none.
+    opened: HashMap<u64, Result<u64, String>>,
+    /// The last contents, read.
+    read: VecDeque<(u64, Found)>,
+    contents: HashSet<u64>,
+    /// Contents that agreed with the answers up to here, or what was wrong.
+    verdicts: HashMap<(u64, usize), Vec<String>>,
+    /// The last call that had begun.
+    last: usize,
+    figures: Figures,
+}
+
+/// So many contents are kept in memory.
+const READ_MAX: usize = 12;
+
+impl<'a> Player<'a> {
+    fn new(run: &'a Run, effort: Effort, own: usize) -> Self {
+        Self {
+            run,
+            effort,
+            own,
+            disk: Disk::new(run.before.clone()),
+            scratch: Scratch::new(),
+            opened: HashMap::new(),
+            read: VecDeque::new(),
+            contents: HashSet::new(),
+            verdicts: HashMap::new(),
+            last: 0,
+            figures: Figures::default(),
+        }
+    }
+
+    fn play(mut self, steps: &[Step]) -> Figures {
+        for (index, step) in steps.iter().enumerate() {
+            // Every worker makes the same choices.
+            let mut chance = Chance::new(self.effort.seed ^ (index as u64) << 24);
+            if let Step::End(call) = step {
+                self.leave_out(index, &self.run.log.calls[*call], &mut chance);
+            }
+            if let Step::Begin(call) = step {
+                self.last = *call;
+            }
+            if self.disk.step(*step, &self.run.log.calls) {
+                self.cut_here(index, &mut chance);
+            }
+        }
+        self.figures.contents = self.contents.len();
+        self.figures
+    }
+
+    /// A sync has not ended yet, and one call of those it is to make durable has not reached the disk.
+    fn leave_out(&mut self, index: usize, what: &Call, chance: &mut Chance) {
+        let mut calls = self.disk.unsynced(what);
+        while calls.len() > self.effort.left_out_max {
+            calls.swap_remove(chance.below(calls.len()));
+        }
+        for call in calls {
+            self.cut(index, Survives::AllBut(call), chance);
+        }
+    }
+
+    fn cut_here(&mut self, index: usize, chance: &mut Chance) {
+        self.figures.points += 1;
+        self.cut(index, Survives::Synced, chance);
+        self.cut(index, Survives::All, chance);
+        for _ in 0..self.effort.choices {
+            self.cut(index, Survives::Calls, chance);
+            self.cut(index, Survives::Sectors, chance);
+        }
+    }
+
+    fn cut(&mut self, index: usize, survives: Survives, chance: &mut Chance) {
+        let is_chosen = chance.below(self.effort.one_of) == 0;
+        if !is_chosen {
+            return;
+        }
+        self.figures.states += 1;
+        let state = self.disk.cut(survives, &mut Chance::new(chance.next()));
+        if state.hash as usize % self.effort.threads != self.own {
+            return;
+        }
+        self.figures.judged += 1;
+        let is_new = !self.opened.contains_key(&state.hash);
+        let mut faults = self.faults(&state);
+        let is_served = state.hash % self.effort.served_one_of == 0;
+        if is_new && is_served && faults.is_empty() {
+            self.figures.served += 1;
+            let (_, found) = &self.read[0];
+            let of = format!("step {index}, {survives:?}");
+            faults = serve(&self.disk.files(&state), found, &of);
+        }
+        let lost = faults.iter().filter(|fault| fault.starts_with("lost: ")).count();
+        let (had_losses, had_damage) = (self.figures.with_losses, self.figures.damaged);
+        self.figures.lost_most = self.figures.lost_most.max(lost);
+        self.figures.with_losses += usize::from(lost > 0);
+        self.figures.damaged += usize::from(lost < faults.len());
+        let is_first = (had_losses == 0 && lost > 0) || (had_damage == 0 && lost < faults.len());
+        if is_first {
+            let shown: Vec<_> =
+                faults.iter().take(5).map(|fault| format!("{fault:.300}")).collect();
+            let (all, shown) = (faults.len(), shown.join("\n  "));
+            self.figures.examples.push(format!(
+                "cut after step {index}, {survives:?}: {all} faults, among them\n  {shown}"
+            ));
+        }
+    }
+
+    /// All that is wrong with a state, given what had been answered.
+    fn faults(&mut self, state: &State) -> Vec<String> {
+        let content = match self.opened.get(&state.hash) {
+            Some(known) => known.clone(),
+            None => {
+                self.figures.distinct += 1;
+                let content = self.open(state);
+                self.opened.insert(state.hash, content.clone());
+                content
+            }
+        };
+        let content = match content {
+            Ok(content) => content,
+            Err(fault) => return vec![fault],
+        };
+        self.contents.insert(content);
+        let found = match self.read.iter().position(|(known, _)| *known == content) {
+            Some(place) => self.read.remove(place).unwrap().1,
+            None if content == EMPTY => Found::default(),
+            None => {
+                self.put(state);
+                Found::read(self.scratch.path()).unwrap()
+            }
+        };
+        let answered = self.run.answered(self.last);
+        let verdict = self.verdicts.entry((content, answered));
+        let faults =
+            verdict.or_insert_with(|| judge(&self.run.book(self.last), &found).faults).clone();
+        self.read.push_front((content, found));
+        self.read.truncate(READ_MAX);
+        faults
+    }
+
+    /// Makes the state, opens it as a restart would, and gives back a hash of all that it holds.
+    fn open(&mut self, state: &State) -> Result<u64, String> {
+        self.put(state);
+        content(&self.scratch.path().join("nouns.db")).map_err(|error| error.to_string())?
+    }
+
+    fn put(&mut self, state: &State) {
+        let files = self.disk.files(state);
+        // SQLite plays a journal back, and removes it.
+        let has_journal = files.contains_key("nouns.db-journal");
+        self.scratch.put(files);
+        if has_journal {
+            self.scratch.forget();
+        }
+    }
+}
+
+/// The content of a database without tables, or of none.
+const EMPTY: u64 = 0;
+
+/// A hash of all rows of all tables; or what SQLite's own checks complain of.
+fn content(path: &Path) -> rusqlite::Result<Result<u64, String>> {
+    if !path.exists() {
+        return Ok(Ok(EMPTY));
+    }
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // The state has to stay as it is.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    for pragma in ["integrity_check", "foreign_key_check"] {
+        let mut statement = connection.prepare(&format!("PRAGMA {pragma}"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let line = format!("{:?}", row.get_ref(0)?);
+            if pragma != "integrity_check" || row.get_ref(0)? != ValueRef::Text(b"ok") {
+                return Ok(Err(format!("{pragma}: {line}")));
+            }
+        }
+    }
+    let tables = "SELECT count(*) FROM sqlite_master";
+    if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(Ok(EMPTY));
+    }
+    let mut bytes = Vec::new();
+    for table in ["nouns_changes", "customers", "orders"] {
+        let mut statement = connection.prepare(&format!("SELECT * FROM {table}"))?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            for column in 0..columns {
+                match row.get_ref(column)? {
+                    ValueRef::Text(text) => bytes.extend_from_slice(text),
+                    other => bytes.extend(format!("{other:?}").into_bytes()),
+                }
+                // In no text.
+                bytes.push(0xFF);
+            }
+        }
+    }
+    Ok(Ok(hash(&[&bytes])))
+}

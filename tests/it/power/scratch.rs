@@ -1,0 +1,78 @@
+//! A folder that is made to hold one state after the other.
+//!
+//! It writes only what differs from the state before, since most states are almost equal.
+//! The one surprising thing: it believes that nobody else changes its files; `forget` says that
+//! somebody did.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::harness::Folder;
+
+const BLOCK: usize = 4096;
+/// The files are read back once in so many times.
+const CHECKED_EVERY: usize = 256;
+
+#[derive(Debug)]
+pub struct Scratch {
+    folder: Folder,
+    held: BTreeMap<String, Vec<u8>>,
+    count: usize,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        // Nothing here has to survive, and a memory file system does not wait for a disk.
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() { Folder::new_in(memory) } else { Folder::new() };
+        Self { folder, held: BTreeMap::new(), count: 0 }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Makes the folder hold these files and no others.
+    pub fn put(&mut self, files: BTreeMap<String, Vec<u8>>) {
+        for entry in fs::read_dir(self.path()).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if !files.contains_key(&name) || !self.held.contains_key(&name) {
+                fs::remove_file(entry.path()).unwrap();
+                self.held.remove(&name);
+            }
+        }
+        for (name, bytes) in &files {
+            let path = self.path().join(name);
+            let file =
+                File::options().create(true).truncate(false).write(true).open(&path).unwrap();
+            let held = self.held.get(name).map_or(&[][..], Vec::as_slice);
+            file.set_len(u64::try_from(bytes.len()).unwrap()).unwrap();
+            for (index, block) in bytes.chunks(BLOCK).enumerate() {
+                let start = index * BLOCK;
+                if held.get(start..start + block.len()) != Some(block) {
+                    file.write_all_at(block, u64::try_from(start).unwrap()).unwrap();
+                }
+            }
+        }
+        self.held = files;
+        self.count += 1;
+        if self.count.is_multiple_of(CHECKED_EVERY) {
+            self.check();
+        }
+    }
+
+    /// Somebody may have changed the files.
+    pub fn forget(&mut self) {
+        self.held.clear();
+    }
+
+    fn check(&self) {
+        for (name, bytes) in &self.held {
+            let found = fs::read(self.path().join(name)).unwrap();
+            assert!(found == *bytes, "{name} was changed behind our back");
+        }
+    }
+}

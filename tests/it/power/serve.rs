@@ -1,0 +1,32 @@
+//! The real server on what a power cut left: it starts, shows what the files hold, and goes on writing.
+
+use super::run::Files;
+use crate::durability::judge::Found;
+use crate::durability::serving::{compare_served, start};
+use crate::harness::Folder;
+
+/// All that is wrong; the server's own words, when it does not start, fail the test.
+pub fn serve(files: &Files, found: &Found, of: &str) -> Vec<String> {
+    // Shown when the test fails.
+    println!("starting a server on the state after {of}");
+    let folder = Folder::new();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let server = start(folder);
+    let mut faults = compare_served(&server, found);
+    let path =
+        server.create("/customers", r#"{"customer":{"name":"Zoe","email":"zoe@example.com"}}"#);
+    assert_eq!(server.get(&path).status, 200);
+    let folder = server.stop();
+    match Found::read(folder.path()) {
+        Err(error) => faults.push(error),
+        Ok(after) => {
+            faults.extend(after.complaints);
+            if after.items.len() != found.items.len() + 1 || !after.items.contains_key(&path) {
+                faults.push("a new item is not there, or another one is gone".to_owned());
+            }
+        }
+    }
+    faults
+}

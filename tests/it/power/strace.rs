@@ -1,0 +1,278 @@
+//! What a server did to its files and sockets, from strace's log.
+//!
+//! It reads the calls it was asked to log and no others; whether these were all that matter shows when
+//! the files made from them are compared with the real ones.
+//! The one surprising thing: a call has two places in the log. What it does may have happened from the
+//! first on, and has happened for certain only from the second on; calls of several threads overlap.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Every call that changes a file or a folder, or says something to a client.
+pub const CALLS: &str = "open,openat,openat2,creat,write,pwrite64,writev,pwritev,pwritev2,sendto,\
+    sendmsg,sendmmsg,sendfile,copy_file_range,splice,truncate,ftruncate,fallocate,fsync,fdatasync,sync_file_range,\
+    syncfs,sync,msync,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,\
+    io_uring_enter";
+
+/// What a call does. Files are named by what follows the folder, so that logs of several folders are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Makes the file when it is not there.
+    Create(String),
+    Write {
+        file: String,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    /// Cuts the file off, or lengthens it with zeros.
+    Resize {
+        file: String,
+        length: usize,
+    },
+    Sync(String),
+    SyncFolder,
+    Remove(String),
+    /// Bytes for a client.
+    Send(Vec<u8>),
+}
+
+/// One place in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// From here on the call may have done its work.
+    Begin(usize),
+    /// From here on it has.
+    End(usize),
+}
+
+/// A log, in the order of its events.
+#[derive(Debug, Default)]
+pub struct Log {
+    pub calls: Vec<Call>,
+    pub steps: Vec<Step>,
+    /// Syncs that strace answered in place of the system: nothing was synced.
+    pub syncs_left_out: usize,
+}
+
+/// A call as the log has it, put together from its one or two lines.
+struct Entry<'log> {
+    name: &'log str,
+    arguments: String,
+    /// Empty when the process was killed in the middle of the call.
+    result: &'log str,
+    began: usize,
+    ended: Option<usize>,
+}
+
+impl Log {
+    /// Adds what `text` has about the files in `folder`. The calls of a second server on the same files
+    /// go on where those of the first ended.
+    pub fn read(&mut self, text: &str, folder: &Path) {
+        let mut steps = Vec::new();
+        for entry in entries(text) {
+            if entry.result.contains("(INJECTED)") {
+                assert!(matches!(entry.name, "fsync" | "fdatasync"), "{} injected", entry.name);
+                self.syncs_left_out += 1;
+                continue;
+            }
+            if entry.result.starts_with("-1") {
+                continue;
+            }
+            let Some(call) = call(&entry, folder) else { continue };
+            let number = self.calls.len();
+            self.calls.push(call);
+            steps.push((entry.began, Step::Begin(number)));
+            steps.extend(entry.ended.map(|ended| (ended, Step::End(number))));
+        }
+        // Stable: the two of a call on one line stay in their order.
+        steps.sort_by_key(|(line, _)| *line);
+        self.steps.extend(steps.into_iter().map(|(_, step)| step));
+    }
+}
+
+/// The calls of a log; those of a thread that was killed come without an end.
+fn entries(text: &str) -> Vec<Entry<'_>> {
+    let mut found: Vec<Entry<'_>> = Vec::new();
+    // Of each thread, the call that waits for its second line.
+    let mut open: HashMap<&str, usize> = HashMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let (thread, line) = line.split_once(' ').unwrap_or_else(|| panic!("no thread: {line:?}"));
+        let line = line.trim_start();
+        if line.starts_with("+++") || line.starts_with("---") {
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("<... ") {
+            let (_, rest) = rest.split_once(" resumed>").unwrap();
+            let index = open.remove(thread).unwrap_or_else(|| panic!("no beginning of {line:.99}"));
+            let (arguments, result) = ending(rest);
+            found[index].arguments.push_str(arguments);
+            found[index].result = result;
+            // A thread that is killed in a call leaves a second line without a result.
+            found[index].ended = (result != "?").then_some(number);
+            continue;
+        }
+        let (name, rest) = line.split_once('(').unwrap_or_else(|| panic!("no call: {line:.99}"));
+        let new = |arguments: &str, result, ended| Entry {
+            name,
+            arguments: arguments.to_owned(),
+            result,
+            began: number,
+            ended,
+        };
+        match rest.strip_suffix("<unfinished ...>") {
+            Some(arguments) => {
+                open.insert(thread, found.len());
+                found.push(new(arguments.trim_end(), "", None));
+            }
+            None => {
+                let (arguments, result) = ending(rest);
+                found.push(new(arguments, result, (result != "?").then_some(number)));
+            }
+        }
+    }
+    found
+}
+
+/// Arguments and result of `…) = 0`. No string has a parenthesis: all are in hexadecimal.
+fn ending(text: &str) -> (&str, &str) {
+    let (arguments, result) =
+        text.rsplit_once(" = ").unwrap_or_else(|| panic!("no result: {text:.99}"));
+    let arguments = arguments.trim_end();
+    (arguments.strip_suffix(')').unwrap_or_else(|| panic!("no end: {text:.99}")), result)
+}
+
+/// What a call does to the files in `folder` or to a client; nothing, when it concerns neither.
+fn call(entry: &Entry<'_>, folder: &Path) -> Option<Call> {
+    let arguments = entry.arguments.as_str();
+    let place = place(entry, folder)?;
+    let length = |index: usize| -> usize {
+        let text = arguments.rsplit(", ").nth(index).unwrap();
+        text.parse().unwrap_or_else(|_| panic!("no number: {text} in {}", entry.name))
+    };
+    // Of a call that was killed nobody knows how much it did: it may have done all.
+    let done = entry.result.split(' ').next().unwrap().parse::<usize>().ok();
+    let bytes = || {
+        let mut bytes = strings(arguments).concat();
+        bytes.truncate(done.unwrap_or(usize::MAX));
+        bytes
+    };
+    match (entry.name, place) {
+        ("write" | "writev" | "sendto" | "sendmsg", Place::Socket) => Some(Call::Send(bytes())),
+        ("open" | "openat" | "creat", Place::File(_)) if !arguments.contains("O_CREAT") => None,
+        ("open" | "openat" | "creat", Place::File(file)) => {
+            assert!(!arguments.contains("O_TRUNC"), "{file} is opened with O_TRUNC");
+            Some(Call::Create(file))
+        }
+        ("open" | "openat", Place::Folder) => None,
+        ("pwrite64", Place::File(file)) => {
+            let call = Call::Write { file, offset: length(0), bytes: bytes() };
+            assert!(!arguments.contains("\"..."), "strace cut the bytes of a write off");
+            Some(call)
+        }
+        ("ftruncate", Place::File(file)) => Some(Call::Resize { file, length: length(0) }),
+        ("fsync" | "fdatasync", Place::File(file)) => Some(Call::Sync(file)),
+        ("fsync" | "fdatasync", Place::Folder) => Some(Call::SyncFolder),
+        ("unlink", Place::File(file)) => Some(Call::Remove(file)),
+        (name, place) => panic!("{name} of {place:?} is not in the model"),
+    }
+}
+
+#[derive(Debug)]
+enum Place {
+    Socket,
+    Folder,
+    File(String),
+}
+
+/// What a call is about; nothing, when it is none of ours. The index of the log file is rebuilt at each
+/// start, and the lock is empty: neither holds anything.
+fn place(entry: &Entry<'_>, folder: &Path) -> Option<Place> {
+    let arguments = &entry.arguments;
+    let path = match entry.name {
+        "open" | "openat" | "creat" | "unlink" | "unlinkat" | "rename" | "renameat"
+        | "renameat2" | "truncate" | "link" | "linkat" | "symlink" | "symlinkat" => {
+            String::from_utf8(strings(arguments).into_iter().next()?).unwrap()
+        }
+        "sync" | "syncfs" | "io_uring_enter" => panic!("{} is not in the model", entry.name),
+        _ => {
+            let (_, rest) = arguments.split_once('<')?;
+            String::from_utf8(unescape(rest.split_once('>').unwrap().0)).unwrap()
+        }
+    };
+    if path.starts_with("socket:") || path.starts_with("TCP:") {
+        return Some(Place::Socket);
+    }
+    let path = Path::new(&path);
+    if path == folder {
+        return Some(Place::Folder);
+    }
+    let name = path.strip_prefix(folder).ok()?.to_str().unwrap();
+    (name.starts_with("nouns.db") && !name.ends_with("-shm") && !name.ends_with("-lock"))
+        .then(|| Place::File(name.to_owned()))
+}
+
+/// The strings among the arguments.
+fn strings(arguments: &str) -> Vec<Vec<u8>> {
+    arguments.split('"').skip(1).step_by(2).map(unescape).collect()
+}
+
+/// `\x6e\x6f` as bytes; what is not escaped stands for itself.
+fn unescape(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => byte - b'0',
+        _ => byte - b'a' + 10,
+    };
+    let mut bytes = Vec::with_capacity(text.len() / 4);
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = match after {
+            [b'x', high, low, after @ ..] if first == b'\\' => {
+                bytes.push(digit(*high) << 4 | digit(*low));
+                after
+            }
+            _ => {
+                bytes.push(first);
+                after
+            }
+        };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Call, Log, Step};
+
+    #[test]
+    fn calls_that_overlap_have_two_places() {
+        let text = r#"7 pwrite64(5</d/nouns.db-wal>, "\x61\x62", 2, 32) = 2
+7 fsync(5</d/nouns.db-wal> <unfinished ...>
+8 writev(9<socket:[1]>, [{iov_base="\x48\x49", iov_len=2}, {iov_base="\x4a", iov_len=1}], 2) = 3
+7 <... fsync resumed>)              = 0
+8 write(3<anon_inode:[eventfd]>, "\x01", 1) = 1
+7 fsync(5</d/nouns.db-wal>) = 0 (INJECTED)
+7 openat(AT_FDCWD</d>, "\x2f\x64\x2f\x6e\x6f\x75\x6e\x73\x2e\x64\x62", O_RDWR|O_CREAT, 0644) = -1 EROFS (x)
+7 ftruncate(5</d/nouns.db>, 4096 <unfinished ...>
+8 fsync(5</d>)                      = ?
+7 <... ftruncate resumed>)          = ?
+7 +++ killed by SIGKILL +++
+"#;
+        let mut log = Log::default();
+        log.read(text, Path::new("/d"));
+        let wal = || "nouns.db-wal".to_owned();
+        let calls = [
+            Call::Write { file: wal(), offset: 32, bytes: b"ab".to_vec() },
+            Call::Sync(wal()),
+            Call::Send(b"HIJ".to_vec()),
+            Call::Resize { file: "nouns.db".to_owned(), length: 4096 },
+            Call::SyncFolder,
+        ];
+        assert_eq!(log.calls, calls);
+        use Step::{Begin, End};
+        let steps = [Begin(0), End(0), Begin(1), Begin(2), End(2), End(1), Begin(3), Begin(4)];
+        assert_eq!(log.steps, steps);
+        assert_eq!(log.syncs_left_out, 1);
+    }
+}
