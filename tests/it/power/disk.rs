@@ -78,6 +78,16 @@ pub struct State {
     pub hash: u64,
 }
 
+/// The names of files, and whether each has any bytes.
+pub type Shape = Vec<(String, bool)>;
+
+impl State {
+    pub fn shape(&self) -> Shape {
+        let files = self.files.iter();
+        files.map(|(name, (_, layer))| (name.clone(), layer.length > 0)).collect()
+    }
+}
+
 /// Changed sectors of one file.
 #[derive(Debug, Clone)]
 struct Layer {

@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
-use super::disk::{Disk, State, Survives, hash};
+use super::disk::{Disk, Shape, State, Survives, hash};
 use super::run::Run;
 use super::scratch::Scratch;
 use super::serve::serve;
@@ -31,7 +31,7 @@ pub struct Effort {
     pub left_out_max: usize,
     /// One of so many states is judged.
     pub one_of: usize,
-    /// On one of so many sound states a server is started.
+    /// On one of so many sound states a server is started; on none, when it is zero.
     pub served_one_of: u64,
     pub threads: usize,
 }
@@ -99,6 +99,8 @@ struct Player<'a> {
     /// The last contents, read.
     read: VecDeque<(u64, Found)>,
     contents: HashSet<u64>,
+    /// Which files there are, and whether the database has tables.
+    shapes: HashSet<(bool, Shape)>,
     /// Contents that agreed with the answers up to here, or what was wrong.
     verdicts: HashMap<(u64, usize), Vec<String>>,
     /// The last call that had begun.
@@ -120,6 +122,7 @@ impl<'a> Player<'a> {
             opened: HashMap::new(),
             read: VecDeque::new(),
             contents: HashSet::new(),
+            shapes: HashSet::new(),
             verdicts: HashMap::new(),
             last: 0,
             figures: Figures::default(),
@@ -178,8 +181,7 @@ impl<'a> Player<'a> {
         self.figures.judged += 1;
         let is_new = !self.opened.contains_key(&state.hash);
         let mut faults = self.faults(&state);
-        let is_served = state.hash % self.effort.served_one_of == 0;
-        if is_new && is_served && faults.is_empty() {
+        if is_new && faults.is_empty() && self.is_served(&state) {
             self.figures.served += 1;
             let (_, found) = &self.read[0];
             let of = format!("step {index}, {survives:?}");
@@ -199,6 +201,14 @@ impl<'a> Player<'a> {
                 "cut after step {index}, {survives:?}: {all} faults, among them\n  {shown}"
             ));
         }
+    }
+
+    /// Whether a server is to be started on a sound state that was not met before: by chance, or because
+    /// there was none yet with these files.
+    fn is_served(&mut self, state: &State) -> bool {
+        let shape = (self.read[0].0 == EMPTY, state.shape());
+        self.effort.served_one_of > 0
+            && (self.shapes.insert(shape) || state.hash.is_multiple_of(self.effort.served_one_of))
     }
 
     /// All that is wrong with a state, given what had been answered.
