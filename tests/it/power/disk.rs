@@ -101,7 +101,7 @@ impl Disk {
         let mut disk = Self::default();
         for (name, bytes) in files {
             let mut file = File::default();
-            file.settle(vec![Change::Write { offset: 0, bytes }]);
+            file.settle(&[Change::Write { offset: 0, bytes }]);
             disk.names.insert(name, Name { synced: Some(disk.files.len()), pending: Vec::new() });
             disk.files.push(file);
         }
@@ -172,7 +172,7 @@ impl Disk {
                 let file = self.file(file);
                 let changes = take(&mut file.pending, &synced);
                 let changed = !changes.is_empty();
-                file.settle(changes);
+                file.settle(&changes);
                 return changed;
             }
             Call::SyncFolder => {
@@ -264,9 +264,9 @@ impl Name {
 
 impl File {
     /// Makes changes durable.
-    fn settle(&mut self, changes: Vec<Change>) {
+    fn settle(&mut self, changes: &[Change]) {
         let mut layer = Layer { sectors: BTreeMap::new(), length: self.synced.len() };
-        for change in &changes {
+        for change in changes {
             layer.change(&self.synced, change, |_| true);
         }
         self.synced_hash = self.hash(&layer);

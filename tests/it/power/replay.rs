@@ -40,13 +40,12 @@ pub struct Effort {
 pub struct Figures {
     /// Points of the log at which the power was cut.
     pub points: usize,
+    /// All of them are judged.
     pub states: usize,
-    /// Different files.
+    /// Those with different files: each of these is opened.
     pub distinct: usize,
-    /// Different contents of the database.
-    pub contents: usize,
-    /// A state against a list of answers.
-    pub judged: usize,
+    /// Different contents of the database, by their hashes.
+    pub contents: HashSet<u64>,
     /// States in which answered writes are missing, and the most of them in one state.
     pub with_losses: usize,
     pub lost_most: usize,
@@ -58,13 +57,25 @@ pub struct Figures {
     pub examples: Vec<String>,
 }
 
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { points, states, distinct, with_losses, lost_most, damaged, served, .. } = self;
+        let contents = self.contents.len();
+        write!(
+            f,
+            "power cut at {points} points; {states} states judged, {distinct} of them different, with \
+             {contents} contents; a server started on {served}; {with_losses} states have lost answered \
+             writes (at most {lost_most}), {damaged} are damaged"
+        )
+    }
+}
+
 impl Figures {
     fn add(&mut self, other: Self) {
         self.points = other.points;
         self.states = other.states;
         self.distinct += other.distinct;
-        self.contents += other.contents;
-        self.judged += other.judged;
+        self.contents.extend(other.contents);
         self.with_losses += other.with_losses;
         self.lost_most = self.lost_most.max(other.lost_most);
         self.damaged += other.damaged;
@@ -98,7 +109,6 @@ struct Player<'a> {
     opened: HashMap<u64, Result<u64, String>>,
     /// The last contents, read.
     read: VecDeque<(u64, Found)>,
-    contents: HashSet<u64>,
     /// Which files there are, and whether the database has tables.
     shapes: HashSet<(bool, Shape)>,
     /// Contents that agreed with the answers up to here, or what was wrong.
@@ -121,7 +131,6 @@ impl<'a> Player<'a> {
             scratch: Scratch::new(),
             opened: HashMap::new(),
             read: VecDeque::new(),
-            contents: HashSet::new(),
             shapes: HashSet::new(),
             verdicts: HashMap::new(),
             last: 0,
@@ -143,7 +152,6 @@ impl<'a> Player<'a> {
                 self.cut_here(index, &mut chance);
             }
         }
-        self.figures.contents = self.contents.len();
         self.figures
     }
 
@@ -178,7 +186,6 @@ impl<'a> Player<'a> {
         if state.hash as usize % self.effort.threads != self.own {
             return;
         }
-        self.figures.judged += 1;
         let is_new = !self.opened.contains_key(&state.hash);
         let mut faults = self.faults(&state);
         if is_new && faults.is_empty() && self.is_served(&state) {
@@ -226,7 +233,7 @@ impl<'a> Player<'a> {
             Ok(content) => content,
             Err(fault) => return vec![fault],
         };
-        self.contents.insert(content);
+        self.figures.contents.insert(content);
         let found = match self.read.iter().position(|(known, _)| *known == content) {
             Some(place) => self.read.remove(place).unwrap().1,
             None if content == EMPTY => Found::default(),
