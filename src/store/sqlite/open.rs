@@ -268,7 +268,6 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
     connection.pragma_update(None, "fullfsync", true).map_err(explain)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true).map_err(explain)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
-    bring_up(files, &connection, model, is_empty)?;
     // In place of SQLite's own checkpoints: the writer makes them, and sees how they end.
     let log_pages = Arc::new(AtomicUsize::new(0));
     let pages = Arc::clone(&log_pages);
@@ -277,6 +276,7 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
         Ok(())
     };
     connection.wal_hook(Some(count)).map_err(explain)?;
+    bring_up(files, &connection, model, is_empty)?;
     Ok((connection, log_pages))
 }
 
