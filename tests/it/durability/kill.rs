@@ -43,7 +43,7 @@ fn kill_in_a_burst(server: Server, ledger: &mut Ledger, chance: &mut Chance) -> 
     })
 }
 
-/// Kills one database after the other's recovery. Its choices follow from its own seed alone.
+/// Kills one database five times, each time on what it has recovered. Its choices follow from its number.
 fn kill_one_database(seed: u64, number: usize, figures: &Mutex<Figures>) {
     let mut chance = Chance::new(seed.wrapping_add(u64::try_from(number).unwrap()));
     let mut ledger = Ledger::new(chance.next());
