@@ -31,10 +31,10 @@ const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 // A test says itself which requests share a commit.
 const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 5 });
-/// The log file is brought into the database when it has so many pages (16 MiB): fewer, and a page
-/// that is written often is brought over often; more, and readers search longer (SQLite indexes the
-/// log file in pieces of 4,096 pages).
-const CHECKPOINT_PAGES: usize = 4_000;
+/// The log file is brought into the database when it has so many pages (8 MiB): fewer, and a page
+/// that is written often is brought over often; more, and a start after a kill reads longer, and
+/// from 4,096 on so does every reader.
+const CHECKPOINT_PAGES: usize = 2_000;
 
 /// A write that waits for its turn.
 #[derive(Debug)]

@@ -33,14 +33,14 @@ impl Left {
     }
 
     /// A store that was killed when its log file was nearly long enough for a checkpoint, which is made
-    /// from 4,000 pages on.
+    /// from 2,000 pages on.
     pub fn grown() -> Self {
         let Self { folder, mut ledger, of } = Self::new();
         let server = start(folder);
         let log = server.folder().join("nouns.db-wal");
         wait_until("the log file has grown", || {
             burst(&server, &mut ledger, 1);
-            (fs::metadata(&log).unwrap().len() > 3_400 * FRAME_BYTES).then_some(())
+            (fs::metadata(&log).unwrap().len() > 1_700 * FRAME_BYTES).then_some(())
         });
         check(&server, &mut ledger, &of);
         Self { folder: server.kill(), ledger, of }

@@ -45,8 +45,8 @@ pub enum Begin {
     Grown,
 }
 
-/// From 1,000 frames on the server brings the log file into the database.
-const GROWN_BYTES: u64 = 850 * 4_120;
+/// From 2,000 frames on the server brings the log file into the database.
+const GROWN_BYTES: u64 = 1_850 * 4_120;
 
 /// Everything that is known of a run.
 #[derive(Debug)]
