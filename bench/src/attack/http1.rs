@@ -1,0 +1,145 @@
+//! Harm over HTTP/1.1 by being slow: in sending, or in reading.
+//!
+//! The one surprising thing: a client that does not read cannot see the end of its connection in what
+//! it reads, so those here ask the system whether it is closed.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use super::{End, Front, send_or_wait};
+
+/// A page of the largest items there are.
+pub(super) const LARGE_LIST: &str = "/customers?limit=500";
+/// How often a client that does not read looks whether it was cut.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// The status of the last answer, once the server has ended the connection.
+pub(super) async fn last_status(read: &mut (impl AsyncRead + Unpin)) -> End {
+    let mut last = None;
+    let mut tail = Vec::new();
+    loop {
+        let mut bytes = [0; 16 << 10];
+        let count = match read.read(&mut bytes).await {
+            Ok(0) => return last.map_or(End::Closed, End::Status),
+            Ok(count) => count,
+            Err(_) => return last.map_or(End::Reset, End::Status),
+        };
+        tail.extend_from_slice(bytes.get(..count).unwrap_or_default());
+        for (at, _) in
+            tail.windows(12).enumerate().filter(|(_, text)| text.starts_with(b"HTTP/1.1 "))
+        {
+            let digits = tail.get(at + 9..at + 12).and_then(|digits| str::from_utf8(digits).ok());
+            last = digits.and_then(|digits| digits.parse().ok()).or(last);
+        }
+        let keep = tail.len().saturating_sub(11);
+        tail.drain(..keep);
+    }
+}
+
+/// Waits until the server ends the connection, without reading.
+pub(super) async fn cut(stream: &TcpStream) -> End {
+    loop {
+        match stream.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => sleep(GLANCE).await,
+            _ => return End::Reset,
+        }
+    }
+}
+
+/// Sends an opening, then one byte at a time, and reads what comes.
+async fn drip(front: &Front, opening: &[u8], byte: &[u8]) -> io::Result<End> {
+    let mut stream = front.connect().await?;
+    stream.write_all(opening).await?;
+    let (mut read, mut write) = stream.split();
+    let dripping = async {
+        loop {
+            front.pace(1).await;
+            send_or_wait(&mut write, byte).await;
+        }
+    };
+    tokio::select! {
+        end = last_status(&mut read) => Ok(end),
+        () = dripping => Ok(End::Left),
+    }
+}
+
+pub(super) async fn slow_heads(front: Rc<Front>) -> io::Result<End> {
+    drip(&front, b"GET /customers HTTP/1.1\r\nHost: localhost\r\nX: ", b"x").await
+}
+
+/// As much of a head as is let in, and never its end.
+pub(super) async fn large_heads(front: Rc<Front>) -> io::Result<End> {
+    front.pace(1).await;
+    let mut stream = front.connect().await?;
+    let opening = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(31 << 10));
+    stream.write_all(opening.as_bytes()).await?;
+    Ok(last_status(&mut stream).await)
+}
+
+pub(super) async fn slow_bodies(front: Rc<Front>) -> io::Result<End> {
+    let opening = b"POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{";
+    drip(&front, opening, b" ").await
+}
+
+/// All of a body but its last byte.
+pub(super) async fn stalled_bodies(front: Rc<Front>) -> io::Result<End> {
+    front.pace(1).await;
+    let mut stream = front.connect().await?;
+    let length = 1 << 20;
+    let head = format!(
+        "POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let (mut read, mut write) = stream.split();
+    let sending = async {
+        send_or_wait(&mut write, head.as_bytes()).await;
+        send_or_wait(&mut write, " ".repeat(length - 1).as_bytes()).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        end = last_status(&mut read) => Ok(end),
+        () = sending => Ok(End::Left),
+    }
+}
+
+async fn ask_for_a_large_list(front: &Front) -> io::Result<TcpStream> {
+    front.pace(1).await;
+    let mut stream = front.connect_with(Some(4096)).await?;
+    let request = format!("GET {LARGE_LIST} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    Ok(stream)
+}
+
+pub(super) async fn never_reading(front: Rc<Front>) -> io::Result<End> {
+    let stream = ask_for_a_large_list(&front).await?;
+    Ok(cut(&stream).await)
+}
+
+/// Some progress all the time, and never an end.
+pub(super) async fn slow_readers(front: Rc<Front>) -> io::Result<End> {
+    let mut stream = ask_for_a_large_list(&front).await?;
+    loop {
+        let mut bytes = [0; 512];
+        if let Ok(0) | Err(_) = stream.read(&mut bytes).await {
+            return Ok(End::Reset);
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Many requests in one write; the answers are left where they are.
+pub(super) async fn pipelining(front: Rc<Front>) -> io::Result<End> {
+    const REQUESTS: u32 = 10_000;
+    front.pace(REQUESTS).await;
+    let mut stream = front.connect_with(Some(4096)).await?;
+    let requests = "GET /customers?limit=20 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        .repeat(usize::try_from(REQUESTS).unwrap_or_default());
+    let sent = stream.write_all(requests.as_bytes());
+    // The server stops reading when its answers do not get away.
+    let _ = tokio::time::timeout(Duration::from_secs(5), sent).await;
+    Ok(cut(&stream).await)
+}

@@ -1,0 +1,301 @@
+//! Hostile clients: one implementation of each attack, and the way to run it.
+//!
+//! An attack is many lives: each connects, does its harm, and sees how it ends; then the next begins,
+//! until the time is over. What the ends should be is for the caller to say.
+//! The one surprising thing: all lives share one pace, so that an attack has the strength of a peer on
+//! a network and not that of a program which shares the machine with its victim.
+
+mod crowd;
+mod frames;
+mod http1;
+mod http2;
+mod oversized;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::time::{sleep, sleep_until, timeout_at};
+
+pub use oversized::{CASES, Case};
+
+/// How an attacker's connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// Closed after an answer with this status.
+    Status(u16),
+    /// HTTP/2: closed with this error code.
+    GoAway(u32),
+    /// Closed without a word.
+    Closed,
+    Reset,
+    /// It could not connect.
+    Refused,
+    /// The attacker left, as it had planned to.
+    Left,
+    /// Still open when the time was over.
+    Held,
+}
+
+impl End {
+    /// What an error on the connection means.
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Reset,
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "{status}"),
+            Self::GoAway(code) => write!(f, "GOAWAY {code}"),
+            Self::Closed => f.write_str("closed"),
+            Self::Reset => f.write_str("reset"),
+            Self::Refused => f.write_str("refused"),
+            Self::Left => f.write_str("left"),
+            Self::Held => f.write_str("still open"),
+        }
+    }
+}
+
+/// How strong an attack is.
+#[derive(Debug, Clone, Copy)]
+pub struct Force {
+    /// Lives at one time.
+    pub connections: usize,
+    /// Of all lives together: bytes dripped, frames, requests or connections, as the attack has it.
+    pub actions_per_second: u32,
+    pub time: Duration,
+}
+
+type Life = Pin<Box<dyn Future<Output = io::Result<End>>>>;
+
+/// One kind of harm.
+#[derive(Debug, Clone, Copy)]
+pub struct Attack {
+    pub name: &'static str,
+    /// What one action is.
+    pub action: &'static str,
+    /// As the benchmark runs it, against the default limits.
+    pub force: Force,
+    life: fn(Rc<Front>) -> Life,
+}
+
+/// What came of an attack.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    pub actions: u64,
+    /// Each kind of end: how often, and after how long at the least and at the most.
+    pub ends: BTreeMap<End, (u64, Duration, Duration)>,
+}
+
+impl Tally {
+    pub fn count(&self, end: End) -> u64 {
+        self.ends.get(&end).map_or(0, |(count, _, _)| *count)
+    }
+
+    fn add(&mut self, end: End, after: Duration) {
+        let entry = self.ends.entry(end).or_insert((0, after, after));
+        *entry = (entry.0 + 1, entry.1.min(after), entry.2.max(after));
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (end, (count, least, most)) in &self.ends {
+            let comma = if first { "" } else { ", " };
+            first = false;
+            let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
+            write!(f, "{comma}{count} {end} after {least:.1} to {most:.1} s")?;
+        }
+        Ok(())
+    }
+}
+
+/// What all lives of one attack share.
+#[derive(Debug)]
+struct Campaign {
+    address: SocketAddr,
+    until: Instant,
+    /// Between two actions.
+    interval: Duration,
+    /// When the next action is due.
+    next: Cell<Instant>,
+    actions: Cell<u64>,
+    lives: Cell<u64>,
+}
+
+/// What one life knows.
+#[derive(Debug)]
+struct Front {
+    campaign: Rc<Campaign>,
+    /// When it was connected.
+    began: Cell<Instant>,
+}
+
+impl Front {
+    async fn connect(&self) -> io::Result<TcpStream> {
+        self.connect_with(None).await
+    }
+
+    /// With a receive window of this size, where one is given.
+    async fn connect_with(&self, window_bytes: Option<u32>) -> io::Result<TcpStream> {
+        let address = self.campaign.address;
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        if let Some(bytes) = window_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        self.began.set(Instant::now());
+        let stream = socket.connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Waits until so many more actions are due. What could not be done in time is not made up for.
+    async fn pace(&self, actions: u32) {
+        let campaign = &self.campaign;
+        let now = Instant::now();
+        let due = campaign.next.get().max(now);
+        campaign.next.set(due + campaign.interval * actions);
+        if due > now {
+            sleep_until(due.into()).await;
+        }
+        campaign.actions.set(campaign.actions.get() + u64::from(actions));
+    }
+
+    /// A different number at every call.
+    fn number(&self) -> u64 {
+        let lives = &self.campaign.lives;
+        lives.set(lives.get() + 1);
+        lives.get()
+    }
+}
+
+/// Attacks a server, on this thread, until the time is over.
+pub fn run(attack: &Attack, address: SocketAddr, force: Force) -> io::Result<Tally> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let now = Instant::now();
+    let campaign = Rc::new(Campaign {
+        address,
+        until: now + force.time,
+        interval: Duration::from_secs(1) / force.actions_per_second.max(1),
+        next: Cell::new(now),
+        actions: Cell::new(0),
+        lives: Cell::new(0),
+    });
+    let ends = Rc::new(RefCell::new(Tally::default()));
+    let life = attack.life;
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..force.connections)
+            .map(|_| tokio::task::spawn_local(live(life, Rc::clone(&campaign), Rc::clone(&ends))))
+            .collect();
+        for task in tasks {
+            task.await?;
+        }
+        Ok::<(), io::Error>(())
+    })?;
+    let mut tally = ends.take();
+    tally.actions = campaign.actions.get();
+    Ok(tally)
+}
+
+/// One life after the other.
+async fn live(life: fn(Rc<Front>) -> Life, campaign: Rc<Campaign>, ends: Rc<RefCell<Tally>>) {
+    /// So that a server which refuses everybody is not called in a tight loop.
+    const PAUSE: Duration = Duration::from_millis(20);
+    loop {
+        let now = Instant::now();
+        if now >= campaign.until {
+            return;
+        }
+        let front = Rc::new(Front { campaign: Rc::clone(&campaign), began: Cell::new(now) });
+        let end = match timeout_at(campaign.until.into(), life(Rc::clone(&front))).await {
+            Ok(Ok(end)) => end,
+            Ok(Err(error)) if is_local(&error) => End::Refused,
+            Ok(Err(error)) => End::of(&error),
+            Err(_) => End::Held,
+        };
+        ends.borrow_mut().add(end, front.began.get().elapsed());
+        if !matches!(end, End::Left | End::Held) {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The trouble was in connecting.
+fn is_local(error: &io::Error) -> bool {
+    // EMFILE and EADDRNOTAVAIL are the attacker's own limits.
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::AddrNotAvailable)
+        || error.raw_os_error() == Some(24)
+}
+
+/// Sends everything, or waits for ever: whoever reads the connection sees its end.
+async fn send_or_wait(write: &mut (impl AsyncWriteExt + Unpin), bytes: &[u8]) {
+    if write.write_all(bytes).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+macro_rules! attacks {
+    ($($name:literal, $action:literal: $connections:literal at $rate:literal for $seconds:literal => $life:path;)*) => {
+        /// Every attack, with the force of the benchmark.
+        pub static ALL: &[Attack] = &[$(Attack {
+            name: $name,
+            action: $action,
+            force: Force {
+                connections: $connections,
+                actions_per_second: $rate,
+                time: Duration::from_secs($seconds),
+            },
+            life: |front| Box::pin($life(front)),
+        },)*];
+    };
+}
+
+attacks! {
+    "slow heads", "bytes": 2_000 at 20_000 for 14 => http1::slow_heads;
+    "large heads without an end", "heads": 9_000 at 1_000 for 14 => http1::large_heads;
+    "slow bodies", "bytes": 2_000 at 20_000 for 34 => http1::slow_bodies;
+    "large bodies that stall", "bodies": 1_000 at 100 for 34 => http1::stalled_bodies;
+    "answers never read", "requests": 500 at 20 for 34 => http1::never_reading;
+    "answers read byte by byte", "requests": 500 at 20 for 34 => http1::slow_readers;
+    "pipelining without reading", "requests": 100 at 20_000 for 34 => http1::pipelining;
+    "oversized requests", "requests": 20 at 25 for 12 => oversized::requests;
+    "connections without a word", "connections": 9_000 at 3_000 for 14 => crowd::silent;
+    "connections half closed", "connections": 200 at 3_000 for 8 => crowd::half_closed;
+    "11,000 connections", "connections": 11_000 at 4_000 for 12 => crowd::crowd;
+    "connections opened and closed", "connections": 50 at 3_000 for 8 => crowd::churn;
+    "clients that leave in the middle", "requests": 50 at 2_000 for 8 => crowd::leavers;
+    "HTTP/2 rapid reset", "resets": 10 at 20_000 for 8 => http2::rapid_reset;
+    "HTTP/2 reset after a moment", "resets": 10 at 2_000 for 8 => http2::late_reset;
+    "HTTP/2 CONTINUATION", "frames": 10 at 50_000 for 8 => http2::continuation;
+    "HTTP/2 empty DATA", "frames": 10 at 50_000 for 8 => http2::empty_data;
+    "HTTP/2 DATA of one byte", "frames": 10 at 50_000 for 8 => http2::one_byte_data;
+    "HTTP/2 PING", "frames": 10 at 50_000 for 8 => http2::pings;
+    "HTTP/2 SETTINGS", "frames": 10 at 50_000 for 8 => http2::settings;
+    "HTTP/2 WINDOW_UPDATE", "frames": 10 at 50_000 for 8 => http2::window_updates;
+    "HTTP/2 PRIORITY and unknown frames", "frames": 10 at 50_000 for 8 => http2::ignored_frames;
+    "HTTP/2 windows of zero", "streams": 20 at 20 for 34 => http2::zero_window;
+    "HTTP/2 windows opened byte by byte", "streams": 20 at 20 for 34 => http2::window_drip;
+    "HTTP/2 streams left open", "streams": 200 at 5_000 for 34 => http2::open_streams;
+    "HTTP/2 header tables", "requests": 10 at 500 for 8 => http2::header_bomb;
+    "HTTP/2 heads without an end", "connections": 1_000 at 1_000 for 14 => http2::unfinished_head;
+}
+
+/// The attack of this name.
+pub fn find(name: &str) -> Option<&'static Attack> {
+    ALL.iter().find(|attack| attack.name == name)
+}

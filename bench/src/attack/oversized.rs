@@ -1,0 +1,163 @@
+//! Requests that are too large in one way each, with the answer each should get.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+use tokio::io::AsyncWriteExt;
+
+use super::http1::last_status;
+use super::{End, Front, send_or_wait};
+
+/// What is too large, the request, and the status it should get.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub name: &'static str,
+    pub status: u16,
+    pub request: fn() -> Vec<u8>,
+}
+
+fn get(target: &str, headers: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n").into()
+}
+
+fn post(framing: &str, body: &str) -> Vec<u8> {
+    let head = "POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    format!("{head}Connection: close\r\n{framing}\r\n\r\n{body}").into()
+}
+
+fn sized(body: &str) -> Vec<u8> {
+    post(&format!("Content-Length: {}", body.len()), body)
+}
+
+fn chunked(body: &str) -> Vec<u8> {
+    post("Transfer-Encoding: chunked", body)
+}
+
+/// Every way to be too large.
+pub static CASES: &[Case] = &[
+    Case { name: "target", status: 414, request: || get(&format!("/{}", "a".repeat(100_000)), "") },
+    Case {
+        name: "one header",
+        status: 431,
+        request: || get("/", &format!("X: {}\r\n", "a".repeat(100_000))),
+    },
+    Case { name: "many headers", status: 431, request: || get("/", &"X: y\r\n".repeat(2_000)) },
+    // What is too large is no longer there to look at.
+    Case {
+        name: "empty lines before the request",
+        status: 413,
+        request: || [&b"\r\n".repeat(100_000)[..], &get("/", "")].concat(),
+    },
+    Case {
+        name: "body by its length",
+        status: 413,
+        request: || post("Content-Length: 9000000", "{"),
+    },
+    Case {
+        name: "body of one item",
+        status: 413,
+        request: || sized(&format!("{{\"customer\":{{\"name\":\"{}\"}}}}", "a".repeat(1_100_000))),
+    },
+    Case {
+        name: "body in chunks",
+        status: 413,
+        request: || chunked(&format!("10000\r\n{}\r\n", "a".repeat(0x1_0000)).repeat(140)),
+    },
+    Case {
+        name: "body in chunks of one byte",
+        status: 400,
+        request: || chunked(&("1\r\n[\r\n".repeat(50_000) + "0\r\n\r\n")),
+    },
+    Case {
+        name: "chunk extensions",
+        status: 400,
+        request: || chunked(&format!("1;{}\r\n{{\r\n0\r\n\r\n", "a".repeat(100_000))),
+    },
+    Case {
+        name: "many chunk extensions",
+        status: 400,
+        request: || {
+            chunked(&(format!("1;{}\r\n{{\r\n", "a".repeat(100)).repeat(1_000) + "0\r\n\r\n"))
+        },
+    },
+    Case {
+        name: "trailers",
+        status: 400,
+        request: || {
+            chunked(&format!(
+                "1\r\n{{\r\n0\r\n{}\r\n",
+                format!("X: {}\r\n", "a".repeat(1_000)).repeat(1_000)
+            ))
+        },
+    },
+    Case { name: "levels of JSON", status: 400, request: || sized(&"[".repeat(500_000)) },
+    Case {
+        name: "values of JSON",
+        status: 413,
+        request: || sized(&format!("{{\"customers\":[{}0]}}", "[],".repeat(2_500_000))),
+    },
+    Case {
+        name: "members of JSON",
+        status: 400,
+        request: || {
+            sized(&format!(
+                "{{{}\"z\":0}}",
+                (0..60_000).map(|n| format!("\"m{n}\":0,")).collect::<String>()
+            ))
+        },
+    },
+    Case {
+        name: "a number of JSON",
+        status: 422,
+        request: || sized(&format!("{{\"customer\":{{\"name\":{}}}}}", "9".repeat(900_000))),
+    },
+    Case {
+        name: "items in one request",
+        status: 413,
+        request: || sized(&format!("{{\"customers\":[{}{{}}]}}", "{},".repeat(1_000))),
+    },
+    Case {
+        name: "faults",
+        status: 422,
+        request: || sized(&format!("{{\"customers\":[{}{{}}]}}", "{\"nome\":1},".repeat(999))),
+    },
+    Case {
+        name: "query parameters",
+        status: 400,
+        request: || get(&format!("/customers?{}", "a=b&".repeat(2_000)), ""),
+    },
+    Case { name: "a page", status: 400, request: || get("/customers?limit=100000", "") },
+    Case {
+        name: "Accept",
+        status: 406,
+        request: || get("/customers", &format!("Accept: {}\r\n", "a/b;q=0.1,".repeat(3_000))),
+    },
+];
+
+/// The cases in turn.
+pub(super) async fn requests(front: Rc<Front>) -> io::Result<End> {
+    thread_local! {
+        static MADE: Cell<Option<&'static [Vec<u8>]>> = const { Cell::new(None) };
+    }
+    let made = MADE.get().unwrap_or_else(|| {
+        let made: &'static [Vec<u8>] =
+            Vec::leak(CASES.iter().map(|case| (case.request)()).collect());
+        MADE.set(Some(made));
+        made
+    });
+    front.pace(1).await;
+    let number = usize::try_from(front.number()).unwrap_or_default() % made.len();
+    let Some(request) = made.get(number) else { return Ok(End::Left) };
+    let mut stream = front.connect().await?;
+    let (mut read, mut write) = stream.split();
+    let sending = async {
+        send_or_wait(&mut write, request).await;
+        let _ = write.flush().await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        end = last_status(&mut read) => Ok(end),
+        () = sending => Ok(End::Left),
+    }
+}

@@ -1,0 +1,199 @@
+//! What each attack costs: the server's memory and time, and what another client notices.
+//!
+//! The attacker runs in a process of its own, at the lowest priority and at a fixed pace, since on a
+//! real network it would not share the processor with its victim.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::attack::{self, ALL, Attack};
+
+use crate::Result;
+use crate::load::{Client, Shot};
+use crate::process::{self, Server};
+use crate::victim::{self, Noticed};
+
+/// The other client is watched this long before the attack, and as long after it.
+const QUIET: Duration = Duration::from_secs(5);
+/// How long after an attack the server is left alone before it is looked at again.
+const REST: Duration = Duration::from_secs(4);
+
+const MODEL: &str = r#"
+title = "Besieged"
+
+[server]
+http2_prior_knowledge = true
+
+[resources.customer.fields]
+name  = { type = "text" }
+email = { type = "email" }
+note  = { type = "text" }
+"#;
+
+/// Runs one attack; the process that asked for it reads the line.
+pub fn attack(name: &str, address: &str) -> Result<()> {
+    let attack = attack::find(name).ok_or("no such attack")?;
+    let tally = attack::run(attack, address.parse()?, attack.force)?;
+    println!("{}\t{tally}", tally.actions);
+    Ok(())
+}
+
+/// Measures every attack whose name has this part.
+pub fn measure(part: &str) -> Result<()> {
+    let nouns = process::build()?;
+    let folder = process::Folder::new()?;
+    std::fs::write(folder.0.join("model.toml"), MODEL)?;
+    let items = fill(&nouns, &folder.0)?;
+    println!(
+        "{:<36} {:>9} {:>19} {:>9} {:>19} {:>8} {:>8} {:>11} {:>11}  how it ended",
+        "",
+        "actions/s",
+        "MB before/peak/after",
+        "CPU",
+        "GET p50/p99 quiet",
+        "attack",
+        "ratio",
+        "create p99",
+        "ratio",
+    );
+    for attack in ALL.iter().filter(|attack| attack.name.contains(part)) {
+        one(attack, &nouns, &folder.0, &items)?;
+    }
+    Ok(())
+}
+
+fn serve(nouns: &Path, folder: &Path, log: &Path) -> Result<Server> {
+    let mut command = Command::new(nouns);
+    command.args(["serve", "model.toml", "--open", "--listen", "127.0.0.1:0", "--log", "json"]);
+    Server::start(command.current_dir(folder), log)
+}
+
+/// Large items first, so that the first page is as large as a page can be; then small ones, whose paths
+/// are given back.
+fn fill(nouns: &Path, folder: &Path) -> Result<Vec<String>> {
+    let server = serve(nouns, folder, &folder.join("fill.json"))?;
+    let note = "x".repeat(15_500);
+    for _ in 0..5 {
+        let large = vec![format!("{{\"name\":\"Large\",\"note\":\"{note}\"}}"); 100];
+        post(&server, &large)?;
+    }
+    let small: Vec<String> = (0..1_000).map(|n| format!("{{\"name\":\"Small {n}\"}}")).collect();
+    let answer = post(&server, &small)?;
+    let ids = answer.split("\"id\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+    Ok(ids.map(|id| format!("/customers/{id}")).collect())
+}
+
+fn post(server: &Server, list: &[String]) -> Result<String> {
+    let body = format!("{{\"customers\":[{}]}}", list.join(","));
+    let mut client = Client::connect(server.address)?;
+    Ok(client.send(&Shot::send("POST", "/customers", &body))?.to_owned())
+}
+
+/// Anonymous memory: without the program's text and mapped files.
+fn memory_megabytes(id: u32) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
+}
+
+/// The other client, for so long.
+fn watch_for(server: &Server, items: &[String], time: Duration) -> Noticed {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(time);
+            stop.store(true, Ordering::Relaxed);
+        });
+        victim::watch(server.address, items, &stop)
+    })
+}
+
+/// What was seen while the attack ran.
+struct Siege {
+    noticed: Noticed,
+    peak: f64,
+    cores: f64,
+    actions: f64,
+    ends: String,
+}
+
+fn besiege(attack: &Attack, server: &Server, items: &[String]) -> Result<Siege> {
+    let program: PathBuf = std::env::current_exe()?;
+    // As many files as the system lets it have, and a lower priority than the server and the other client.
+    let script = r#"ulimit -n "$(ulimit -Hn)"; exec nice -n 10 "$0" attack "$1" "$2""#;
+    let attacker = Command::new("sh")
+        .args(["-c", script])
+        .arg(program)
+        .args([attack.name, &server.address.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let began = Instant::now();
+    let before = server.cpu()?;
+    let stop = AtomicBool::new(false);
+    let (noticed, peak, output) = thread::scope(|scope| {
+        let client = scope.spawn(|| victim::watch(server.address, items, &stop));
+        let sampler = scope.spawn(|| {
+            let mut peak: f64 = 0.0;
+            while !stop.load(Ordering::Relaxed) {
+                peak = peak.max(memory_megabytes(server.id()).unwrap_or(f64::NAN));
+                thread::sleep(Duration::from_millis(50));
+            }
+            peak
+        });
+        let output = attacker.wait_with_output();
+        stop.store(true, Ordering::Relaxed);
+        (client.join().unwrap_or_default(), sampler.join().unwrap_or(f64::NAN), output)
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    let cores = (server.cpu()? - before).as_secs_f64() / seconds;
+    let text = String::from_utf8(output?.stdout)?;
+    let (actions, ends) = text.trim().split_once('\t').ok_or("the attack failed")?;
+    let actions = actions.parse::<f64>()? / seconds;
+    Ok(Siege { noticed, peak, cores, actions, ends: ends.to_owned() })
+}
+
+fn one(attack: &Attack, nouns: &Path, folder: &Path, items: &[String]) -> Result<()> {
+    let log = folder.join("log.json");
+    let server = serve(nouns, folder, &log)?;
+    watch_for(&server, items, Duration::from_secs(1));
+    let before = memory_megabytes(server.id())?;
+    let mut quiet = watch_for(&server, items, QUIET);
+    let siege = besiege(attack, &server, items)?;
+    thread::sleep(REST);
+    let after = memory_megabytes(server.id())?;
+    quiet.add(&watch_for(&server, items, QUIET));
+    let micros = |times: &[Duration], share| victim::percentile(times, share).as_secs_f64() * 1e6;
+    let (p50, p99) = (micros(&quiet.gets, 0.5), micros(&quiet.gets, 0.99));
+    let (hard50, hard99) = (micros(&siege.noticed.gets, 0.5), micros(&siege.noticed.gets, 0.99));
+    let (create, hard_create) =
+        (micros(&quiet.creates, 0.99), micros(&siege.noticed.creates, 0.99));
+    println!(
+        "{:<36} {:>9.0} {before:>6.0}/{:>5.0}/{after:>5.0} {:>8.0}% {p50:>7.0}/{p99:>7.0} {hard50:>7.0}/{hard99:>7.0} {:>6.1} {create:>7.0}/{hard_create:>7.0} {:>6.1}  {}{}{}",
+        attack.name,
+        siege.actions,
+        siege.peak,
+        siege.cores * 100.0,
+        hard99 / p99,
+        hard_create / create,
+        siege.ends,
+        failures(&siege.noticed, &quiet),
+        internal_errors(&log)?,
+    );
+    Ok(())
+}
+
+fn failures(hard: &Noticed, quiet: &Noticed) -> String {
+    match (hard.failures, quiet.failures) {
+        (0, 0) => String::new(),
+        (hard, quiet) => format!("; the other client failed {hard} times, in quiet {quiet}"),
+    }
+}
+
+fn internal_errors(log: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(log)?;
+    let count = text.lines().filter(|line| line.contains("\"status\":500")).count();
+    Ok(if count == 0 { String::new() } else { format!("; {count} answers of 500") })
+}
