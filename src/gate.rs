@@ -1,5 +1,9 @@
-//! How much may be under way at once: so many requests work, so many wait, and their bodies take up so
-//! much memory; the rest are told to come back.
+//! How much may be under way at once: so many requests work, so many wait, and bodies and answers take
+//! up so much memory; the rest are told to come back.
+//!
+//! What is small always finds room, since connections and streams are counted elsewhere.
+//! The one surprising thing: half of the room counts as pressure already, and then those who are slow
+//! are ended early: otherwise a few who never finish would keep everybody else out.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,13 +13,17 @@ use tokio::sync::Semaphore;
 
 use crate::store::StoreError;
 
-/// What all bodies together may take up in memory.
-const BODY_BYTES_MAX: usize = 256 << 20;
+/// What all bodies and answers together may take up in memory.
+const HELD_BYTES_MAX: usize = 256 << 20;
+/// From here on the slow ones are ended early.
+const HELD_BYTES_PRESSING: usize = HELD_BYTES_MAX / 2;
+/// A body or an answer of this size is never refused for want of room.
+pub const SMALL_BYTES: usize = 16 << 10;
 
 /// Guards the store, and the memory.
 #[derive(Debug)]
 pub struct Gate {
-    body_bytes: AtomicUsize,
+    held_bytes: AtomicUsize,
     places: Semaphore,
     waiting: AtomicUsize,
     waiting_max: usize,
@@ -24,7 +32,7 @@ pub struct Gate {
 impl Gate {
     pub fn new(requests_max: usize) -> Self {
         Self {
-            body_bytes: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
             places: Semaphore::new(requests_max),
             waiting: AtomicUsize::new(0),
             waiting_max: requests_max,
@@ -34,6 +42,26 @@ impl Gate {
     /// Room for the body of one request, to be asked for as it arrives.
     pub fn room(&self) -> Room<'_> {
         Room { gate: self, bytes: Cell::new(0) }
+    }
+
+    /// Whether an answer of this size may be kept until its client has read it.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        bytes <= SMALL_BYTES
+            || self.held_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= HELD_BYTES_MAX
+    }
+
+    /// Those who hold much and are slow should be ended.
+    pub fn is_pressed(&self) -> bool {
+        self.held_bytes.load(Ordering::Relaxed) > HELD_BYTES_PRESSING
+    }
+
+    /// An answer is kept, until `release`.
+    pub fn hold(&self, bytes: usize) {
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn release(&self, bytes: usize) {
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Does the work as soon as there is a place for it, if there is one before the deadline.
@@ -62,6 +90,21 @@ impl Gate {
     }
 }
 
+/// Does work that takes long beside the thread that serves, so that its other connections need not
+/// wait. A panic in it is one of the caller's.
+pub async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The server is ending in a hurry.
+            Err(_) => Err(StoreError::Busy),
+        },
+    }
+}
+
 /// What one body takes up; given back when its request ends.
 #[derive(Debug)]
 pub struct Room<'a> {
@@ -70,16 +113,23 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// False when all bodies together have taken up what there is.
+    /// False when there is no room for so much more of it.
     pub fn take(&self, bytes: usize) -> bool {
-        self.bytes.set(self.bytes.get() + bytes);
-        self.gate.body_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BODY_BYTES_MAX
+        let all = self.bytes.get() + bytes;
+        self.bytes.set(all);
+        let held = self.gate.held_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        all <= SMALL_BYTES || held <= HELD_BYTES_MAX
+    }
+
+    /// This one should make room for others, if it is slow.
+    pub fn is_pressed(&self) -> bool {
+        self.bytes.get() > SMALL_BYTES && self.gate.is_pressed()
     }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.gate.body_bytes.fetch_sub(self.bytes.get(), Ordering::Relaxed);
+        self.gate.release(self.bytes.get());
     }
 }
 
@@ -108,16 +158,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_share_their_room_and_give_it_back() {
+    fn bodies_and_answers_share_their_room_and_give_it_back() {
         let gate = Gate::new(1);
         let large = gate.room();
-        assert!(large.take(BODY_BYTES_MAX - 10));
-        let small = gate.room();
-        assert!(small.take(10));
-        assert!(!small.take(1));
+        assert!(large.take(HELD_BYTES_MAX - SMALL_BYTES - 10));
+        assert!(gate.is_pressed() && large.is_pressed());
+        gate.hold(SMALL_BYTES);
+        let other = gate.room();
+        assert!(other.take(10) && !other.is_pressed());
+        assert!(other.take(SMALL_BYTES - 10), "what is small always finds room");
+        assert!(!other.take(1));
+        assert!(gate.has_room(SMALL_BYTES) && !gate.has_room(SMALL_BYTES + 1));
         drop(large);
-        assert!(small.take(1));
-        drop(small);
-        assert_eq!(gate.body_bytes.load(Ordering::Relaxed), 0);
+        assert!(other.take(1) && !other.is_pressed());
+        drop(other);
+        gate.release(SMALL_BYTES);
+        assert_eq!(gate.held_bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -26,16 +26,21 @@ use hyper::body::Incoming;
 
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
-use crate::gate::Gate;
-use crate::intent::Stop;
+use crate::gate::{self, Gate};
+use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::model::Model;
 use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
-use crate::value::Caller;
+use crate::value::{Caller, Item};
 use crate::wire::{self, After, Body, RequestId};
 use crate::{auth, clock, fault, formats, intent, permit, plan, reply, store};
+
+/// Bodies and answers of this size take long enough to read and write to be noticed by others; they
+/// are worked on beside the thread that serves.
+const ASIDE_BODY_BYTES: usize = 64 << 10;
+const ASIDE_ANSWER_BYTES: usize = 256 << 10;
 
 /// What every worker thread shares.
 #[derive(Debug)]
@@ -87,14 +92,19 @@ async fn answer(
     // 9  does the query make sense?                       400
     let room = gate.room();
     let body_max = route.body_bytes_max(limits);
-    let bytes = body.read(body_max, asked.body_until, |bytes| room.take(bytes)).await?;
+    let (has_room, is_pressed) = (|bytes| room.take(bytes), || room.is_pressed());
+    let bytes = body.read(body_max, asked.body_until, has_room, is_pressed).await?;
     stages.mark("body");
-    let intent = intent::read(model, route, query, &bytes)?;
 
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
-    let plan = plan::make(model, intent, by)?;
+    let plan = if bytes.len() < ASIDE_BODY_BYTES {
+        plan::make(model, intent::read(model, route, query, &bytes)?, by)?
+    } else {
+        plan_aside(app, route, (query, bytes.clone()), by()).await?
+    };
     let about = plan.about().cloned();
+    let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
 
     // 10 are the item and its parents there?              404
@@ -112,7 +122,37 @@ async fn answer(
     stages.mark("store");
 
     let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
-    Ok(replies.outcome(model, about, format, &outcome))
+    let reply = match outcome.items().iter().map(Item::bytes).sum::<usize>() {
+        ..ASIDE_ANSWER_BYTES => replies.outcome(model, about, format, &outcome),
+        ASIDE_ANSWER_BYTES.. => {
+            let shared = Arc::clone(&app.shared);
+            aside(move || shared.replies.outcome(&shared.model, about, format, &outcome)).await?
+        }
+    };
+    // What was done must be told; what was only looked at can be looked at again.
+    if is_read && !gate.has_room(reply.body.len()) {
+        return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
+    }
+    Ok(reply)
+}
+
+/// What a large body means takes long enough to find out to be noticed by others.
+async fn plan_aside(
+    app: &App,
+    route: Route,
+    (query, bytes): (Option<&str>, Bytes),
+    by: By,
+) -> Result<Plan, Problem> {
+    let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
+    aside(move || {
+        let intent = intent::read(&shared.model, route, query.as_deref(), &bytes)?;
+        plan::make(&shared.model, intent, move || by)
+    })
+    .await?
+}
+
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    gate::aside(work).await.map_err(|_| Problem::new(&problem::BUSY))
 }
 
 /// A request before anything is known about it.

@@ -106,6 +106,7 @@ limits! {
     header_seconds_max: u32 = 10, "time for the headers to arrive";
     body_seconds_max: u32 = 30, "time for the body to arrive";
     request_seconds_max: u32 = 30, "time for a request from first byte to last";
+    sending_seconds_max: u32 = 30, "time that an answer may wait for its client to read on";
     idle_seconds_max: u32 = 75, "time that a connection may wait for its next request";
     statement_seconds_max: u32 = 5, "time for one statement in the database";
     connections_max: usize = 10_000, "connections at once";

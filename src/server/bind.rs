@@ -8,12 +8,18 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
+use socket2::SockRef;
 use tokio::net::TcpSocket;
 use tokio::runtime;
 
 /// Connections the system keeps waiting for us. The standard library asks for 128, which a burst of
 /// clients fills; the system cuts this to its own limit.
 const BACKLOG: u32 = 4096;
+
+/// What the system keeps of an answer that it cannot send yet. The rest stays with us, where it is
+/// counted: a client that does not read would otherwise fill megabytes of the system's memory, which
+/// all connections share.
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
 /// What one `--listen` stands for.
 #[derive(Debug)]
@@ -81,6 +87,8 @@ fn listen(address: SocketAddr) -> io::Result<(SocketAddr, TcpListener)> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // After a restart, connections of the server before may still be closing on this port.
     socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     socket.bind(address)?;
     // Listening registers with a runtime; this one is gone when the socket is handed over.
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;

@@ -5,15 +5,17 @@
 //! because a socket closed over unread bytes may take the answer with it: RFC 9112 §9.6.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use bytes::{Buf, Bytes};
+use http::{HeaderValue, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
@@ -22,10 +24,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::refusal::{self, Refusals};
-use super::socket::Watched;
+use super::socket::{Stream, Watched};
 use super::watch::{Ask, Exchange, Phase, Watch};
 use crate::clock;
 use crate::formats::accept::Accept;
+use crate::gate;
 use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
 use crate::pipeline::{self, App};
@@ -39,6 +42,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
+const NOT_READING: &str = "connection cut: the client does not read its answer";
+
 /// What all connections of one worker share.
 pub(super) struct Shared {
     pub(super) app: Rc<App>,
@@ -47,6 +52,12 @@ pub(super) struct Shared {
     pub(super) http2: http2::Builder<LocalExecutor>,
     pub(super) http2_prior_knowledge: bool,
     pub(super) limits: Limits,
+}
+
+impl Shared {
+    fn say_cut(&self, message: &str, peer: SocketAddr) {
+        self.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
+    }
 }
 
 /// Runs the tasks of HTTP/2 on the thread of their connection.
@@ -105,7 +116,7 @@ pub(super) fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
 /// Serves a stream until it ends.
 pub(super) async fn serve<S>(stream: S, peer: SocketAddr, shared: Rc<Shared>, watch: Rc<Watch>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: Stream,
 {
     let mut stream = Watched::new(stream, Rc::clone(&watch));
     let is_http2 = shared.http2_prior_knowledge
@@ -123,7 +134,7 @@ where
 }
 
 /// Whether the client speaks HTTP/2 at once. What was read to find out is put back.
-async fn begins_with_preface<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut Watched<S>) -> bool {
+async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
     let mut seen = Vec::with_capacity(PREFACE.len());
     while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
         let mut more = [0; PREFACE.len()];
@@ -150,7 +161,7 @@ async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
 
 async fn serve_http1<S>(stream: Watched<S>, service: Requests)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: Stream,
 {
     let (shared, watch, peer) =
         (Rc::clone(&service.shared), Rc::clone(&service.watch), service.peer);
@@ -172,7 +183,8 @@ where
         Pin::new(&mut connection).poll(cx).map(Some)
     })
     .await;
-    let phase = watch.phase();
+    // Before the answer goes with the rest of the connection.
+    let (phase, has_unread) = (watch.phase(), watch.has_unread());
     watch.enter(Phase::Closing);
     let parts = connection.into_parts();
     let (stream, has_ended) = parts.io.into_inner().into_inner();
@@ -183,18 +195,14 @@ where
         }
         // The client is gone.
         (Some(Err(_)), _) => return,
+        (None, _) if has_unread => {
+            stream.forget_unsent();
+            return shared.say_cut(NOT_READING, peer);
+        }
         (None, Phase::Head) => Some(Problem::new(&problem::TOO_SLOW).detail(format!(
             "expected the whole head within {} seconds",
             shared.limits.header_seconds_max
         ))),
-        (None, Phase::Sending) => {
-            shared.refusals.log.event(
-                Level::Info,
-                "connection cut: the client does not read its answer",
-                &[("peer", &peer)],
-            );
-            return;
-        }
         // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very
         // moment would take it for the answer to its request.
         (None, _) => return,
@@ -211,12 +219,13 @@ where
 
 async fn serve_http2<S>(stream: Watched<S>, service: Requests)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: Stream,
 {
-    let (shared, watch) = (Rc::clone(&service.shared), Rc::clone(&service.watch));
+    let (shared, watch, peer) =
+        (Rc::clone(&service.shared), Rc::clone(&service.watch), service.peer);
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(stream), service));
     let mut leaving = false;
-    poll_fn(|cx| {
+    let why_cut = poll_fn(|cx| {
         match watch.asked(cx) {
             Ask::Nothing => {}
             Ask::Leave if leaving => {}
@@ -224,12 +233,27 @@ where
                 leaving = true;
                 connection.as_mut().graceful_shutdown();
             }
-            Ask::Cut => return Poll::Ready(()),
+            Ask::Cut => {
+                let why = match (watch.has_unread(), watch.is_idle()) {
+                    (true, _) => NOT_READING,
+                    (false, false) => "connection cut: too many requests are left open",
+                    (false, true) => return Poll::Ready(None),
+                };
+                // The stream is hyper's: it hears of this when it is asked for the last time.
+                watch.abandon();
+                let _ = connection.as_mut().poll(cx);
+                return Poll::Ready(Some(why));
+            }
         }
         // An error here is the peer's: HTTP/2 has told it already.
-        connection.as_mut().poll(cx).map(drop)
+        connection.as_mut().poll(cx).map(|_| None)
     })
     .await;
+    if let Some(why) = why_cut {
+        shared.say_cut(why, peer);
+    } else if watch.is_overspent() {
+        shared.say_cut("connection cut: too many frames that ask for nothing", peer);
+    }
 }
 
 /// Sends an answer that no request reached, logs it, and closes.
@@ -292,36 +316,82 @@ struct Requests {
 }
 
 impl Service<Request<Incoming>> for Requests {
-    type Response = Response<Answer<http_body_util::Full<bytes::Bytes>>>;
+    type Response = Response<Answer>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        if !self.watch.has_room() {
+            if self.watch.may_complain() {
+                let message = "requests refused: too many streams of HTTP/2 are under way";
+                self.shared.refusals.log.event(Level::Warning, message, &[]);
+            }
+            return Box::pin(ready(Ok(Answer::too_many_streams())));
+        }
         let exchange = Exchange::begin(&self.watch);
         let (app, peer) = (Rc::clone(&self.shared.app), self.peer);
         Box::pin(async move {
             let response = pipeline::serve(&app, request, peer).await;
-            exchange.answered();
-            Ok(response.map(|body| Answer { body, _exchange: exchange }))
+            let kept = Kept::new(exchange, &app, response.body());
+            Ok(response.map(|body| Answer { body, kept: Some(kept) }))
         })
     }
 }
 
-/// The body of an answer. hyper drops it once it has taken all of it, which ends the exchange.
-struct Answer<B> {
-    body: B,
+/// What lasts as long as the bytes of an answer do.
+struct Kept {
     _exchange: Exchange,
+    large: Option<(Rc<App>, usize)>,
 }
 
-impl<B: Body + Unpin> Body for Answer<B> {
-    type Data = B::Data;
-    type Error = B::Error;
+impl Kept {
+    fn new(exchange: Exchange, app: &Rc<App>, body: &Full<Bytes>) -> Self {
+        let bytes = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        exchange.answered(bytes);
+        let large = (bytes > gate::SMALL_BYTES).then(|| {
+            app.shared.gate.hold(bytes);
+            (Rc::clone(app), bytes)
+        });
+        Self { _exchange: exchange, large }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some((app, bytes)) = &self.large {
+            app.shared.gate.release(*bytes);
+        }
+    }
+}
+
+/// The body of an answer.
+struct Answer {
+    body: Full<Bytes>,
+    kept: Option<Kept>,
+}
+
+impl Answer {
+    /// Without a body: a client that lets nothing through could keep one here.
+    fn too_many_streams() -> Response<Self> {
+        let mut response = Response::new(Self { body: Full::default(), kept: None });
+        *response.status_mut() = problem::BUSY.status;
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    }
+}
+
+impl Body for Answer {
+    type Data = Piece;
+    type Error = Infallible;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        // There is one piece, and the exchange goes with it: hyper keeps it until the last byte is sent.
+        polled.map_ok(|frame| frame.map_data(|bytes| Piece { bytes, _kept: this.kept.take() }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -330,5 +400,25 @@ impl<B: Body + Unpin> Body for Answer<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// Bytes of an answer, dropped when they are sent.
+struct Piece {
+    bytes: Bytes,
+    _kept: Option<Kept>,
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
     }
 }

@@ -7,6 +7,8 @@
 mod accept;
 mod bind;
 mod connection;
+mod files;
+mod frames;
 mod refusal;
 mod socket;
 mod watch;
@@ -37,6 +39,9 @@ use crate::pipeline::App;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// A thread that is told to stop at once may be in the middle of a query.
 const STOP_MAX: Duration = Duration::from_millis(500);
+
+/// Streams of HTTP/2 that a worker may have however few connections there may be.
+const STREAMS_LEAST: usize = 1_000;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -96,19 +101,24 @@ pub fn run(
         let (stage, _) = channel::channel(Stage::Serving);
         let refusals = Refusals { log, base_path: Arc::clone(&settings.base_path) };
         let settings = Arc::new(settings);
+        // HTTP/1 has a request for each connection; with HTTP/2 there shall be no more of them.
+        let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_LEAST);
         let (mut workers, mut reports) = (Vec::new(), Vec::new());
         for (index, app) in apps.into_iter().enumerate() {
             let seed = Seed {
                 settings: Arc::clone(&settings),
                 refusals: refusals.clone(),
                 app,
+                streams_max,
                 stage: stage.subscribe(),
             };
             let (worker, report) = Worker::start(index, seed)?;
             workers.push(worker);
             reports.push(report);
         }
-        let acceptor = Acceptor::new(workers, settings.limits.connections_max, refusals);
+        let connections_max =
+            files::connections_max(settings.limits.connections_max, &refusals.log);
+        let acceptor = Acceptor::new(workers, connections_max, refusals);
         runtime.block_on(until_told(listeners, acceptor, reports, &stage, ready))
     };
     serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))

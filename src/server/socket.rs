@@ -11,8 +11,24 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
+use super::frames::{CALM_DOWN, Frames};
 use super::watch::{Phase, Watch};
+
+/// What a connection runs over.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + 'static {
+    /// The end, whenever it comes, is to throw away what was not sent: a client that reads nothing
+    /// would otherwise keep it in the system's memory.
+    fn forget_unsent(&self);
+}
+
+impl Stream for TcpStream {
+    fn forget_unsent(&self) {
+        // Without it the end is merely slower.
+        let _ = self.set_zero_linger();
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Watched<S> {
@@ -22,11 +38,15 @@ pub(super) struct Watched<S> {
     replay: Vec<u8>,
     /// The other side sends no more.
     has_ended: bool,
+    /// Of HTTP/2: what comes and what goes.
+    received: Frames,
+    sent: Frames,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
+impl<S: Stream> Watched<S> {
     pub(super) fn new(stream: S, watch: Rc<Watch>) -> Self {
-        Self { stream, watch, replay: Vec::new(), has_ended: false }
+        let (received, sent) = Default::default();
+        Self { stream, watch, replay: Vec::new(), has_ended: false, received, sent }
     }
 
     /// Puts bytes back in front of what is still to be read.
@@ -38,9 +58,42 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
     pub(super) fn into_inner(self) -> (S, bool) {
         (self.stream, self.has_ended)
     }
+
+    fn check(&self) -> io::Result<()> {
+        if self.watch.is_abandoned() {
+            self.stream.forget_unsent();
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+
+    /// Counts the frames among bytes that came; an error when they are too many.
+    fn count(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
+        if self.watch.phase() != Phase::Streams || self.watch.spend(self.received.follow(bytes)) {
+            return Ok(());
+        }
+        if self.sent.is_between() {
+            // Whether it goes out makes no difference to us.
+            let _ = Pin::new(&mut self.stream).poll_write(cx, &CALM_DOWN);
+        }
+        Err(io::Error::other("too many frames that ask for nothing"))
+    }
+
+    fn note(&mut self, slices: &[IoSlice<'_>], written: usize) -> Poll<io::Result<usize>> {
+        self.watch.has_written(written);
+        if self.watch.phase() == Phase::Streams {
+            let mut rest = written;
+            for slice in slices {
+                let passed = rest.min(slice.len());
+                self.sent.follow(slice.get(..passed).unwrap_or_default());
+                rest -= passed;
+            }
+        }
+        Poll::Ready(Ok(written))
+    }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: Stream> AsyncRead for Watched<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -53,11 +106,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             this.replay.drain(..length);
             return Poll::Ready(Ok(()));
         }
+        this.check()?;
         let before = buf.filled().len();
         let room = buf.remaining() > 0;
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            this.watch.has_read();
+        let read = buf.filled().get(before..).unwrap_or_default();
+        if !read.is_empty() {
+            this.watch.has_read(read.len());
+            this.count(cx, read)?;
         } else if room {
             this.has_ended = true;
         }
@@ -65,14 +121,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Watched<S> {
-    fn note(&self, written: usize) -> Poll<io::Result<usize>> {
-        self.watch.has_written(written);
-        Poll::Ready(Ok(written))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: Stream> AsyncWrite for Watched<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -82,8 +131,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         if !this.watch.answers() {
             return Poll::Ready(Ok(bytes.len()));
         }
+        this.check()?;
         let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
-        this.note(written)
+        this.note(&[IoSlice::new(bytes)], written)
     }
 
     fn poll_write_vectored(
@@ -95,8 +145,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         if !this.watch.answers() {
             return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
         }
+        this.check()?;
         let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
-        this.note(written)
+        this.note(slices, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -127,17 +178,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::runtime::Builder;
 
     use super::*;
-    use crate::server::watch::{Clock, Exchange};
+    use crate::server::watch::Exchange;
+
+    impl Stream for DuplexStream {
+        fn forget_unsent(&self) {}
+    }
 
     #[test]
     fn only_answers_of_ours_get_through() {
         Builder::new_current_thread().build().unwrap().block_on(async {
             let (ours, mut theirs) = duplex(1024);
-            let watch = Watch::new(&Clock::default());
+            let watch = Watch::new(&Rc::default());
             let mut stream = Watched::new(ours, Rc::clone(&watch));
             for phase in [Phase::Fresh, Phase::Head, Phase::Idle] {
                 watch.enter(phase);
@@ -147,7 +202,7 @@ mod tests {
             }
             let exchange = Exchange::begin(&watch);
             stream.write_all(b"100 ").await.unwrap();
-            exchange.answered();
+            exchange.answered(6);
             stream.write_all(b"200 ").await.unwrap();
             assert_eq!(stream.write_vectored(&[IoSlice::new(b"OK")]).await.unwrap(), 2);
             drop(exchange);
@@ -167,7 +222,7 @@ mod tests {
     fn what_was_put_back_is_read_first() {
         Builder::new_current_thread().build().unwrap().block_on(async {
             let (ours, mut theirs) = duplex(1024);
-            let watch = Watch::new(&Clock::default());
+            let watch = Watch::new(&Rc::default());
             let mut stream = Watched::new(ours, Rc::clone(&watch));
             stream.put_back(b"PRI *".to_vec());
             theirs.write_all(b" HTTP").await.unwrap();

@@ -10,11 +10,40 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use super::frames::Allowance;
+use crate::gate;
+
 /// How often the sweep runs.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// The time of one worker: how many sweeps there have been.
-pub(super) type Clock = Rc<Cell<u64>>;
+/// Bytes of unfinished heads that one worker keeps before it hurries them.
+const HEADS_BYTES_MAX: usize = 32 << 20;
+/// After the time that sending may stand still, this much must have been read of an answer with every
+/// tick: 32 KiB a second.
+const ANSWER_BYTES_PER_TICK: usize = 8 << 10;
+
+/// Streams that a connection may have also when there are too many of them.
+const STREAMS_FAIR: usize = 10;
+
+/// What the connections of one worker have in common.
+#[derive(Debug, Default)]
+pub(super) struct Common {
+    /// The time: how many sweeps there have been.
+    ticks: Cell<u64>,
+    /// Of all heads that took more than one read.
+    heads_bytes: Cell<usize>,
+    /// Requests of HTTP/2 under way, and how many there may be.
+    streams: Cell<usize>,
+    streams_max: usize,
+    complained: Cell<Option<u64>>,
+}
+
+impl Common {
+    /// Many streams are under way, and those who have many should finish some.
+    fn is_busy(&self) -> bool {
+        self.streams.get() > self.streams_max / 2
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -28,7 +57,7 @@ pub(super) enum Phase {
     Sending,
     /// All is answered.
     Idle,
-    /// HTTP/2, where requests run side by side. The time is that of the last sign of life.
+    /// HTTP/2, where requests run side by side. The time is that of the last request or answer.
     Streams,
     /// The last bytes are sent; the connection ends by itself.
     Closing,
@@ -50,6 +79,8 @@ pub(super) struct Patience {
     pub(super) head: u64,
     pub(super) idle: u64,
     pub(super) sending: u64,
+    /// For heads and answers that are large, when memory is short.
+    pub(super) hurry: u64,
 }
 
 impl Patience {
@@ -59,31 +90,55 @@ impl Patience {
     }
 }
 
+/// A request under way, up to the last byte of the answer.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    number: u32,
+    begun: u64,
+    /// When hyper had the answer, and its size; from then on the client is to read it.
+    answered: Option<(u64, usize)>,
+}
+
 #[derive(Debug)]
 pub(super) struct Watch {
-    clock: Clock,
+    common: Rc<Common>,
     phase: Cell<Phase>,
     since: Cell<u64>,
-    /// Requests of HTTP/2 under way, or in HTTP/1 the one whose answer hyper has not taken in whole.
-    exchanges: Cell<u32>,
-    has_served: Cell<bool>,
+    /// When bytes of an answer last got away.
+    progress: Cell<u64>,
+    /// What the connection has added to those of `Common`.
+    head_bytes: Cell<usize>,
+    /// Requests so far.
+    requests: Cell<u32>,
+    under_way: RefCell<Vec<UnderWay>>,
+    allowance: Allowance,
     ask: Cell<Ask>,
     waker: RefCell<Option<Waker>>,
+    is_abandoned: Cell<bool>,
     ended: Cell<bool>,
 }
 
 impl Watch {
-    pub(super) fn new(clock: &Clock) -> Rc<Self> {
+    pub(super) fn new(common: &Rc<Common>) -> Rc<Self> {
+        let now = common.ticks.get();
         Rc::new(Self {
-            clock: Rc::clone(clock),
+            common: Rc::clone(common),
             phase: Cell::new(Phase::Fresh),
-            since: Cell::new(clock.get()),
-            exchanges: Cell::new(0),
-            has_served: Cell::new(false),
+            since: Cell::new(now),
+            progress: Cell::new(now),
+            head_bytes: Cell::new(0),
+            requests: Cell::new(0),
+            under_way: RefCell::new(Vec::new()),
+            allowance: Allowance::new(now),
             ask: Cell::new(Ask::Nothing),
             waker: RefCell::new(None),
+            is_abandoned: Cell::new(false),
             ended: Cell::new(false),
         })
+    }
+
+    fn now(&self) -> u64 {
+        self.common.ticks.get()
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -91,8 +146,14 @@ impl Watch {
     }
 
     pub(super) fn enter(&self, phase: Phase) {
+        self.forget_head();
         self.phase.set(phase);
-        self.since.set(self.clock.get());
+        self.since.set(self.now());
+    }
+
+    fn forget_head(&self) {
+        let bytes = self.head_bytes.take();
+        self.common.heads_bytes.set(self.common.heads_bytes.get() - bytes);
     }
 
     /// Whether an answer of ours can be on its way. When none can, what hyper writes is its own.
@@ -103,10 +164,14 @@ impl Watch {
         }
     }
 
-    pub(super) fn has_read(&self) {
+    pub(super) fn has_read(&self, bytes: usize) {
         match self.phase.get() {
             Phase::Fresh | Phase::Idle => self.enter(Phase::Head),
-            Phase::Head | Phase::Busy | Phase::Sending | Phase::Streams | Phase::Closing => {}
+            Phase::Head => {
+                self.head_bytes.set(self.head_bytes.get() + bytes);
+                self.common.heads_bytes.set(self.common.heads_bytes.get() + bytes);
+            }
+            Phase::Busy | Phase::Sending | Phase::Streams | Phase::Closing => {}
         }
     }
 
@@ -115,20 +180,59 @@ impl Watch {
         // are no progress.
         const FRAME_BYTES_SMALL: usize = 64;
         match self.phase.get() {
-            Phase::Sending => self.since.set(self.clock.get()),
-            Phase::Streams if bytes > FRAME_BYTES_SMALL => self.since.set(self.clock.get()),
-            Phase::Streams
-            | Phase::Fresh
-            | Phase::Head
-            | Phase::Busy
-            | Phase::Idle
-            | Phase::Closing => {}
+            Phase::Sending => self.since.set(self.now()),
+            Phase::Streams => {
+                if bytes > FRAME_BYTES_SMALL {
+                    self.progress.set(self.now());
+                }
+                self.allowance.has_sent(bytes);
+            }
+            Phase::Fresh | Phase::Head | Phase::Busy | Phase::Idle | Phase::Closing => {}
         }
+    }
+
+    /// Takes the cost of frames off the allowance; false when it is used up.
+    pub(super) fn spend(&self, cost: i64) -> bool {
+        self.allowance.spend(cost, self.now());
+        !self.is_overspent()
+    }
+
+    pub(super) fn is_overspent(&self) -> bool {
+        self.allowance.is_overspent()
+    }
+
+    /// The client has not read what it was sent.
+    pub(super) fn has_unread(&self) -> bool {
+        self.under_way.borrow().iter().any(|request| request.answered.is_some())
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.borrow().is_empty()
+    }
+
+    /// Of too many streams, once in a while.
+    pub(super) fn may_complain(&self) -> bool {
+        const REPEAT: u64 = 20;
+        let last = &self.common.complained;
+        let may = last.get().is_none_or(|last| self.now() >= last + REPEAT);
+        if may {
+            last.set(Some(self.now()));
+        }
+        may
+    }
+
+    /// The stream is to be given up at once, with all that was not sent.
+    pub(super) fn abandon(&self) {
+        self.is_abandoned.set(true);
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.get()
     }
 
     /// hyper flushes when it has written all it has; if it also has all of the answer, that was it.
     pub(super) fn has_flushed(&self) {
-        if self.phase.get() == Phase::Sending && self.exchanges.get() == 0 {
+        if self.phase.get() == Phase::Sending && self.is_idle() {
             self.enter(Phase::Idle);
         }
     }
@@ -145,7 +249,7 @@ impl Watch {
     pub(super) fn ask(&self, ask: Ask) {
         if self.ask.replace(ask) != ask {
             if self.phase.get() == Phase::Streams {
-                self.since.set(self.clock.get());
+                self.since.set(self.now());
             }
             if let Some(waker) = self.waker.borrow_mut().take() {
                 waker.wake();
@@ -154,70 +258,134 @@ impl Watch {
     }
 
     pub(super) fn end(&self) {
+        self.forget_head();
         self.ended.set(true);
         self.waker.borrow_mut().take();
     }
 
-    /// What this connection should be asked now.
-    fn verdict(&self, patience: &Patience) -> Ask {
-        // A phase that began in the middle of a tick has lasted less than the difference.
-        let age = self.clock.get().saturating_sub(self.since.get()).saturating_sub(1);
+    /// A phase that began in the middle of a tick has lasted less than the difference.
+    fn age(&self, since: u64) -> u64 {
+        self.now().saturating_sub(since).saturating_sub(1)
+    }
+
+    /// What this connection should be asked now. `is_pressed` says that answers take up much memory.
+    fn verdict(&self, patience: &Patience, is_pressed: bool) -> Ask {
+        if self.is_unread_too_long(patience, is_pressed) || self.is_greedy(patience) {
+            return Ask::Cut;
+        }
+        let age = self.age(self.since.get());
         let over = |limit| if age >= limit { Ask::Cut } else { self.ask.get() };
+        let is_crowded = self.common.heads_bytes.get() > HEADS_BYTES_MAX;
         match self.phase.get() {
+            Phase::Head if is_crowded && self.head_bytes.get() > 0 => {
+                over(patience.head.min(patience.hurry))
+            }
             Phase::Fresh | Phase::Head => over(patience.head),
             Phase::Idle => over(patience.idle),
             Phase::Sending => over(patience.sending),
             Phase::Busy | Phase::Closing => self.ask.get(),
-            Phase::Streams if self.exchanges.get() > 0 => self.ask.get(),
-            Phase::Streams if !self.has_served.get() => over(patience.head),
+            Phase::Streams if !self.is_idle() => self.ask.get(),
+            Phase::Streams if self.requests.get() == 0 => over(patience.head),
             Phase::Streams => match self.ask.get() {
                 Ask::Nothing if age >= patience.idle => Ask::Leave,
-                // An answer may still wait in hyper for a client that does not read.
+                // Something of hyper's own may still wait for a client that does not read.
                 Ask::Leave => over(patience.sending),
                 ask @ (Ask::Nothing | Ask::Cut) => ask,
             },
         }
     }
+
+    fn is_unread_too_long(&self, patience: &Patience, is_pressed: bool) -> bool {
+        let stands_still =
+            self.phase.get() == Phase::Streams && self.age(self.progress.get()) >= patience.sending;
+        let under_way = self.under_way.borrow();
+        under_way.iter().filter_map(|request| request.answered).any(|(since, bytes)| {
+            let age = self.age(since);
+            let ticks = u64::try_from(bytes / ANSWER_BYTES_PER_TICK).unwrap_or(u64::MAX);
+            age >= patience.sending.saturating_add(ticks)
+                || (age >= patience.sending && stands_still)
+                || (age >= patience.hurry && is_pressed && bytes > gate::SMALL_BYTES)
+        })
+    }
+
+    /// It has more streams than its share, and has not finished them for long.
+    fn is_greedy(&self, patience: &Patience) -> bool {
+        let under_way = self.under_way.borrow();
+        self.phase.get() == Phase::Streams
+            && self.common.is_busy()
+            && under_way.len() > STREAMS_FAIR
+            && under_way.iter().any(|request| self.age(request.begun) >= patience.hurry)
+    }
+
+    /// Whether there is room for one more request; in HTTP/1 there is one for each connection.
+    pub(super) fn has_room(&self) -> bool {
+        self.phase.get() != Phase::Streams || self.common.streams.get() < self.common.streams_max
+    }
 }
 
-/// One request, from its head to the moment hyper has all of its answer.
+/// One request, from its head to the moment the system has all of its answer.
 #[derive(Debug)]
-pub(super) struct Exchange(Rc<Watch>);
+pub(super) struct Exchange {
+    watch: Rc<Watch>,
+    number: u32,
+}
 
 impl Exchange {
     pub(super) fn begin(watch: &Rc<Watch>) -> Self {
-        watch.exchanges.set(watch.exchanges.get() + 1);
-        watch.has_served.set(true);
-        watch.enter(if watch.phase() == Phase::Streams { Phase::Streams } else { Phase::Busy });
-        Self(Rc::clone(watch))
+        // Zero is kept for a connection without any.
+        let number = watch.requests.get().wrapping_add(1).max(1);
+        watch.requests.set(number);
+        let request = UnderWay { number, begun: watch.now(), answered: None };
+        watch.under_way.borrow_mut().push(request);
+        if watch.phase() == Phase::Streams {
+            watch.common.streams.set(watch.common.streams.get() + 1);
+            watch.enter(Phase::Streams);
+        } else {
+            watch.enter(Phase::Busy);
+        }
+        Self { watch: Rc::clone(watch), number }
     }
 
-    pub(super) fn answered(&self) {
-        if self.0.phase() == Phase::Busy {
-            self.0.enter(Phase::Sending);
+    /// The answer is with hyper.
+    pub(super) fn answered(&self, bytes: usize) {
+        let watch = &self.watch;
+        let mut under_way = watch.under_way.borrow_mut();
+        if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
+            request.answered = Some((watch.now(), bytes));
+        }
+        if watch.phase() == Phase::Busy {
+            watch.enter(Phase::Sending);
         }
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.0.exchanges.set(self.0.exchanges.get().saturating_sub(1));
-        if self.0.phase() == Phase::Streams {
-            self.0.enter(Phase::Streams);
+        let watch = &self.watch;
+        watch.under_way.borrow_mut().retain(|request| request.number != self.number);
+        if watch.phase() == Phase::Streams {
+            watch.common.streams.set(watch.common.streams.get().saturating_sub(1));
+            watch.enter(Phase::Streams);
+            watch.allowance.has_served();
         }
     }
 }
 
 /// All connections of one worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watches {
-    clock: Clock,
+    common: Rc<Common>,
     list: Vec<Rc<Watch>>,
 }
 
 impl Watches {
+    pub(super) fn new(streams_max: usize) -> Self {
+        let common = Common { streams_max, ..Common::default() };
+        Self { common: Rc::new(common), list: Vec::new() }
+    }
+
     pub(super) fn add(&mut self) -> Rc<Watch> {
-        let watch = Watch::new(&self.clock);
+        let watch = Watch::new(&self.common);
         self.list.push(Rc::clone(&watch));
         watch
     }
@@ -227,11 +395,11 @@ impl Watches {
         self.list.is_empty()
     }
 
-    pub(super) fn sweep(&mut self, patience: &Patience) {
-        self.clock.set(self.clock.get() + 1);
+    pub(super) fn sweep(&mut self, patience: &Patience, is_pressed: bool) {
+        self.common.ticks.set(self.common.ticks.get() + 1);
         self.list.retain(|watch| !watch.ended.get());
         for watch in &self.list {
-            watch.ask(watch.verdict(patience));
+            watch.ask(watch.verdict(patience, is_pressed));
         }
     }
 
@@ -243,97 +411,4 @@ impl Watches {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PATIENCE: Patience = Patience { head: 4, idle: 8, sending: 6 };
-
-    /// How many sweeps a connection survives in this state.
-    fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
-        let mut watches = Watches::default();
-        let watch = watches.add();
-        prepare(&watch);
-        (1..100).find(|_| {
-            watches.sweep(&PATIENCE);
-            watch.ask.get() == Ask::Cut
-        })
-    }
-
-    #[test]
-    fn each_phase_has_its_own_patience_and_never_less() {
-        assert_eq!(sweeps(|_| ()), Some(5), "fresh");
-        assert_eq!(sweeps(|watch| watch.has_read()), Some(5), "head");
-        assert_eq!(sweeps(|watch| std::mem::forget(Exchange::begin(watch))), None, "busy");
-        assert_eq!(sweeps(|watch| Exchange::begin(watch).answered()), Some(7), "sending");
-        assert_eq!(
-            sweeps(|watch| {
-                Exchange::begin(watch).answered();
-                watch.has_flushed();
-            }),
-            Some(9),
-            "idle"
-        );
-        assert_eq!(sweeps(|watch| watch.enter(Phase::Closing)), None, "closing");
-        assert_eq!(
-            sweeps(|watch| {
-                watch.enter(Phase::Streams);
-                std::mem::forget(Exchange::begin(watch));
-            }),
-            None,
-            "streams under way"
-        );
-        let after_one = |watch: &Rc<Watch>| {
-            watch.enter(Phase::Streams);
-            drop(Exchange::begin(watch));
-        };
-        assert_eq!(sweeps(after_one), Some(9 + 7), "first asked to leave");
-        let never = sweeps(|watch| watch.enter(Phase::Streams));
-        assert_eq!(never, sweeps(|_| {}), "without a request it is like a head that does not come");
-    }
-
-    #[test]
-    fn a_head_is_timed_from_its_first_byte_and_sending_from_its_last_progress() {
-        let mut watches = Watches::default();
-        let watch = watches.add();
-        watch.has_read();
-        for _ in 0..3 {
-            watches.sweep(&PATIENCE);
-            watch.has_read();
-        }
-        assert_eq!((watch.phase(), watch.since.get()), (Phase::Head, 0));
-        Exchange::begin(&watch).answered();
-        watches.sweep(&PATIENCE);
-        watch.has_written(1);
-        assert_eq!((watch.phase(), watch.since.get()), (Phase::Sending, 4));
-    }
-
-    #[test]
-    fn an_answer_ends_with_a_flush_once_hyper_has_all_of_it() {
-        let watch = Watch::new(&Clock::default());
-        let exchange = Exchange::begin(&watch);
-        watch.has_flushed();
-        assert_eq!(watch.phase(), Phase::Busy);
-        exchange.answered();
-        watch.has_flushed();
-        assert_eq!(watch.phase(), Phase::Sending, "more of it is to come");
-        drop(exchange);
-        watch.has_flushed();
-        assert_eq!(watch.phase(), Phase::Idle);
-    }
-
-    #[test]
-    fn ended_connections_are_forgotten() {
-        let mut watches = Watches::default();
-        watches.add().end();
-        assert!(!watches.is_empty());
-        watches.sweep(&PATIENCE);
-        assert!(watches.is_empty());
-    }
-
-    #[test]
-    fn limits_are_rounded_up_to_ticks() {
-        assert_eq!(Patience::ticks(Duration::from_secs(1)), 4);
-        assert_eq!(Patience::ticks(Duration::from_millis(251)), 2);
-        assert_eq!(Patience::ticks(Duration::ZERO), 0);
-    }
-}
+mod tests;

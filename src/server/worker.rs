@@ -23,8 +23,12 @@ use super::{Settings, Stage};
 use crate::log::Level;
 use crate::pipeline::App;
 
-/// How long a client may leave its answer unread.
-const SENDING_MAX: Duration = Duration::from_secs(30);
+/// How long what is large may take when memory is short.
+const HURRY: Duration = Duration::from_secs(2);
+
+/// Threads beside a worker for bodies and answers that take long: one, since each such piece of work may
+/// take many times the memory of the bytes it is about.
+const ASIDE_MAX: usize = 1;
 
 /// An accepted connection on its way to a worker.
 pub(super) type Arrival = (TcpStream, SocketAddr);
@@ -53,7 +57,11 @@ impl Worker {
         let open = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&open);
         thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+            match Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(ASIDE_MAX)
+                .build_local(LocalOptions::default())
+            {
                 Ok(runtime) => runtime.block_on(run(seed, received, count, say_ready)),
                 Err(error) => {
                     seed.refusals.log.event(
@@ -88,6 +96,8 @@ pub(super) struct Seed {
     pub(super) settings: Arc<Settings>,
     pub(super) refusals: Refusals,
     pub(super) app: App,
+    /// Requests of HTTP/2 that it may have under way.
+    pub(super) streams_max: usize,
     pub(super) stage: watch::Receiver<Stage>,
 }
 
@@ -101,7 +111,8 @@ async fn run(
     let patience = Patience {
         head: Patience::ticks(Duration::from_secs(limits.header_seconds_max.into())),
         idle: Patience::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
-        sending: Patience::ticks(SENDING_MAX),
+        sending: Patience::ticks(Duration::from_secs(limits.sending_seconds_max.into())),
+        hurry: Patience::ticks(HURRY),
     };
     let shared = Rc::new(Shared {
         app: Rc::new(seed.app),
@@ -112,7 +123,7 @@ async fn run(
         limits: *limits,
     });
     let _ = say_ready.send(());
-    let mut watches = Watches::default();
+    let mut watches = Watches::new(seed.streams_max);
     let ended = Rc::new(Notify::new());
     let mut sweep = interval(TICK);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -140,7 +151,9 @@ async fn run(
                 let place = Place { watch, open: Arc::clone(&open), ended: Rc::clone(&ended), shared: Rc::clone(&shared), peer };
                 tokio::task::spawn_local(place.serve(stream));
             },
-            _ = sweep.tick(), if !watches.is_empty() => watches.sweep(&patience),
+            _ = sweep.tick(), if !watches.is_empty() => {
+                watches.sweep(&patience, shared.app.shared.gate.is_pressed());
+            },
             () = ended.notified(), if leaving => {}
         }
     }

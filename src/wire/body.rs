@@ -4,6 +4,7 @@
 //! The one surprising thing: asking for the first byte makes hyper send `100 Continue`, so a body that
 //! the client holds back is never touched once the request is refused.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -21,6 +22,9 @@ use crate::problem::{self, Problem};
 const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// ... and for this long: it should be on its way already.
 const DRAIN_MAX: Duration = Duration::from_millis(250);
+
+/// A body that takes longer than this makes room when memory is short.
+const HURRY: Duration = Duration::from_secs(2);
 
 /// What becomes of the connection after the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +65,14 @@ impl Body {
         Self { incoming, state, is_http_1: parts.version < Version::HTTP_2 }
     }
 
-    /// Reads all of it. Called again after that it gives nothing. `has_room` is asked for each piece.
+    /// Reads all of it. Called again after that it gives nothing. `has_room` is asked for each piece,
+    /// `is_pressed` now and then while the next one does not come.
     pub async fn read(
         &mut self,
         bytes_max: usize,
         deadline: Instant,
         has_room: impl Fn(usize) -> bool,
+        is_pressed: impl Fn() -> bool,
     ) -> Result<Bytes, Problem> {
         crate::fault::point("body");
         // Refused before a byte is asked for: a client that holds its body back need not send it.
@@ -78,13 +84,21 @@ impl Body {
             State::Broken => return Err(Problem::new(&problem::BAD_REQUEST)),
             State::HeldBack | State::Open => self.state = State::Open,
         }
-        match timeout_at(deadline.into(), self.gather(bytes_max, has_room)).await {
-            Ok(result) => result,
-            Err(_) => {
-                self.state = State::Broken;
-                Err(Problem::new(&problem::TOO_SLOW))
+        let mut look = clock::now() + HURRY;
+        {
+            let mut gathering = pin!(self.gather(bytes_max, has_room));
+            loop {
+                if let Ok(result) = timeout_at(look.min(deadline).into(), &mut gathering).await {
+                    return result;
+                }
+                if look >= deadline || is_pressed() {
+                    break;
+                }
+                look += HURRY;
             }
         }
+        self.state = State::Broken;
+        Err(Problem::new(&problem::TOO_SLOW))
     }
 
     /// Makes the connection ready for the next request, if that is cheap. To be asked before every

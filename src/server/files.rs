@@ -1,0 +1,51 @@
+//! How many files the process may have open, which every connection is one of.
+//!
+//! The one surprising thing: most systems give a program far fewer than it may ask for, so it asks.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::log::{Level, Log};
+
+/// For the database, its log and the pool of readers, the listeners, and the log of requests; and for
+/// connections that are being told that they are too many.
+const KEPT: usize = 160;
+
+/// Asks for all the files there may be, and says how many connections that allows.
+pub(super) fn connections_max(wanted: usize, log: &Log) -> usize {
+    let given = getrlimit(Resource::Nofile);
+    // `None` is no limit at all.
+    let asked = Rlimit { current: given.maximum, maximum: given.maximum };
+    let files = match setrlimit(Resource::Nofile, asked) {
+        Ok(()) => given.maximum,
+        Err(_) => given.current,
+    };
+    let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    let possible = possible(files);
+    if possible < wanted {
+        log.event(
+            Level::Warning,
+            "fewer connections than the limit says: the system allows too few open files",
+            &[("connections_max", &wanted), ("connections", &possible), ("files", &files)],
+        );
+    }
+    wanted.min(possible)
+}
+
+/// With hardly any files, half of them.
+fn possible(files: usize) -> usize {
+    files.saturating_sub(KEPT).max(files / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_files_are_kept_for_ourselves() {
+        for (files, expected) in
+            [(20_000, 20_000 - KEPT), (1_024, 1_024 - KEPT), (256, 128), (1, 0)]
+        {
+            assert_eq!(possible(files), expected, "{files}");
+        }
+    }
+}

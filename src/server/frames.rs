@@ -1,0 +1,198 @@
+//! The frames of HTTP/2 as they pass, so that those which ask for nothing can be counted.
+//!
+//! They are followed, not understood: that is hyper's business.
+//! The one surprising thing: hyper answers every ping and every change of settings for as long as they
+//! come; RFC 9113 §10.5 leaves it to us to find that it is too much.
+
+use std::cell::Cell;
+
+const HEAD_BYTES: usize = 9;
+/// Less data than this in a frame is hardly worth its head.
+const DATA_BYTES_SMALL: usize = 128;
+
+/// More than a request brings in, so that nobody lives by resetting them.
+const RESET_COST: i64 = 30;
+
+/// RFC 9113 §6.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+
+/// RFC 9113 §6.8 and §7: GOAWAY on stream 0 with ENHANCE_YOUR_CALM; the last stream is left open, since
+/// all that are under way end here.
+pub(super) const CALM_DOWN: [u8; 17] =
+    [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
+
+/// Where one side's bytes are between two frames or inside of one.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    /// The head of the next frame as far as it has come.
+    head: [u8; HEAD_BYTES],
+    head_bytes: usize,
+    /// What is still to come of the frame's payload.
+    rest: usize,
+}
+
+impl Frames {
+    /// Whether the last byte that passed was the last of a frame.
+    pub(super) fn is_between(&self) -> bool {
+        self.head_bytes == 0 && self.rest == 0
+    }
+
+    /// Follows bytes and gives back what their frames cost.
+    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> i64 {
+        let mut cost = 0;
+        while let Some((first, others)) = bytes.split_first() {
+            if self.rest > 0 {
+                let passed = self.rest.min(bytes.len());
+                self.rest -= passed;
+                bytes = bytes.get(passed..).unwrap_or_default();
+                continue;
+            }
+            if let Some(place) = self.head.get_mut(self.head_bytes) {
+                *place = *first;
+            }
+            self.head_bytes += 1;
+            bytes = others;
+            if self.head_bytes == HEAD_BYTES {
+                self.head_bytes = 0;
+                cost += self.begin();
+            }
+        }
+        cost
+    }
+
+    /// A head is whole.
+    fn begin(&mut self) -> i64 {
+        let [high, middle, low, kind, flags, ..] = self.head;
+        self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        match kind {
+            // A request is worth its frames, and how long a head may be is hyper's to say.
+            HEADERS | CONTINUATION => 0,
+            DATA if flags & END_STREAM != 0 || self.rest >= DATA_BYTES_SMALL => 0,
+            // It throws away what its request has cost us.
+            RST_STREAM => RESET_COST,
+            // Pings, settings, windows, priorities, what nobody knows, and data of hardly a byte.
+            _ => 1,
+        }
+    }
+}
+
+/// What frames that ask for nothing may still cost on one connection.
+///
+/// It grows with time, with requests, and with what is sent: a client that does nothing unusual spends
+/// a few frames a request, and windows for what it has read.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    left: Cell<i64>,
+    /// The tick of the last growth by time.
+    grown: Cell<u64>,
+}
+
+impl Allowance {
+    /// At the beginning, and at the most.
+    const MAX: i64 = 2_000;
+    const PER_TICK: i64 = 25;
+    const PER_REQUEST: i64 = 10;
+    const BYTES_SENT: usize = 512;
+
+    pub(super) fn new(now: u64) -> Self {
+        Self { left: Cell::new(Self::MAX), grown: Cell::new(now) }
+    }
+
+    fn grow(&self, by: i64) {
+        self.left.set((self.left.get().saturating_add(by)).min(Self::MAX));
+    }
+
+    pub(super) fn has_served(&self) {
+        self.grow(Self::PER_REQUEST);
+    }
+
+    pub(super) fn has_sent(&self, bytes: usize) {
+        self.grow(i64::try_from(bytes / Self::BYTES_SENT).unwrap_or_default());
+    }
+
+    pub(super) fn spend(&self, cost: i64, now: u64) {
+        let ticks = now.saturating_sub(self.grown.replace(now));
+        self.grow(i64::try_from(ticks).unwrap_or(i64::MAX).saturating_mul(Self::PER_TICK));
+        self.left.set(self.left.get() - cost);
+    }
+
+    pub(super) fn is_overspent(&self) -> bool {
+        self.left.get() < 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
+        let head = [0, 0, length, kind, flags, 0, 0, 0, 1];
+        [&head[..], &vec![0; usize::from(length)]].concat()
+    }
+
+    #[test]
+    fn frames_are_found_however_they_are_cut() {
+        let all = [
+            frame(HEADERS, 4, 30),
+            frame(DATA, 0, 0),
+            frame(DATA, 0, 200),
+            frame(DATA, END_STREAM, 1),
+            frame(6, 0, 8),
+            frame(4, 0, 0),
+            frame(RST_STREAM, 0, 4),
+            frame(0x42, 0, 7),
+        ]
+        .concat();
+        let costs = 4 + RESET_COST;
+        for size in [1, 2, 8, 9, 10, 33, all.len()] {
+            let mut frames = Frames::default();
+            let sum: i64 = all.chunks(size).map(|bytes| frames.follow(bytes)).sum();
+            assert_eq!((sum, frames.is_between()), (costs, true), "{size}");
+        }
+    }
+
+    #[test]
+    fn the_middle_of_a_frame_is_known() {
+        let mut frames = Frames::default();
+        assert!(frames.is_between());
+        let ping = frame(6, 0, 8);
+        for end in 1..ping.len() {
+            let mut frames = Frames::default();
+            frames.follow(&ping[..end]);
+            assert!(!frames.is_between(), "{end}");
+        }
+        frames.follow(&CALM_DOWN);
+        assert!(frames.is_between());
+    }
+
+    #[test]
+    fn an_allowance_is_used_up_and_grows_again() {
+        let allowance = Allowance::new(7);
+        allowance.spend(Allowance::MAX, 7);
+        assert!(!allowance.is_overspent());
+        allowance.spend(1, 7);
+        assert!(allowance.is_overspent());
+        allowance.spend(0, 8);
+        assert!(!allowance.is_overspent(), "a tick later");
+        allowance.has_served();
+        allowance.has_sent(2 * Allowance::BYTES_SENT);
+        assert_eq!(allowance.left.get(), Allowance::PER_TICK - 1 + Allowance::PER_REQUEST + 2);
+        allowance.spend(0, u64::MAX);
+        assert_eq!(allowance.left.get(), Allowance::MAX);
+    }
+
+    #[test]
+    fn nobody_lives_by_resetting_requests() {
+        let allowance = Allowance::new(0);
+        let resets = (0..).take_while(|_| {
+            allowance.has_served();
+            allowance.spend(RESET_COST, 0);
+            !allowance.is_overspent()
+        });
+        assert!((50..200).contains(&resets.count()));
+    }
+}

@@ -1,0 +1,175 @@
+//! How long each kind of connection is waited for, in sweeps.
+
+use super::*;
+
+const PATIENCE: Patience = Patience { head: 4, idle: 8, sending: 6, hurry: 2 };
+
+/// How many sweeps a connection survives in this state.
+fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
+    let mut watches = Watches::new(100);
+    let watch = watches.add();
+    prepare(&watch);
+    (1..100).find(|_| {
+        watches.sweep(&PATIENCE, false);
+        watch.ask.get() == Ask::Cut
+    })
+}
+
+#[test]
+fn each_phase_has_its_own_patience_and_never_less() {
+    assert_eq!(sweeps(|_| ()), Some(5), "fresh");
+    assert_eq!(sweeps(|watch| watch.has_read(1)), Some(5), "head");
+    assert_eq!(sweeps(|watch| std::mem::forget(Exchange::begin(watch))), None, "busy");
+    assert_eq!(sweeps(|watch| sent(watch, 0)), Some(7), "sending");
+    assert_eq!(
+        sweeps(|watch| {
+            Exchange::begin(watch).answered(0);
+            watch.has_flushed();
+        }),
+        Some(9),
+        "idle"
+    );
+    assert_eq!(sweeps(|watch| watch.enter(Phase::Closing)), None, "closing");
+    assert_eq!(
+        sweeps(|watch| {
+            watch.enter(Phase::Streams);
+            std::mem::forget(Exchange::begin(watch));
+        }),
+        None,
+        "streams under way"
+    );
+    let after_one = |watch: &Rc<Watch>| {
+        watch.enter(Phase::Streams);
+        drop(Exchange::begin(watch));
+    };
+    assert_eq!(sweeps(after_one), Some(9 + 7), "first asked to leave");
+    let never = sweeps(|watch| watch.enter(Phase::Streams));
+    assert_eq!(never, sweeps(|_| {}), "without a request it is like a head that does not come");
+}
+
+/// An answer that the client does not read.
+fn sent(watch: &Rc<Watch>, bytes: usize) {
+    let exchange = Exchange::begin(watch);
+    exchange.answered(bytes);
+    std::mem::forget(exchange);
+}
+
+/// How many sweeps an answer survives of which a little is read all the time.
+fn sweeps_of_a_slow_reader(phase: Phase, bytes: usize, is_pressed: bool) -> Option<u64> {
+    let mut watches = Watches::new(100);
+    let watch = watches.add();
+    watch.enter(phase);
+    sent(&watch, bytes);
+    (1..10_000).find(|_| {
+        watch.has_written(100);
+        watches.sweep(&PATIENCE, is_pressed);
+        watch.ask.get() == Ask::Cut
+    })
+}
+
+#[test]
+fn an_answer_must_be_read_at_some_speed() {
+    for phase in [Phase::Fresh, Phase::Streams] {
+        let large = gate::SMALL_BYTES * 8;
+        let ticks = u64::try_from(large / ANSWER_BYTES_PER_TICK).unwrap();
+        assert_eq!(sweeps_of_a_slow_reader(phase, large, false), Some(7 + ticks));
+        assert_eq!(sweeps_of_a_slow_reader(phase, large, true), Some(3), "under pressure");
+        assert_eq!(sweeps_of_a_slow_reader(phase, 10, true), Some(7), "small ones stay");
+    }
+    let stuck = sweeps(|watch| {
+        watch.enter(Phase::Streams);
+        sent(watch, gate::SMALL_BYTES * 8);
+    });
+    assert_eq!(stuck, Some(7), "a stream of which nothing is read");
+}
+
+#[test]
+fn who_has_many_streams_finishes_some_when_there_are_too_many() {
+    let mut watches = Watches::new(100);
+    let connections: Vec<_> = [40, 30, STREAMS_FAIR]
+        .iter()
+        .map(|count| {
+            let watch = watches.add();
+            watch.enter(Phase::Streams);
+            let streams: Vec<_> = (0..*count).map(|_| Exchange::begin(&watch)).collect();
+            (watch, streams)
+        })
+        .collect();
+    for _ in 0..PATIENCE.hurry {
+        watches.sweep(&PATIENCE, false);
+        assert!(connections.iter().all(|(watch, _)| watch.ask.get() == Ask::Nothing));
+    }
+    watches.sweep(&PATIENCE, false);
+    let asks: Vec<_> = connections.iter().map(|(watch, _)| watch.ask.get()).collect();
+    assert_eq!(asks, [Ask::Cut, Ask::Cut, Ask::Nothing]);
+    assert!(connections[0].0.has_room());
+    let more: Vec<_> = (0..20).map(|_| Exchange::begin(&connections[0].0)).collect();
+    assert!(!connections[0].0.has_room());
+    drop((connections, more));
+    assert_eq!(watches.common.streams.get(), 0);
+}
+
+#[test]
+fn large_heads_are_hurried_when_there_are_many() {
+    let mut watches = Watches::new(100);
+    let (small, large) = (watches.add(), watches.add());
+    small.has_read(100);
+    large.has_read(100);
+    large.has_read(HEADS_BYTES_MAX + 1);
+    let cut_at = |watch: &Watch, watches: &mut Watches| {
+        (1..100).find(|_| {
+            watches.sweep(&PATIENCE, false);
+            watch.ask.get() == Ask::Cut
+        })
+    };
+    assert_eq!(cut_at(&large, &mut watches), Some(3));
+    large.end();
+    assert_eq!(watches.common.heads_bytes.get(), 0);
+    assert_eq!(cut_at(&small, &mut watches), Some(2), "with the patience of every head");
+}
+
+#[test]
+fn a_head_is_timed_from_its_first_byte_and_sending_from_its_last_progress() {
+    let mut watches = Watches::new(100);
+    let watch = watches.add();
+    watch.has_read(1);
+    for _ in 0..3 {
+        watches.sweep(&PATIENCE, false);
+        watch.has_read(1);
+    }
+    assert_eq!((watch.phase(), watch.since.get()), (Phase::Head, 0));
+    Exchange::begin(&watch).answered(0);
+    watches.sweep(&PATIENCE, false);
+    watch.has_written(1);
+    assert_eq!((watch.phase(), watch.since.get()), (Phase::Sending, 4));
+}
+
+#[test]
+fn an_answer_ends_with_a_flush_once_hyper_has_all_of_it() {
+    let watch = Watch::new(&Rc::default());
+    let exchange = Exchange::begin(&watch);
+    watch.has_flushed();
+    assert_eq!(watch.phase(), Phase::Busy);
+    exchange.answered(0);
+    watch.has_flushed();
+    assert_eq!(watch.phase(), Phase::Sending, "more of it is to come");
+    drop(exchange);
+    watch.has_flushed();
+    assert_eq!(watch.phase(), Phase::Idle);
+}
+
+#[test]
+fn ended_connections_are_forgotten() {
+    let mut watches = Watches::new(100);
+    watches.add().end();
+    assert!(!watches.is_empty());
+    watches.sweep(&PATIENCE, false);
+    assert!(watches.is_empty());
+}
+
+#[test]
+fn limits_are_rounded_up_to_ticks() {
+    assert_eq!(Patience::ticks(Duration::from_secs(1)), 4);
+    assert_eq!(Patience::ticks(Duration::from_millis(251)), 2);
+    assert_eq!(Patience::ticks(Duration::ZERO), 0);
+}
