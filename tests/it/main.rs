@@ -25,6 +25,8 @@ mod durability;
 #[cfg(test)]
 mod framing;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod http2;
 #[cfg(test)]
 mod json_bodies;

@@ -1,0 +1,140 @@
+//! One attack on one server, with another client beside it.
+
+use std::fs;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use bench::attack::{self, End, Force, Tally};
+
+use crate::harness::{Backend, Client, Server, Setup, wait_until};
+
+/// What an attack is made with, and what must come of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Siege {
+    /// Lines of `[server.limits]`.
+    pub(super) limits: &'static str,
+    /// How large the list is that attackers ask for.
+    pub(super) page_bytes: usize,
+    pub(super) connections: usize,
+    pub(super) actions_per_second: u32,
+    pub(super) milliseconds: u64,
+    /// At least one connection ends so...
+    pub(super) cut: &'static [End],
+    /// ... and none in another way than these or those.
+    pub(super) also: &'static [End],
+    /// How much memory it may cost.
+    pub(super) megabytes_max: u64,
+}
+
+pub(super) fn start(limits: &str) -> Server {
+    let model = format!(
+        "title = \"Besieged\"\n[server]\nhttp2_prior_knowledge = true\n\
+         [resources.customer.fields]\nname = {{ type = \"text\" }}\nemail = {{ type = \"email\" }}\n\
+         note = {{ type = \"text\" }}\n[server.limits]\n{limits}\n"
+    );
+    Setup::new(Backend::Sqlite).model(&model).start()
+}
+
+/// Makes the first page of customers about so large.
+pub(super) fn fill(server: &Server, page_bytes: usize) {
+    const ITEMS: usize = 500;
+    let note = "x".repeat(page_bytes / ITEMS);
+    let item = format!("{{\"name\":\"Large\",\"note\":\"{note}\"}}");
+    for _ in 0..ITEMS / 100 {
+        let body = format!("{{\"customers\":[{}]}}", vec![item.as_str(); 100].join(","));
+        let answer = server.post("/customers", body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+}
+
+/// Memory that is the process's own.
+pub(super) fn megabytes(server: &Server) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/status", server.process_id())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1000
+}
+
+pub(super) fn open_files(server: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", server.process_id())).unwrap().count()
+}
+
+/// What another client does meanwhile; every answer must be a success.
+struct Other {
+    client: Client,
+    item: String,
+}
+
+impl Other {
+    fn new(server: &Server) -> Self {
+        let item = server.create("/customers", r#"{"customer":{"name":"Ann"}}"#);
+        Self { client: server.client(), item }
+    }
+
+    fn ask(&mut self) {
+        let shown = self.client.request(&format!("GET {}", self.item), &[], "");
+        assert_eq!(shown.status, 200, "{shown:?}");
+        let created = self.client.request("POST /customers", &[], r#"{"customer":{"name":"Bob"}}"#);
+        assert_eq!(created.status, 201, "{created:?}");
+    }
+}
+
+impl Siege {
+    fn force(&self, name: &str) -> Force {
+        if std::env::var_os("NOUNS_SOAK").is_some() {
+            return attack::find(name).unwrap().force;
+        }
+        Force {
+            connections: self.connections,
+            actions_per_second: self.actions_per_second,
+            time: Duration::from_millis(self.milliseconds),
+        }
+    }
+
+    /// Runs the attack of this name.
+    pub(super) fn run(&self, name: &'static str) -> Tally {
+        let soak = std::env::var_os("NOUNS_SOAK").is_some();
+        let server = start(if soak { "" } else { self.limits });
+        fill(&server, if soak { 7_750_000 } else { self.page_bytes });
+        let mut other = Other::new(&server);
+        other.ask();
+        let (files, before) = (open_files(&server), megabytes(&server));
+        let mut peak = before;
+        let (done, is_done) = mpsc::channel();
+        let (address, force) = (server.address, self.force(name));
+        let attacker = thread::spawn(move || {
+            let tally = attack::run(attack::find(name).unwrap(), address, force).unwrap();
+            done.send(()).unwrap();
+            tally
+        });
+        while is_done.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout) {
+            other.ask();
+            peak = peak.max(megabytes(&server));
+        }
+        let tally = attacker.join().unwrap();
+        other.ask();
+        wait_until("every file is given back", || (open_files(&server) <= files).then_some(()));
+        println!("{before} MB, then {peak} MB; {tally}");
+        self.judge(&tally, soak);
+        assert!(soak || peak <= before + self.megabytes_max, "{before} MB, then {peak} MB");
+        check_log(&server.log());
+        tally
+    }
+
+    fn judge(&self, tally: &Tally, soak: bool) {
+        // Whoever is in the middle of it when the time is over is still there.
+        let known =
+            |end: &End| *end == End::Held || self.cut.contains(end) || self.also.contains(end);
+        assert!(tally.actions > 0 && tally.ends.keys().all(known), "{tally}");
+        assert!(soak || self.cut.iter().all(|end| tally.count(*end) > 0), "{tally}");
+    }
+}
+
+/// An attack is no fault of ours: no 500, no panic, no error.
+fn check_log(log: &str) {
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        // Who is refused because there are too many is an error of the operator's kind.
+        assert!(line["level"] != "error" || line["status"] == 503, "{line}");
+    }
+}
