@@ -96,24 +96,24 @@ pub(super) struct Writer {
     pub(super) changes_keep: Option<Duration>,
 }
 
-/// How a request that is refused undoes itself without those that share its commit.
+/// By what a request that is refused undoes itself, without those that share its commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Undoing {
     /// It writes one row, and only the statement that writes it can be refused, whole.
-    ByStatement,
+    Statement,
     /// It may be refused after some of its rows are written. A savepoint copies every page it touches.
-    BySavepoint,
+    Savepoint,
     /// It shares its commit with nobody.
-    ByTransaction,
+    Transaction,
 }
 
 impl Undoing {
     fn of(write: &Write, pace: Pace) -> Self {
         match &write.action {
-            _ if pace == Pace::Alone => Self::ByTransaction,
-            Action::Create { drafts, .. } if drafts.len() <= 1 => Self::ByStatement,
-            Action::Replace { .. } => Self::ByStatement,
-            Action::Create { .. } | Action::Remove { .. } => Self::BySavepoint,
+            _ if pace == Pace::Alone => Self::Transaction,
+            Action::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
+            Action::Replace { .. } => Self::Statement,
+            Action::Create { .. } | Action::Remove { .. } => Self::Savepoint,
         }
     }
 }
@@ -294,27 +294,26 @@ impl Writer {
     /// has rolled back by itself, nothing is left of the whole group.
     fn is_past_undoing(&self, undoing: Undoing, changes_before: u64) -> bool {
         self.connection.is_autocommit()
-            || (undoing == Undoing::ByStatement
-                && self.connection.total_changes() != changes_before)
+            || (undoing == Undoing::Statement && self.connection.total_changes() != changes_before)
     }
 
     fn begin_request(&self, undoing: Undoing) -> rusqlite::Result<()> {
         match undoing {
-            Undoing::ByStatement | Undoing::ByTransaction => Ok(()),
-            Undoing::BySavepoint => self.statement("SAVEPOINT request"),
+            Undoing::Statement | Undoing::Transaction => Ok(()),
+            Undoing::Savepoint => self.statement("SAVEPOINT request"),
         }
     }
 
     fn end_request(&self, undoing: Undoing, is_done: bool) -> rusqlite::Result<()> {
         match undoing {
-            Undoing::ByStatement => Ok(()),
-            Undoing::BySavepoint if is_done => self.statement("RELEASE request"),
-            Undoing::BySavepoint => {
+            Undoing::Statement => Ok(()),
+            Undoing::Savepoint if is_done => self.statement("RELEASE request"),
+            Undoing::Savepoint => {
                 self.statement("ROLLBACK TO request")?;
                 self.statement("RELEASE request")
             }
-            Undoing::ByTransaction if is_done => Ok(()),
-            Undoing::ByTransaction => self.statement("ROLLBACK"),
+            Undoing::Transaction if is_done => Ok(()),
+            Undoing::Transaction => self.statement("ROLLBACK"),
         }
     }
 
