@@ -28,7 +28,7 @@ fn is_soak() -> bool {
 /// The short version, or the long one.
 fn effort(seed: u64) -> Effort {
     let short =
-        Effort { seed, choices: 2, left_out_max: 8, one_of: 25, served_one_of: 50, threads: 2 };
+        Effort { seed, choices: 2, left_out_max: 8, one_of: 40, served_one_of: 50, threads: 2 };
     let long = Effort { left_out_max: 12, one_of: 1, served_one_of: 500, ..short };
     if is_soak() { long } else { short }
 }
