@@ -76,8 +76,13 @@ impl Run {
             let server = trace.setup(work.syncs).start_in(folder);
             burst(&server, &mut ledger, work.requests_each);
             folder = if is_stopped { server.stop() } else { server.kill() };
+            let (steps_before, after) = (log.steps.len(), files_in(folder.path()));
             log.read(&trace.text(), &folder.path().canonicalize().unwrap());
-            check(&before, &log, &files_in(folder.path()));
+            // A call that was about to begin when its thread was killed may not have been made.
+            if difference(&before, &log, &after).is_some() {
+                log.forget_unfinished(steps_before);
+            }
+            assert_eq!(difference(&before, &log, &after), None);
         }
         let answers = answers(&log);
         let unknown = |id: &&str| !answers.contains_key(*id) && !answered_before.contains(*id);
@@ -183,22 +188,22 @@ fn files_in(folder: &Path) -> Files {
     files
 }
 
-/// The log must lead to what is really there, byte for byte: nothing was overlooked.
-fn check(before: &Files, log: &Log, after: &Files) {
+/// Where the log leads to something else than what is really there, byte for byte: something was
+/// overlooked.
+fn difference(before: &Files, log: &Log, after: &Files) -> Option<String> {
     let mut disk = Disk::new(before.clone());
     for step in &log.steps {
         disk.step(*step, &log.calls);
     }
     let files = disk.files(&disk.cut(Survives::All, &mut Chance::new(0)));
-    assert_eq!(files.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
-    for (name, bytes) in after {
-        let same = bytes.iter().zip(&files[name]).take_while(|(one, other)| one == other).count();
-        let (length, logged) = (bytes.len(), files[name].len());
-        assert!(
-            *bytes == files[name],
-            "{name} has {length} bytes, by the log {logged}; they differ from byte {same} on"
-        );
+    let (logged, real) = (files.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+    if logged != real {
+        return Some(format!("there are {real:?}, by the log {logged:?}"));
     }
+    let (name, bytes) = after.iter().find(|(name, bytes)| files[*name] != **bytes)?;
+    let same = bytes.iter().zip(&files[name]).take_while(|(one, other)| one == other).count();
+    let (length, logged) = (bytes.len(), files[name].len());
+    Some(format!("{name} has {length} bytes, by the log {logged}; they differ from byte {same} on"))
 }
 
 /// The calls that began to send an answer, by its request id.

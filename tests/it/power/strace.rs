@@ -5,7 +5,7 @@
 //! The one surprising thing: a call has two places in the log. What it does may have happened from the
 //! first on, and has happened for certain only from the second on; calls of several threads overlap.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Every call that changes a file or a folder, or says something to a client.
@@ -87,6 +87,23 @@ impl Log {
         // Stable: the two of a call on one line stay in their order.
         steps.sort_by_key(|(line, _)| *line);
         self.steps.extend(steps.into_iter().map(|(_, step)| step));
+    }
+
+    /// Takes calls without an end for calls that were never made, from this step on.
+    pub fn forget_unfinished(&mut self, from: usize) {
+        let steps = self.steps.split_off(from);
+        let ended: HashSet<usize> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::End(call) => Some(*call),
+                Step::Begin(_) => None,
+            })
+            .collect();
+        let was_made = |step: &Step| match step {
+            Step::Begin(call) => ended.contains(call) || matches!(self.calls[*call], Call::Send(_)),
+            Step::End(_) => true,
+        };
+        self.steps.extend(steps.into_iter().filter(was_made));
     }
 }
 
