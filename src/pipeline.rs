@@ -11,9 +11,10 @@
 
 use std::cell::OnceCell;
 use std::fmt::Display;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -175,7 +176,7 @@ pub async fn serve(
 ) -> Response<Full<Bytes>> {
     let (parts, incoming) = request.into_parts();
     let (id, version) = (RequestId::new(), parts.version);
-    let answered = catch(exchange(app, parts, incoming, id, peer)).await;
+    let answered = catch(pin!(exchange(app, parts, incoming, id, peer))).await;
     answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
@@ -207,7 +208,7 @@ async fn exchange(
     };
     let mut stages = Stages::start();
 
-    let answered = catch(answer(app, &asked, &mut body, &mut stages)).await;
+    let answered = catch(pin!(answer(app, &asked, &mut body, &mut stages))).await;
     let internal = |cause| Err(Problem::new(&problem::INTERNAL).cause(cause).into());
     let (reply, problem) = match answered.unwrap_or_else(internal) {
         Ok(reply) => (reply, None),
@@ -267,17 +268,18 @@ fn respond(reply: Reply, method: &Method, id: &RequestId, after: After) -> Respo
     response
 }
 
-/// A panic ends one request, not the process: its words come out.
-async fn catch<T>(work: impl Future<Output = T>) -> Result<T, String> {
-    let mut work = pin!(work);
-    std::future::poll_fn(|context| {
+/// A panic ends one request, not the process: its words come out. The work is pinned where it was
+/// made, because it is large and would be moved at every call.
+fn catch<T>(
+    mut work: Pin<&mut impl Future<Output = T>>,
+) -> impl Future<Output = Result<T, String>> {
+    poll_fn(move |context| {
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
         match polled {
             Ok(polled) => polled.map(Ok),
             Err(panic) => Poll::Ready(Err(fault::words(&*panic))),
         }
     })
-    .await
 }
 
 #[cfg(test)]
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_500_with_its_words_for_the_log_alone() {
-        let mut work = pin!(catch(async { panic!("planted") }));
+        let mut work = pin!(catch(pin!(async { panic!("planted") })));
         let polled: Poll<Result<(), _>> =
             work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(polled, Poll::Ready(Err("panic: planted".to_owned())));
