@@ -39,6 +39,8 @@ use writer::{Job, Queue};
 
 /// A read that takes longer than this shows that the disk is slow.
 const QUICK: Duration = Duration::from_millis(2);
+/// A read that takes longer than this was held up by nothing but the disk.
+const STUCK: Duration = Duration::from_millis(20);
 /// So many quick reads in place make one slow one forgotten.
 const SLOW_READ: u32 = 32;
 /// So many quick reads in a row through the pool, and the disk is no longer slow.
@@ -139,11 +141,11 @@ impl Worker {
         }
     }
 
-    /// One slow read may be the scheduler's doing; two among a few are the disk's.
+    /// One slow read may be the scheduler's doing; two among a few, or one that is stuck, are the disk's.
     fn learn_here(&self, took: Duration) {
         if took <= QUICK {
             self.slowness.set(self.slowness.get().saturating_sub(1));
-        } else if self.slowness.get() == 0 {
+        } else if self.slowness.get() == 0 && took <= STUCK {
             self.slowness.set(SLOW_READ);
         } else {
             self.to_be_quick.set(QUICK_AGAIN);
