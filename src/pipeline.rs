@@ -290,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_500_with_its_words_for_the_log_alone() {
-        let mut work = pin!(catch(pin!(async { panic!("planted") })));
+        let planted = pin!(async { panic!("planted") });
+        let mut work = pin!(catch(planted));
         let polled: Poll<Result<(), _>> =
             work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(polled, Poll::Ready(Err("panic: planted".to_owned())));
