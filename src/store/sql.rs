@@ -99,7 +99,7 @@ impl Table {
         text.push_str(start);
         let fields = changed.iter().filter_map(|index| resource.fields.get(*index));
         for (field, number) in fields.zip(5..) {
-            let _ = write!(text, ", \"{}\" = {}{number}", field.name, self.placeholder);
+            let _ = write!(text, ", {} = {}{number}", quoted(&field.name), self.placeholder);
         }
         text.push_str(end);
         text

@@ -77,9 +77,8 @@ impl Driver for SqliteDriver<'_> {
         let now = self.now();
         match resource.id {
             IdKind::Uuid => {
-                let ids = (0..count).map(|_| self.ids.next(now).map(Id::Uuid)).collect();
-                let ids: Result<_, getrandom::Error> = ids;
-                ids.map_err(|error| Failure::Engine(error.to_string()))
+                let ids = (0..count).map(|_| self.ids.next(now).map(Id::Uuid));
+                ids.collect::<Result<_, _>>().map_err(|error| Failure::Engine(error.to_string()))
             }
             // SQLite moves this number up itself when a larger id is inserted, in the same transaction.
             IdKind::Integer => {

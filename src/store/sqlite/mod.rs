@@ -114,8 +114,8 @@ impl Worker {
         if matches!(read, Read::Ready) && self.shared.stopped.load(Ordering::Relaxed) {
             return Err(writer::stopped());
         }
-        let now = clock::now();
-        if is_short(&read) && self.to_be_quick.get() == 0 {
+        let (now, is_short) = (clock::now(), is_short(&read));
+        if is_short && self.to_be_quick.get() == 0 {
             let outcome = self.here.borrow_mut().read(&read, now + QUICK);
             self.learn_here(clock::now().saturating_duration_since(now));
             // One that was cut short goes on in the pool.
@@ -124,7 +124,6 @@ impl Worker {
             }
         }
         let until = now + self.shared.statement_max;
-        let is_short = is_short(&read);
         let answer = self.shared.pool.read(read, until)?;
         // The reader looks at the clock between steps; a disk that hangs gives it none.
         match tokio::time::timeout_at((until + QUICK).into(), answer).await {
