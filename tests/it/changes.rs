@@ -119,7 +119,8 @@ on_every_backend! {
         // All of it is old; the newest stays, so that the next one is numbered after it.
         wait_until("the old entries are gone", || (numbers() == "2\n").then_some(()));
         server.create("/customers", ANN);
-        assert_eq!(numbers(), "2\n3\n");
+        // The second is old too, and is swept as soon as it is not the newest.
+        assert!(["2\n3\n", "3\n"].contains(&numbers().as_str()), "{}", numbers());
     }
 
     /// The sweep stopped at the first entry that was not old; a clock that was once wrong made one.
