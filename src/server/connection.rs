@@ -21,8 +21,10 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::Settings;
 use super::refusal::{self, Refusals};
 use super::socket::{Stream, Watched};
 use super::watch::{Ask, Exchange, Phase, Watch};
@@ -42,19 +44,44 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
+/// Sockets that a worker closes in one round of its tasks.
+const CLOSINGS_MAX: usize = 4;
+
 const NOT_READING: &str = "connection cut: the client does not read its answer";
 
 /// What all connections of one worker share.
 pub(super) struct Shared {
     pub(super) app: Rc<App>,
     pub(super) refusals: Refusals,
-    pub(super) http1: http1::Builder,
-    pub(super) http2: http2::Builder<LocalExecutor>,
-    pub(super) http2_prior_knowledge: bool,
-    pub(super) limits: Limits,
+    http1: http1::Builder,
+    http2: http2::Builder<LocalExecutor>,
+    http2_prior_knowledge: bool,
+    limits: Limits,
+    closings: Semaphore,
 }
 
 impl Shared {
+    pub(super) fn new(app: App, refusals: Refusals, settings: &Settings) -> Self {
+        let limits = settings.limits;
+        Self {
+            app: Rc::new(app),
+            refusals,
+            http1: http1_builder(&limits),
+            http2: http2_builder(&limits),
+            http2_prior_knowledge: settings.http2_prior_knowledge,
+            limits,
+            closings: Semaphore::new(CLOSINGS_MAX),
+        }
+    }
+
+    /// Closes a socket when it is its turn: thousands of clients that leave at one moment must not hold
+    /// up those who stay.
+    async fn close_in_turn<S>(&self, stream: S) {
+        let turn = self.closings.acquire().await;
+        drop(stream);
+        drop(turn);
+    }
+
     fn say_cut(&self, message: &str, peer: SocketAddr) {
         self.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
     }
@@ -78,7 +105,7 @@ fn head_bytes_max(limits: &Limits) -> usize {
     limits.target_bytes_max + limits.headers_bytes_max + SLACK_BYTES
 }
 
-pub(super) fn http1_builder(limits: &Limits) -> http1::Builder {
+fn http1_builder(limits: &Limits) -> http1::Builder {
     const HEADERS_BY_DEFAULT: usize = 100;
     let head_bytes_max = head_bytes_max(limits);
     let mut builder = http1::Builder::new();
@@ -96,7 +123,7 @@ pub(super) fn http1_builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
-pub(super) fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
+fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
     const WINDOW_BYTES: u32 = 256 << 10;
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
@@ -194,7 +221,7 @@ where
             Some(refusal::of_parser(&error, &parts.read_buf, &shared.limits))
         }
         // The client is gone.
-        (Some(Err(_)), _) => return,
+        (Some(Err(_)), _) => return shared.close_in_turn(stream).await,
         (None, _) if has_unread => {
             stream.forget_unsent();
             return shared.say_cut(NOT_READING, peer);
@@ -212,7 +239,7 @@ where
             let accept = refusal::accept_in(&parts.read_buf);
             refuse(stream, (&problem, &accept), peer, &shared.refusals).await;
         }
-        None if has_ended || has_nothing_to_lose => {}
+        None if has_ended || has_nothing_to_lose => shared.close_in_turn(stream).await,
         None => close(stream).await,
     }
 }

@@ -114,14 +114,7 @@ async fn run(
         sending: Patience::ticks(Duration::from_secs(limits.sending_seconds_max.into())),
         hurry: Patience::ticks(HURRY),
     };
-    let shared = Rc::new(Shared {
-        app: Rc::new(seed.app),
-        refusals: seed.refusals.clone(),
-        http1: connection::http1_builder(limits),
-        http2: connection::http2_builder(limits),
-        http2_prior_knowledge: seed.settings.http2_prior_knowledge,
-        limits: *limits,
-    });
+    let shared = Rc::new(Shared::new(seed.app, seed.refusals, &seed.settings));
     let _ = say_ready.send(());
     let mut watches = Watches::new(seed.streams_max);
     let ended = Rc::new(Notify::new());

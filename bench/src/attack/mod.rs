@@ -134,8 +134,24 @@ struct Campaign {
     interval: Duration,
     /// When the next action is due.
     next: Cell<Instant>,
+    /// When the next connection may begin or end.
+    next_turn: Cell<Instant>,
     actions: Cell<u64>,
     lives: Cell<u64>,
+}
+
+impl Campaign {
+    /// Connections begin, and those that held out to the end leave, as fast as a peer on a network can do
+    /// it: each costs this machine as much on the attacker's side as on the server's.
+    async fn turn(&self) {
+        const EVERY: Duration = Duration::from_micros(250);
+        let now = Instant::now();
+        let due = self.next_turn.get().max(now);
+        self.next_turn.set(due + EVERY);
+        if due > now {
+            sleep_until(due.into()).await;
+        }
+    }
 }
 
 /// What one life knows.
@@ -158,6 +174,7 @@ impl Front {
         if let Some(bytes) = window_bytes {
             socket.set_recv_buffer_size(bytes)?;
         }
+        self.campaign.turn().await;
         self.began.set(Instant::now());
         let stream = socket.connect(address).await?;
         stream.set_nodelay(true)?;
@@ -193,6 +210,7 @@ pub fn run(attack: &Attack, address: SocketAddr, force: Force) -> io::Result<Tal
         until: now + force.time,
         interval: Duration::from_secs(1) / force.actions_per_second.max(1),
         next: Cell::new(now),
+        next_turn: Cell::new(now),
         actions: Cell::new(0),
         lives: Cell::new(0),
     });
@@ -222,13 +240,17 @@ async fn live(life: fn(Rc<Front>) -> Life, campaign: Rc<Campaign>, ends: Rc<RefC
             return;
         }
         let front = Rc::new(Front { campaign: Rc::clone(&campaign), began: Cell::new(now) });
-        let end = match timeout_at(campaign.until.into(), life(Rc::clone(&front))).await {
+        let mut life = life(Rc::clone(&front));
+        let end = match timeout_at(campaign.until.into(), &mut life).await {
             Ok(Ok(end)) => end,
             Ok(Err(error)) if is_local(&error) => End::Refused,
             Ok(Err(error)) => End::of(&error),
             Err(_) => End::Held,
         };
         ends.borrow_mut().add(end, front.began.get().elapsed());
+        if end == End::Held {
+            campaign.turn().await;
+        }
         if !matches!(end, End::Left | End::Held) {
             sleep(PAUSE).await;
         }
