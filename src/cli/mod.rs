@@ -71,7 +71,7 @@ struct Serve {
     /// The model file [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
 
-    /// Where the data lives: sqlite:PATH [default: sqlite:nouns.db]
+    /// Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
     #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]
     database: Option<String>,
 
@@ -90,6 +90,12 @@ struct Serve {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     #[arg(value_name = "BOOL")]
     open: Option<bool>,
+
+    /// Keep trying while the database cannot be reached
+    #[arg(long, env = "NOUNS_WAIT", hide_env = true, value_parser = BoolishValueParser::new())]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
+    #[arg(value_name = "BOOL")]
+    wait: Option<bool>,
 
     /// How log lines look, on standard error: pretty or json [default: pretty on a terminal, else json]
     #[arg(

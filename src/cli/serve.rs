@@ -25,7 +25,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let model = Arc::new(read_model(&source)?);
     let settings = &model.server;
     let database = flags.database.as_deref().or(settings.database.as_deref()).unwrap_or(DATABASE);
-    let database = Database::parse(database).map_err(refusal)?;
+    let database = Database::parse(database, &Default::default()).map_err(refusal)?;
     let listen =
         [flags.listen, settings.listen.clone().unwrap_or_default(), vec![LISTEN.to_owned()]];
     let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
@@ -35,12 +35,13 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
              on this machine do everything",
         ));
     }
+    let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
     // The port first: it costs nothing to give back.
     let listeners = server::bind(&listen).map_err(refusal)?;
     refuse_strangers(&listen, &listeners)?;
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
     catch_panics(&log);
-    let store = store::open(&database, &model, &log).map_err(refusal)?;
+    let store = store::open(&database, &model, &log, is_patient).map_err(refusal)?;
     let outcome = serve(&model, listeners, listen, &log, &store);
     // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
@@ -78,7 +79,8 @@ fn serve(
         listen,
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let app = |_| Ok(App { shared: Arc::clone(&shared), store: store.worker().map_err(refusal)? });
+    let app =
+        |_| Ok(App { shared: Arc::clone(&shared), store: store.worker(cores).map_err(refusal)? });
     let apps = (0..cores).map(app).collect::<Result<Vec<_>, Refusal>>()?;
     Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses);

@@ -18,8 +18,10 @@ use super::types::{is_port, is_url};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerTable {
     pub database: Option<String>,
+    pub database_pooling: Option<Pooling>,
     pub listen: Option<Vec<String>>,
     pub open: Option<bool>,
+    pub wait: Option<bool>,
     pub log: Option<Log>,
     /// The realm of `/` and `/-/`, one of the declared ones.
     pub realm: Option<String>,
@@ -37,6 +39,13 @@ pub struct ServerTable {
 pub enum Log {
     Pretty,
     Json,
+}
+
+/// Whether a session of the database is ours for as long as we want, or for one transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    Session,
+    Transaction,
 }
 
 /// How long changes are kept.
@@ -111,6 +120,7 @@ limits! {
     statement_seconds_max: u32 = 5, "time for one statement in the database";
     connections_max: usize = 10_000, "connections at once";
     requests_max: usize = 1024, "requests under way at once";
+    database_connections_max: usize = 20, "connections to PostgreSQL at once";
     page_items_default: usize = 50, "items of a page when the client does not say";
     page_items_max: usize = 500, "items of a page when the client says";
     bulk_items_max: usize = 1000, "new items in one request";
@@ -127,8 +137,10 @@ impl ServerTable {
         table.only(&keys::names(keys::SERVER), "the server", mistakes);
         Some(Self {
             database: table.text("database", mistakes).and_then(|text| database(&text, mistakes)),
+            database_pooling: table.choice("database_pooling", keys::POOLINGS, mistakes),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
             open: table.flag("open", mistakes),
+            wait: table.flag("wait", mistakes),
             log: table.choice("log", keys::LOGS, mistakes),
             realm: table.text("realm", mistakes).and_then(|text| realm(&text, realms, mistakes)),
             base_path: table
@@ -148,13 +160,18 @@ impl ServerTable {
 }
 
 fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
-    if text.value.strip_prefix("sqlite:").is_some_and(|path| !path.is_empty()) {
+    // What follows the scheme of an address is read when it is opened.
+    let known = ["sqlite:", "postgres://", "postgresql://"];
+    let rest = known.iter().find_map(|scheme| text.value.strip_prefix(scheme));
+    if rest.is_some_and(|rest| !rest.is_empty()) {
         return Some(text.value.to_owned());
     }
+    // The rest may hold a password.
+    let scheme = text.value.split_once(':').map_or(text.value, |(scheme, _)| scheme);
     mistakes.add_with(
         text.span.clone(),
-        format!("`database` expected sqlite:PATH, got {:?}", text.value),
-        "the database is a file, such as sqlite:nouns.db; there is no other kind yet",
+        format!("`database` expected sqlite:PATH or postgres://USER@HOST/NAME, got \"{scheme}:…\""),
+        "the database is a file, such as sqlite:nouns.db, or a PostgreSQL",
     );
     None
 }

@@ -11,7 +11,7 @@ use crate::problem::{Code, Fault, Faults};
 use crate::value::{Id, IdKind, Moment, Value};
 
 /// An item to be, as far as the request alone tells.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Draft {
     /// The JSON pointer of its object in the body.
     pub root: String,
@@ -20,7 +20,7 @@ pub struct Draft {
 }
 
 /// The values of a draft, by the resource's field order.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// As they will be stored.
     Complete(Vec<Value>),

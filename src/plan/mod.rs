@@ -74,7 +74,7 @@ pub struct Collection {
 }
 
 /// One transaction that may change something.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Write {
     pub collection: Collection,
     pub action: Action,
@@ -88,7 +88,7 @@ pub struct By {
     pub request_id: Box<str>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Action {
     Create { drafts: Vec<Draft>, count: Count },
     Replace { id: Id, draft: Draft },

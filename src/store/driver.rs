@@ -4,6 +4,7 @@
 //! on a socket; SQLite's never waits, so its futures are ready at the first poll (`at_once`), and
 //! the same code runs on the writer thread without a runtime.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -13,6 +14,9 @@ use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
 /// A connection inside a transaction.
 pub(super) trait Driver {
+    /// Whether others share its commit, so that what fails the commit must be found before.
+    const SHARES_COMMIT: bool;
+
     /// Runs a statement and reads rows until one is enough.
     async fn rows_until<T>(
         &mut self,
@@ -35,6 +39,36 @@ pub(super) trait Driver {
     /// Runs a statement and counts the rows it changed.
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure>;
 
+    /// Runs statements in order, and reads the rows of each; `read` is told which one it is.
+    async fn rows_each<T>(
+        &mut self,
+        strokes: &[Stroke<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, Broken>,
+    ) -> Result<Vec<Vec<T>>, Failure> {
+        let mut all = Vec::with_capacity(strokes.len());
+        for (at, stroke) in strokes.iter().enumerate() {
+            all.push(self.rows(&stroke.sql, &stroke.binds, |row| read(at, row)).await?);
+        }
+        Ok(all)
+    }
+
+    /// Runs statements in order, each of which must change one row.
+    async fn execute_each(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+        for (at, stroke) in strokes.iter().enumerate() {
+            let done = self.execute(&stroke.sql, &stroke.binds).await;
+            let count = done.map_err(|failure| Stopped { at, failure })?;
+            if count != 1 {
+                return Err(Stopped { at, failure: changed_while_locked() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The last statements of a transaction: a backend that commits by itself does so behind them.
+    async fn finish(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+        self.execute_each(strokes).await
+    }
+
     /// Ids for new items, never given before.
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure>;
 
@@ -42,10 +76,35 @@ pub(super) trait Driver {
     fn now(&self) -> Moment;
 }
 
+/// A statement with its parameters.
+#[derive(Debug)]
+pub(super) struct Stroke<'a> {
+    pub(super) sql: Cow<'a, str>,
+    pub(super) binds: Vec<Bind<'a>>,
+}
+
+impl<'a> Stroke<'a> {
+    pub(super) fn new(sql: impl Into<Cow<'a, str>>, binds: Vec<Bind<'a>>) -> Self {
+        Self { sql: sql.into(), binds }
+    }
+}
+
+/// Which of several statements failed.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    pub(super) at: usize,
+    pub(super) failure: Failure,
+}
+
+/// A guarded statement did not find its row.
+pub(super) fn changed_while_locked() -> Failure {
+    Failure::Engine("the item changed while it was locked".into())
+}
+
 /// Why a statement did not do its work.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// A unique index stood in the way; the engine's own words say which.
+    /// A unique index stood in the way; the engine's own words, or the index's name, say which.
     Taken(String),
     /// It took too long and was stopped.
     TimedOut,

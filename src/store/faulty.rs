@@ -135,6 +135,8 @@ impl<D: Driver> Faulty<D> {
 }
 
 impl<D: Driver> Driver for Faulty<D> {
+    const SHARES_COMMIT: bool = D::SHARES_COMMIT;
+
     async fn rows_until<T>(
         &mut self,
         sql: &str,

@@ -99,10 +99,10 @@ impl Gathering {
 pub(super) async fn is_referred_to<D: Driver>(
     driver: &mut D,
     context: &Context,
-    gone: &[(ResourceIndex, Id)],
+    gone: &[Dependent],
 ) -> Result<bool, Failure> {
-    for (resource, id) in gone {
-        for link in &context.sql.table(*resource).links {
+    for Dependent { collection, id } in gone {
+        for link in &context.sql.table(collection.resource).links {
             if !dependents(driver, context, link, *id, 1).await?.is_empty() {
                 return Ok(true);
             }

@@ -8,10 +8,13 @@ mod driver;
 mod faulty;
 mod gather;
 mod ids;
+mod postgres;
 mod rows;
 mod schema;
+mod script;
 mod sql;
 mod sqlite;
+mod sweep;
 mod transaction;
 
 use std::fmt;
@@ -23,6 +26,7 @@ use crate::log::Log;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Refusal, Write};
 use driver::Failure;
+pub use postgres::{Address, Environment};
 
 /// Why a plan came to nothing.
 #[derive(Debug)]
@@ -62,18 +66,24 @@ impl From<Failure> for StoreError {
 }
 
 /// Which engine, and where: the `--database` setting.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Database {
     Sqlite(PathBuf),
+    Postgres(Arc<Address>),
 }
 
 impl Database {
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str, environment: &Environment) -> Result<Self, String> {
+        const EXPECTED: &str = "database: expected sqlite:PATH or postgres://…";
+        if Address::is_meant(text) {
+            let address = Address::parse(text, environment)?;
+            return Ok(Self::Postgres(Arc::new(address)));
+        }
         match text.split_once(':') {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
             // The rest may hold a password.
-            Some((scheme, _)) => Err(format!("database: expected sqlite:PATH, got \"{scheme}:…\"")),
-            None => Err(format!("database: expected sqlite:PATH, got \"{text}\"")),
+            Some((scheme, _)) => Err(format!("{EXPECTED}, got \"{scheme}:…\"")),
+            None => Err(format!("{EXPECTED}, got \"{text}\"")),
         }
     }
 }
@@ -92,12 +102,22 @@ impl fmt::Display for OpenError {
 #[derive(Debug)]
 pub enum Store {
     Sqlite(Arc<sqlite::Shared>),
+    Postgres(Arc<postgres::Shared>),
 }
 
 /// Opens the store for serving: takes its lock, brings its tables up to the model, starts its threads.
-pub fn open(database: &Database, model: &Arc<Model>, log: &Log) -> Result<Store, OpenError> {
+/// `is_patient`: a database that cannot be reached yet is waited for.
+pub fn open(
+    database: &Database,
+    model: &Arc<Model>,
+    log: &Log,
+    is_patient: bool,
+) -> Result<Store, OpenError> {
     match database {
         Database::Sqlite(path) => sqlite::open(path, model, log).map(Store::Sqlite),
+        Database::Postgres(address) => {
+            postgres::open(address, model, log, is_patient).map(Store::Postgres)
+        }
     }
 }
 
@@ -109,10 +129,11 @@ pub fn rehearse(before: &Model, after: &Model) -> Result<bool, String> {
 }
 
 impl Store {
-    /// A handle for one worker thread.
-    pub fn worker(&self) -> Result<Worker, OpenError> {
+    /// A handle for one worker thread, of so many.
+    pub fn worker(&self, workers: usize) -> Result<Worker, OpenError> {
         match self {
             Self::Sqlite(shared) => sqlite::Worker::new(shared).map(Worker::Sqlite),
+            Self::Postgres(shared) => Ok(Worker::Postgres(postgres::Worker::new(shared, workers))),
         }
     }
 
@@ -120,6 +141,7 @@ impl Store {
     pub fn close(&self) {
         match self {
             Self::Sqlite(shared) => shared.close(),
+            Self::Postgres(shared) => shared.close(),
         }
     }
 }
@@ -128,12 +150,14 @@ impl Store {
 #[derive(Debug)]
 pub enum Worker {
     Sqlite(sqlite::Worker),
+    Postgres(postgres::Worker),
 }
 
 impl Worker {
     pub async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
         match self {
             Self::Sqlite(worker) => worker.read(read).await,
+            Self::Postgres(worker) => worker.read(read).await,
         }
     }
 
@@ -148,6 +172,7 @@ impl Worker {
     ) -> Result<Outcome, StoreError> {
         match self {
             Self::Sqlite(worker) => worker.write(write, bytes, until).await,
+            Self::Postgres(worker) => worker.write(write, until).await,
         }
     }
 }

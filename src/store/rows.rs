@@ -4,11 +4,13 @@
 
 use super::Broken;
 use super::driver::{Bind, Columns};
+use super::sql::ENTRY_BINDS;
 use crate::model::{Class, Field, Model, Resource};
-use crate::value::{Decimal, Item, Value};
+use crate::value::{Decimal, Id, IdKind, Item, Value};
 
-pub(super) fn insert_binds(item: &Item) -> Vec<Bind<'_>> {
-    let mut binds = Vec::with_capacity(item.values.len() + 5);
+/// With room for an entry of the change log behind them.
+pub(super) fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<'a>> {
+    let mut binds = Vec::with_capacity(item.values.len() + 5 + ENTRY_BINDS);
     binds.push(Bind::Id(item.id));
     binds.extend(item.parent.map(Bind::Id));
     binds.extend([
@@ -16,16 +18,35 @@ pub(super) fn insert_binds(item: &Item) -> Vec<Bind<'_>> {
         Bind::Moment(item.updated_at),
         Bind::Integer(item.version),
     ]);
-    binds.extend(item.values.iter().map(Bind::value));
+    binds.extend(item.values.iter().zip(&resource.fields).map(|(value, field)| bind(field, value)));
     binds
 }
 
-pub(super) fn update_binds<'a>(before: &Item, after: &'a Item, changed: &[usize]) -> Vec<Bind<'a>> {
-    let mut binds = Vec::with_capacity(changed.len() + 4);
+/// With room for an entry of the change log behind them.
+pub(super) fn update_binds<'a>(
+    resource: &Resource,
+    before: &Item,
+    after: &'a Item,
+    changed: &[usize],
+) -> Vec<Bind<'a>> {
+    let mut binds = Vec::with_capacity(changed.len() + 4 + ENTRY_BINDS);
     binds.extend([Bind::Id(after.id), Bind::Integer(before.version)]);
     binds.extend([Bind::Moment(after.updated_at), Bind::Integer(after.version)]);
-    binds.extend(changed.iter().filter_map(|index| after.values.get(*index)).map(Bind::value));
+    let values = changed
+        .iter()
+        .filter_map(|index| Some(bind(resource.fields.get(*index)?, after.values.get(*index)?)));
+    binds.extend(values);
     binds
+}
+
+/// A reference is kept as the id that it is.
+fn bind<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
+    match value {
+        Value::Text(text) if field.rules.to.is_some() => {
+            IdKind::Uuid.parse(text).map_or(Bind::Text(text), Bind::Id)
+        }
+        value => Bind::value(value),
+    }
 }
 
 pub(super) fn read_item(
@@ -53,6 +74,14 @@ pub(super) fn read_item(
 }
 
 fn read_value(field: &Field, row: &dyn Columns, at: usize) -> Result<Value, Broken> {
+    if let Some(target) = field.rules.to {
+        let id = row.id(at, target.id)?;
+        return Ok(match id {
+            None => Value::Null,
+            Some(Id::Integer(number)) => Value::Integer(number),
+            Some(id) => Value::text(&id.to_string()),
+        });
+    }
     let value = match field.class() {
         Class::Text => row.text(at)?.map(Value::text),
         Class::Json => row.text(at)?.map(|text| Value::Json(text.into())),

@@ -148,7 +148,8 @@ pub(super) async fn remember<D: Driver>(
     driver.execute(&sql::remember(dialect), &binds).await.map(|_| ())
 }
 
-async fn recall<D: Driver>(
+/// The word that the database keeps under a name.
+pub(super) async fn recall<D: Driver>(
     driver: &mut D,
     dialect: &Dialect,
     name: &str,

@@ -6,20 +6,19 @@
 
 use std::sync::Arc;
 
-use super::driver::{Bind, Columns, Driver, Failure};
-use super::gather::{Gathering, is_referred_to};
-use super::rows::{insert_binds, read_item, update_binds};
-use super::sql::{READY, Sql, unique_by_columns};
+use super::driver::{Bind, Columns, Driver, Failure, Stroke};
+use super::gather::Gathering;
+use super::rows::read_item;
+use super::script::{self, Log};
+use super::sql::{READY, Sql};
 use super::{Broken, StoreError};
-use crate::formats;
-use crate::intent::{Span, push_subject};
-use crate::model::{ChangesKept, Model, Resource};
-use crate::plan::decide::{lost, taken};
+use crate::intent::Span;
+use crate::model::Model;
+use crate::plan::decide::lost;
 use crate::plan::{
-    Action, By, Collection, Dependent, Found, Outcome, Read, Reference, Refusal, Refuse, Step,
-    Write, decide,
+    Action, Collection, Dependent, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
 };
-use crate::value::{ChangeKind, Id, Item, Moment, Page};
+use crate::value::{Id, Item, Page};
 
 /// The model and its statements.
 #[derive(Debug)]
@@ -96,6 +95,20 @@ async fn item<D: Driver>(
     Ok(found.pop())
 }
 
+/// As `item`, and nobody else changes it before this transaction has ended.
+async fn locked_item<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    collection: &Collection,
+    id: Id,
+) -> Result<Option<Item>, Failure> {
+    let resource = context.model.resource(collection.resource);
+    let sql = &context.sql.table(collection.resource).locked_item;
+    let binds = chain(&[Bind::Id(id)], &collection.ancestors);
+    let read = |row: &dyn Columns| read_item(&context.model, resource, row);
+    Ok(driver.rows(sql, &binds, read).await?.pop())
+}
+
 /// The parameters of a statement that ends with the chain: the ancestors, the nearest first.
 fn chain<'a>(first: &[Bind<'a>], ancestors: &[Id]) -> Vec<Bind<'a>> {
     let mut binds = first.to_vec();
@@ -127,8 +140,12 @@ async fn page<D: Driver>(
     };
     let mut items = driver.rows_until(sql, &binds, read, is_enough).await?;
     // Items prove that their parents are there; an empty list does not.
-    if items.is_empty() && !parents_exist(driver, context, collection).await? {
-        return Err(StoreError::Refused(Refusal::Missing));
+    if items.is_empty() {
+        let (has_parents, _) =
+            surroundings(driver, context, parents(context, collection), &[]).await?;
+        if !has_parents {
+            return Err(StoreError::Refused(Refusal::Missing));
+        }
     }
     let more = is_full || items.len() > span.limit;
     items.truncate(span.limit);
@@ -136,35 +153,32 @@ async fn page<D: Driver>(
     Ok(Page { items, limit: span.limit, next })
 }
 
-/// Whether the item that a collection lies under is there, in its place.
-async fn parents_exist<D: Driver>(
-    driver: &mut D,
-    context: &Context,
-    collection: &Collection,
-) -> Result<bool, Failure> {
-    let parent = context.model.resource(collection.resource).parent;
-    let (Some(parent), Some((id, above))) = (parent, collection.ancestors.split_last()) else {
-        return Ok(true);
-    };
-    let sql = &context.sql.table(parent).exists;
-    let found = driver.rows(sql, &chain(&[Bind::Id(*id)], above), |_| Ok(())).await?;
-    Ok(!found.is_empty())
+/// Finds the item that a collection lies under, in its place. None for one at the top.
+fn parents<'a>(context: &'a Context, collection: &Collection) -> Option<Stroke<'a>> {
+    let parent = context.model.resource(collection.resource).parent?;
+    let (id, above) = collection.ancestors.split_last()?;
+    Some(Stroke::new(&context.sql.table(parent).exists, chain(&[Bind::Id(*id)], above)))
 }
 
-/// The pointers of references that lead nowhere.
-async fn lost_references<D: Driver>(
+/// Finds out, all at once, whether the parents are there, and which references lead nowhere.
+async fn surroundings<D: Driver>(
     driver: &mut D,
     context: &Context,
-    references: impl Iterator<Item = &Reference>,
-) -> Result<Vec<String>, Failure> {
-    let mut lost = Vec::new();
-    for Reference { to, id, pointer } in references {
-        let sql = &context.sql.table(*to).exists_anywhere;
-        if driver.rows(sql, &[Bind::Id(*id)], |_| Ok(())).await?.is_empty() {
-            lost.push(pointer.clone());
-        }
+    parents: Option<Stroke<'_>>,
+    references: &[&Reference],
+) -> Result<(bool, Vec<String>), Failure> {
+    let is_child = parents.is_some();
+    let looks = references.iter().map(|Reference { to, id, .. }| {
+        Stroke::new(&context.sql.table(*to).exists_anywhere, vec![Bind::Id(*id)])
+    });
+    let strokes: Vec<_> = parents.into_iter().chain(looks).collect();
+    if strokes.is_empty() {
+        return Ok((true, Vec::new()));
     }
-    Ok(lost)
+    let mut found = driver.rows_each(&strokes, |_, _| Ok(())).await?.into_iter();
+    let has_parents = !is_child || found.next().is_some_and(|rows| !rows.is_empty());
+    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
+    Ok((has_parents, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
 }
 
 /// A body with faults: a missing item comes first, and all faults come together.
@@ -173,14 +187,18 @@ async fn refused<D: Driver>(
     context: &Context,
     refuse: &Refuse,
 ) -> Result<Refusal, StoreError> {
-    let there = match refuse.item {
-        Some(id) => item(driver, context, &refuse.collection, id).await?.is_some(),
-        None => parents_exist(driver, context, &refuse.collection).await?,
+    let place = match refuse.item {
+        Some(id) => {
+            let sql = &context.sql.table(refuse.collection.resource).exists;
+            Some(Stroke::new(sql, chain(&[Bind::Id(id)], &refuse.collection.ancestors)))
+        }
+        None => parents(context, &refuse.collection),
     };
-    if !there {
+    let references: Vec<_> = refuse.references.iter().collect();
+    let (is_there, lost_pointers) = surroundings(driver, context, place, &references).await?;
+    if !is_there {
         return Ok(Refusal::Missing);
     }
-    let lost_pointers = lost_references(driver, context, refuse.references.iter()).await?;
     let mut faults = refuse.faults.clone();
     faults.extend(lost(&lost_pointers));
     Ok(Refusal::Invalid(faults))
@@ -201,23 +219,12 @@ pub(super) async fn write<D: Driver>(
     let Write { collection, action, by } = write;
     let log = Log { collection: &collection, by: &by, now: found.now };
     let script = decide(&context.model, &collection, action, found)?;
-    let mut items = Vec::with_capacity(script.steps.len());
-    let mut gone = Vec::new();
-    for step in script.steps {
-        if let Step::Delete(dependent) = &step {
-            gone.push((dependent.collection.resource, dependent.id));
-        }
-        items.extend(run(driver, context, &log, step).await?);
-    }
-    // A reference to what is gone would fail the commit, and with it everyone who shares it.
-    if is_referred_to(driver, context, &gone).await? {
-        return Err(broken("a removal that leaves a reference behind"));
-    }
+    let items = script::run(driver, context, &log, script.steps).await?;
     let outcome = script.said.outcome(items);
     outcome.ok_or_else(|| broken("an update without a row"))
 }
 
-fn broken(what: &str) -> Halt<Box<Write>> {
+pub(super) fn broken<T>(what: &str) -> Halt<T> {
     Halt::Error(StoreError::Broken(Broken(what.to_owned())))
 }
 
@@ -241,21 +248,23 @@ async fn look<D: Driver>(
             if pace == Pace::Shared && drafts.len() > SHARED_ROWS_MAX {
                 return Err(Halt::TooLong(()));
             }
-            if !parents_exist(driver, context, collection).await? {
+            let references: Vec<_> = drafts.iter().flat_map(|draft| &draft.references).collect();
+            let parents = parents(context, collection);
+            let (has_parents, lost) = surroundings(driver, context, parents, &references).await?;
+            if !has_parents {
                 return Err(Refusal::Missing.into());
             }
-            let references = drafts.iter().flat_map(|draft| &draft.references);
-            found.lost_references = lost_references(driver, context, references).await?;
+            found.lost_references = lost;
             found.ids =
                 driver.allocate(context.model.resource(collection.resource), drafts.len()).await?;
         }
         Action::Replace { id, draft } => {
-            found.item = item(driver, context, collection, *id).await?;
-            found.lost_references =
-                lost_references(driver, context, draft.references.iter()).await?;
+            found.item = locked_item(driver, context, collection, *id).await?;
+            let references: Vec<_> = draft.references.iter().collect();
+            (_, found.lost_references) = surroundings(driver, context, None, &references).await?;
         }
         Action::Remove { id, dependents_max } => {
-            found.item = item(driver, context, collection, *id).await?;
+            found.item = locked_item(driver, context, collection, *id).await?;
             if found.item.is_some() {
                 let own = Dependent { collection: collection.clone(), id: *id };
                 let mut gathering = Gathering::new(own, *dependents_max, pace);
@@ -266,129 +275,4 @@ async fn look<D: Driver>(
         }
     }
     Ok(found)
-}
-
-/// What every entry that a write makes in the change log shares.
-struct Log<'a> {
-    collection: &'a Collection,
-    by: &'a By,
-    now: Moment,
-}
-
-/// Runs one step; what is there afterwards comes back.
-async fn run<D: Driver>(
-    driver: &mut D,
-    context: &Context,
-    log: &Log<'_>,
-    step: Step,
-) -> Result<Option<Item>, Halt<Box<Write>>> {
-    let model = &context.model;
-    let own = model.resource(log.collection.resource);
-    let table = context.sql.table(own.index);
-    match step {
-        Step::Insert { item, root } => {
-            let done = driver.execute(&table.insert, &insert_binds(&item)).await;
-            done.map_err(|failure| blame(failure, own, &root))?;
-            let entry = Entry {
-                kind: ChangeKind::Created,
-                changed: None,
-                before: None,
-                after: Some(&item),
-            };
-            record(driver, context, log, log.collection, entry).await?;
-            Ok(Some(item))
-        }
-        Step::Update { before, after, changed, root } => {
-            let sql = table.update(own, &changed);
-            let done = driver.execute(&sql, &update_binds(&before, &after, &changed)).await;
-            let count = done.map_err(|failure| blame(failure, own, &root))?;
-            if count != 1 {
-                return Err(Failure::Engine("the item changed while it was locked".into()).into());
-            }
-            let entry = Entry {
-                kind: ChangeKind::Updated,
-                changed: Some(&changed),
-                before: Some(&before),
-                after: Some(&after),
-            };
-            record(driver, context, log, log.collection, entry).await?;
-            Ok(Some(after))
-        }
-        Step::Delete(Dependent { collection, id }) => {
-            let resource = model.resource(collection.resource);
-            let sql = &context.sql.table(collection.resource).delete;
-            let gone =
-                driver.rows(sql, &[Bind::Id(id)], |row| read_item(model, resource, row)).await?;
-            for before in &gone {
-                let entry = Entry {
-                    kind: ChangeKind::Deleted,
-                    changed: None,
-                    before: Some(before),
-                    after: None,
-                };
-                record(driver, context, log, &collection, entry).await?;
-            }
-            Ok(None)
-        }
-    }
-}
-
-fn blame(failure: Failure, resource: &Resource, root: &str) -> Halt<Box<Write>> {
-    match failure {
-        Failure::Taken(message) => match unique_by_columns(resource, &message) {
-            Some(unique) => taken(resource, unique, root).into(),
-            None => Failure::Engine(message).into(),
-        },
-        failure => failure.into(),
-    }
-}
-
-/// What is particular to one entry of the change log.
-struct Entry<'a> {
-    kind: ChangeKind,
-    changed: Option<&'a [usize]>,
-    before: Option<&'a Item>,
-    after: Option<&'a Item>,
-}
-
-async fn record<D: Driver>(
-    driver: &mut D,
-    context: &Context,
-    log: &Log<'_>,
-    collection: &Collection,
-    entry: Entry<'_>,
-) -> Result<(), Failure> {
-    crate::fault::point("entry");
-    let Some(item) = entry.after.or(entry.before) else { return Ok(()) };
-    let resource = context.model.resource(collection.resource);
-    let show = |item: Option<&Item>| match resource.changes {
-        ChangesKept::Values => item.map(|item| formats::json::item_text(resource, item)),
-        ChangesKept::Ids => None,
-    };
-    let (before, after) = (show(entry.before), show(entry.after));
-    let name = |index: &usize| resource.fields.get(*index).map(|field| &*field.name);
-    let changed =
-        entry.changed.map(|changed| formats::json::names_text(changed.iter().filter_map(name)));
-    let (id, parent) = (item.id.to_string(), item.parent.map(|id| id.to_string()));
-    let mut subject = String::with_capacity(96);
-    push_subject(
-        &mut subject,
-        &context.model.lineage(resource.index),
-        &collection.ancestors,
-        Some(item.id),
-    );
-    let binds = [
-        Bind::Moment(log.now),
-        Bind::Text(&resource.name),
-        Bind::Text(&id),
-        Bind::optional_text(parent.as_deref()),
-        Bind::Text(&subject),
-        Bind::Text(entry.kind.as_str()),
-        Bind::Text(&log.by.actor),
-        Bind::Text(&log.by.request_id),
-        Bind::optional_text(changed.as_deref()),
-        Bind::optional_text(before.as_deref()),
-        Bind::optional_text(after.as_deref()),
-    ];
-    driver.execute(&context.sql.log, &binds).await.map(|_| ())
 }

@@ -44,6 +44,11 @@ impl Moment {
         (Self::MIN..=Self::MAX).contains(&micros).then_some(Self(micros))
     }
 
+    /// Since 1970.
+    pub fn micros(self) -> i64 {
+        self.0
+    }
+
     /// So long before this moment.
     pub fn earlier(self, by: std::time::Duration) -> Option<Self> {
         let by = i64::try_from(by.as_micros()).ok()?;

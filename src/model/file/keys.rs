@@ -2,7 +2,7 @@
 //!
 //! The reader takes its known names from here and `schema` its JSON Schema, so they cannot drift.
 
-use crate::model::settings::Log;
+use crate::model::settings::{Log, Pooling};
 use crate::model::{ChangesKept, OnDelete, Scheme, Verb};
 use crate::value::IdKind;
 
@@ -71,6 +71,9 @@ pub(in crate::model) static VERBS: &Meanings<Verb> = &[
     ("delete", Verb::Delete),
 ];
 pub(in crate::model) static LOGS: &Meanings<Log> = &[("pretty", Log::Pretty), ("json", Log::Json)];
+
+pub(in crate::model) static POOLINGS: &Meanings<Pooling> =
+    &[("session", Pooling::Session), ("transaction", Pooling::Transaction)];
 
 pub(in crate::model) static ROOT: &[Key] = &[
     key("title", Holds::Text, "what the service is called"),
@@ -175,9 +178,15 @@ pub(in crate::model) static GRANT: &[Key] = &[
 ];
 
 pub(in crate::model) static SERVER: &[Key] = &[
-    key("database", Holds::Text, "where the data lives: sqlite:PATH"),
+    key("database", Holds::Text, "where the data lives: sqlite:PATH or postgres://USER@HOST/NAME"),
+    key(
+        "database_pooling",
+        Holds::Choice(|| words(POOLINGS)),
+        "transaction, where a proxy such as pgbouncer gives each transaction another session",
+    ),
     key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
     key("open", Holds::Flag, "no authentication; loopback addresses only"),
+    key("wait", Holds::Flag, "keep trying while the database cannot be reached"),
     key("log", Holds::Choice(|| words(LOGS)), "how log lines look"),
     key("realm", Holds::Text, "the realm of / and /-/"),
     key("base_path", Holds::Text, "a prefix of all paths, such as /v1"),

@@ -2,8 +2,12 @@
 
 use expect_test::{Expect, expect};
 
+use super::define::literal;
 use super::*;
-use crate::model;
+use crate::model::{self, Unique, UniqueScope};
+use crate::value::Value;
+
+const BOTH: [&Dialect; 2] = [&SQLITE, &POSTGRES];
 
 const SHELVES: &str = r#"
 title = "Shelves"
@@ -43,49 +47,68 @@ fn check(lines: impl IntoIterator<Item = String>, expected: &Expect) {
 #[test]
 fn a_top_level_resource_needs_no_join() {
     let model = shelves();
-    let sql = Sql::new(&model, &SQLITE);
-    let table = sql.table(ResourceIndex(0));
-    let lines =
-        [&table.item, &table.exists, &table.exists_anywhere, &table.page, &table.page_after];
+    let lines = BOTH.into_iter().flat_map(|dialect| {
+        let sql = Sql::new(&model, dialect);
+        let table = sql.table(ResourceIndex(0));
+        let Table { item, locked_item, exists, exists_anywhere, page, page_after, .. } = table;
+        [item, locked_item, exists, exists_anywhere, page, page_after].map(Clone::clone)
+    });
     check(
-        lines.into_iter().cloned(),
+        lines,
         &expect![[r#"
-        SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
-        SELECT 1 FROM "rooms" t0 WHERE t0."id" = ?1
-        SELECT 1 FROM "rooms" WHERE "id" = ?1
-        SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 ORDER BY t0."id" LIMIT ?1
-        SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" > ?2 ORDER BY t0."id" LIMIT ?1
-    "#]],
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
+            SELECT 1 FROM "rooms" t0 WHERE t0."id" = ?1
+            SELECT 1 FROM "rooms" WHERE "id" = ?1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 ORDER BY t0."id" LIMIT ?1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" > ?2 ORDER BY t0."id" LIMIT ?1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1 FOR UPDATE OF t0
+            SELECT 1 FROM "rooms" t0 WHERE t0."id" = $1
+            SELECT 1 FROM "rooms" WHERE "id" = $1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 ORDER BY t0."id" LIMIT $1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" > $2 ORDER BY t0."id" LIMIT $1
+        "#]],
     );
 }
 
 #[test]
 fn a_deep_resource_is_tied_to_every_id_in_its_path() {
     let model = shelves();
-    let sql = Sql::new(&model, &SQLITE);
-    let table = sql.table(ResourceIndex(2));
-    let lines = [&table.item, &table.exists, &table.page, &table.page_after];
+    let lines = BOTH.into_iter().flat_map(|dialect| {
+        let sql = Sql::new(&model, dialect);
+        let table = sql.table(ResourceIndex(2));
+        let Table { locked_item, exists, page, page_after, .. } = table;
+        [locked_item, exists, page, page_after].map(Clone::clone)
+    });
     check(
-        lines.into_iter().cloned(),
+        lines,
         &expect![[r#"
-        SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
-        SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
-        SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = ?2 AND t1."room_id" = ?3 ORDER BY t0."id" LIMIT ?1
-        SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > ?2 AND t0."shelf_id" = ?3 AND t1."room_id" = ?4 ORDER BY t0."id" LIMIT ?1
-    "#]],
+            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
+            SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
+            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = ?2 AND t1."room_id" = ?3 ORDER BY t0."id" LIMIT ?1
+            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > ?2 AND t0."shelf_id" = ?3 AND t1."room_id" = ?4 ORDER BY t0."id" LIMIT ?1
+            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = $1 AND t0."shelf_id" = $2 AND t1."room_id" = $3 FOR UPDATE OF t0
+            SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = $1 AND t0."shelf_id" = $2 AND t1."room_id" = $3
+            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = $2 AND t1."room_id" = $3 ORDER BY t0."id" LIMIT $1
+            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > $2 AND t0."shelf_id" = $3 AND t1."room_id" = $4 ORDER BY t0."id" LIMIT $1
+        "#]],
     );
 }
 
 #[test]
 fn rows_are_written_by_id_and_version() {
     let model = shelves();
-    let sql = Sql::new(&model, &SQLITE);
-    let table = sql.table(ResourceIndex(1));
     let shelf = model.resource(ResourceIndex(1));
-    let updates = [table.update(shelf, &[1]), table.update(shelf, &[0, 1])];
-    let lines = [&table.insert, &table.delete, &sql.log, &sql.sweep];
+    let lines = BOTH.into_iter().flat_map(|dialect| {
+        let sql = Sql::new(&model, dialect);
+        let table = sql.table(ResourceIndex(1));
+        let updates = [table.update(shelf, &[1]), table.update(shelf, &[0, 1])];
+        let lines = [&table.insert, &table.delete, &sql.entry, &sql.sweep];
+        lines.into_iter().cloned().chain(updates).collect::<Vec<_>>()
+    });
     check(
-        lines.into_iter().cloned().chain(updates),
+        lines,
         &expect![[r#"
             INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
             DELETE FROM "shelves" WHERE "id" = ?1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
@@ -93,6 +116,12 @@ fn rows_are_written_by_id_and_version() {
             DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT ?2) AS oldest WHERE time < ?1) AND sequence < (SELECT max(sequence) FROM nouns_changes)
             UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "number" = ?5 WHERE "id" = ?1 AND "version" = ?2
             UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "side" = ?5, "number" = ?6 WHERE "id" = ?1 AND "version" = ?2
+            WITH written AS (INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES ($1, $2, $3, $4, $5, $6, $7)) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($19), $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+            DELETE FROM "shelves" WHERE "id" = $1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
+            INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($12), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+            DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT $2) AS oldest WHERE time < $1) AND sequence < (SELECT max(sequence) FROM nouns_changes)
+            WITH written AS (UPDATE "shelves" SET "updated_at" = $3, "version" = $4, "number" = $5 WHERE "id" = $1 AND "version" = $2 RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change($17), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM written
+            WITH written AS (UPDATE "shelves" SET "updated_at" = $3, "version" = $4, "side" = $5, "number" = $6 WHERE "id" = $1 AND "version" = $2 RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change($18), $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17 FROM written
         "#]],
     );
 }
@@ -115,38 +144,68 @@ fn what_depends_on_an_item_is_found_with_its_whole_path() {
 #[test]
 fn tables_hold_types_and_nothing_else() {
     let model = shelves();
-    let tables = model.resources.iter().map(|resource| create_table(&model, resource, &SQLITE));
+    let tables = BOTH.into_iter().flat_map(|dialect| {
+        let tables = model.resources.iter();
+        tables.map(|resource| create_table(&model, resource, dialect)).collect::<Vec<_>>()
+    });
     check(
         tables,
         &expect![[r#"
-        CREATE TABLE "rooms" (
-          "id" TEXT NOT NULL PRIMARY KEY,
-          "created_at" TEXT NOT NULL,
-          "updated_at" TEXT NOT NULL,
-          "version" INTEGER NOT NULL,
-          "name" TEXT
-        ) STRICT, WITHOUT ROWID
-        CREATE TABLE "shelves" (
-          "id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-          "room_id" TEXT NOT NULL REFERENCES "rooms" ("id"),
-          "created_at" TEXT NOT NULL,
-          "updated_at" TEXT NOT NULL,
-          "version" INTEGER NOT NULL,
-          "side" TEXT,
-          "number" INTEGER
-        ) STRICT
-        CREATE TABLE "books" (
-          "id" TEXT NOT NULL PRIMARY KEY,
-          "shelf_id" INTEGER NOT NULL REFERENCES "shelves" ("id"),
-          "created_at" TEXT NOT NULL,
-          "updated_at" TEXT NOT NULL,
-          "version" INTEGER NOT NULL,
-          "title" TEXT,
-          "price" INTEGER,
-          "sequel_to" TEXT REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED,
-          "tags" TEXT
-        ) STRICT, WITHOUT ROWID
-    "#]],
+            CREATE TABLE "rooms" (
+              "id" TEXT NOT NULL PRIMARY KEY,
+              "created_at" TEXT NOT NULL,
+              "updated_at" TEXT NOT NULL,
+              "version" INTEGER NOT NULL,
+              "name" TEXT
+            ) STRICT, WITHOUT ROWID
+            CREATE TABLE "shelves" (
+              "id" INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+              "room_id" TEXT NOT NULL REFERENCES "rooms" ("id"),
+              "created_at" TEXT NOT NULL,
+              "updated_at" TEXT NOT NULL,
+              "version" INTEGER NOT NULL,
+              "side" TEXT,
+              "number" INTEGER
+            ) STRICT
+            CREATE TABLE "books" (
+              "id" TEXT NOT NULL PRIMARY KEY,
+              "shelf_id" INTEGER NOT NULL REFERENCES "shelves" ("id"),
+              "created_at" TEXT NOT NULL,
+              "updated_at" TEXT NOT NULL,
+              "version" INTEGER NOT NULL,
+              "title" TEXT,
+              "price" INTEGER,
+              "sequel_to" TEXT REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED,
+              "tags" TEXT
+            ) STRICT, WITHOUT ROWID
+            CREATE TABLE "rooms" (
+              "id" uuid NOT NULL PRIMARY KEY,
+              "created_at" timestamptz NOT NULL,
+              "updated_at" timestamptz NOT NULL,
+              "version" bigint NOT NULL,
+              "name" text COLLATE "C"
+            )
+            CREATE TABLE "shelves" (
+              "id" bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+              "room_id" uuid NOT NULL REFERENCES "rooms" ("id"),
+              "created_at" timestamptz NOT NULL,
+              "updated_at" timestamptz NOT NULL,
+              "version" bigint NOT NULL,
+              "side" text COLLATE "C",
+              "number" bigint
+            )
+            CREATE TABLE "books" (
+              "id" uuid NOT NULL PRIMARY KEY,
+              "shelf_id" bigint NOT NULL REFERENCES "shelves" ("id"),
+              "created_at" timestamptz NOT NULL,
+              "updated_at" timestamptz NOT NULL,
+              "version" bigint NOT NULL,
+              "title" text COLLATE "C",
+              "price" bigint,
+              "sequel_to" uuid REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED,
+              "tags" json
+            )
+        "#]],
     );
 }
 
@@ -172,21 +231,29 @@ fn an_index_is_named_by_all_that_it_is() {
 fn a_new_column_gives_old_rows_its_default() {
     let model = shelves();
     let book = model.resource(ResourceIndex(2));
-    let columns = book.fields.iter().map(|field| add_column(&model, book, field, &SQLITE));
+    let columns = BOTH.into_iter().flat_map(|dialect| {
+        let fields = book.fields.iter();
+        fields.map(|field| add_column(&model, book, field, dialect)).collect::<Vec<_>>()
+    });
     check(
         columns,
         &expect![[r#"
-        ALTER TABLE "books" ADD COLUMN "title" TEXT
-        ALTER TABLE "books" ADD COLUMN "price" INTEGER DEFAULT 990
-        ALTER TABLE "books" ADD COLUMN "sequel_to" TEXT REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED
-        ALTER TABLE "books" ADD COLUMN "tags" TEXT
-    "#]],
+            ALTER TABLE "books" ADD COLUMN "title" TEXT
+            ALTER TABLE "books" ADD COLUMN "price" INTEGER DEFAULT 990
+            ALTER TABLE "books" ADD COLUMN "sequel_to" TEXT REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED
+            ALTER TABLE "books" ADD COLUMN "tags" TEXT
+            ALTER TABLE "books" ADD COLUMN "title" text COLLATE "C"
+            ALTER TABLE "books" ADD COLUMN "price" bigint DEFAULT 990
+            ALTER TABLE "books" ADD COLUMN "sequel_to" uuid REFERENCES "books" ("id") DEFERRABLE INITIALLY DEFERRED
+            ALTER TABLE "books" ADD COLUMN "tags" json
+        "#]],
     );
 }
 
 #[test]
 fn a_literal_cannot_break_out() {
-    assert_eq!(literal(&Value::text("it's; --")), "'it''s; --'");
+    assert_eq!(literal(&Value::text("it's; --"), &SQLITE), "'it''s; --'");
+    assert_eq!(literal(&Value::text("it's; --"), &POSTGRES), "'it''s; --'");
 }
 
 #[test]
@@ -194,7 +261,7 @@ fn a_clash_names_its_rule() {
     let model = shelves();
     let found = |resource: usize, columns: &str| {
         let message = format!("UNIQUE constraint failed: {columns}");
-        unique_by_columns(model.resource(ResourceIndex(resource)), &message).cloned()
+        unique_rule(model.resource(ResourceIndex(resource)), &message).cloned()
     };
     assert_eq!(
         found(0, "rooms.name"),
@@ -209,4 +276,23 @@ fn a_clash_names_its_rule() {
         Some(Unique { fields: vec![0], scope: UniqueScope::Parent })
     );
     assert_eq!(found(2, "books.id"), None);
+    // PostgreSQL says the name of the index.
+    let index = "nouns.shelves.unique.side.number";
+    let found = unique_rule(model.resource(ResourceIndex(1)), index).cloned();
+    assert_eq!(found, Some(Unique { fields: vec![0, 1], scope: UniqueScope::Resource }));
+}
+
+#[test]
+fn a_long_name_is_cut_and_still_its_own() {
+    let (long, other) =
+        ("a_very_long_name_of_a_field_that_goes_on", "a_very_long_name_of_a_field_that_goes_by");
+    let text = format!(
+        "title = \"T\"\n[resources.a_long_resource_as_well.fields]\n{long} = {{ type = \"text\", unique = true }}\n{other} = {{ type = \"text\", unique = true }}\n"
+    );
+    let model = model::read("long.toml", &text).unwrap();
+    let resource = model.resource(ResourceIndex(0));
+    let names: Vec<_> = indexes(resource).into_iter().map(|index| index.name).collect();
+    assert!(names.iter().all(|name| name.len() == 63), "{names:?}");
+    assert_ne!(names[0], names[1]);
+    assert_eq!(unique_rule(resource, &names[1]).map(|unique| unique.fields[0]), Some(1));
 }

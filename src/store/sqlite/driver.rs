@@ -48,6 +48,8 @@ impl SqliteDriver<'_> {
 }
 
 impl Driver for SqliteDriver<'_> {
+    const SHARES_COMMIT: bool = true;
+
     async fn rows_until<T>(
         &mut self,
         sql: &str,

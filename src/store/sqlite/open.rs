@@ -21,11 +21,11 @@ use super::writer::{Queue, Writer};
 use super::{OpenError, Shared};
 use crate::log::Log;
 use crate::model::Model;
-use crate::model::settings::Keep;
 use crate::store::driver::{Driver, Failure, at_once};
 use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::{SQLITE, Sql};
+use crate::store::sweep::changes_keep;
 use crate::store::transaction::Context;
 
 /// "NOUN": marks a database as ours.
@@ -178,15 +178,6 @@ fn open_locked(
         statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
         _lock: lock,
     }))
-}
-
-/// Thirty days unless the model says otherwise; `None` is for ever.
-fn changes_keep(setting: Option<Keep>) -> Option<Duration> {
-    match setting {
-        None => Some(Duration::from_secs(30 * 24 * 60 * 60)),
-        Some(Keep::For(time)) => Some(time),
-        Some(Keep::Forever) => None,
-    }
 }
 
 /// Only one server at a time. A file of its own holds the lock, because closing any handle on the

@@ -8,12 +8,8 @@ use crate::fault;
 use crate::log::Level;
 use crate::store::StoreError;
 use crate::store::driver::{Bind, Driver, at_once};
+use crate::store::sweep::{SWEEP_EVERY, SWEEP_PAUSE, SWEEP_STEP};
 use crate::value::Moment;
-
-pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// The sweep goes in steps, so that writers never wait for more than one.
-const SWEEP_STEP: i64 = 1_000;
-const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// What a step of the sweep left.
 enum Swept {

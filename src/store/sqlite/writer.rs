@@ -16,13 +16,13 @@ use rusqlite::{Connection, Error, ErrorCode};
 
 use super::driver::{SqliteDriver, failure};
 use super::mail::{Answer, Ticket, send_all};
-use super::sweep::SWEEP_EVERY;
 use crate::clock;
 use crate::fault;
 use crate::log::{Level, Log};
 use crate::plan::{Action, Write};
 use crate::store::driver::{Driver, at_once};
 use crate::store::ids::Ids;
+use crate::store::sweep::SWEEP_EVERY;
 use crate::store::transaction::{self, Context, Halt, Pace};
 use crate::store::{Broken, StoreError};
 

@@ -156,17 +156,17 @@ fn a_removal() {
     check(
         ("DELETE /people/3", ""),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        DELETE "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            DELETE "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        "#]],
     );
 }
 
@@ -175,19 +175,19 @@ fn a_removal_that_takes_children_along() {
     check(
         ("DELETE /teams/team", ""),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        DELETE "teams"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            DELETE "teams"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        "#]],
     );
 }
 
@@ -196,21 +196,21 @@ fn a_removal_that_takes_referrers_along() {
     check(
         ("DELETE /people/2", ""),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        DELETE "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            DELETE "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        "#]],
     );
 }
 

@@ -1,0 +1,336 @@
+//! What each part of an address means, and what is put where one is left out.
+//!
+//! The names are libpq's. What libpq knows and we do not is refused by its name: an address that asks for
+//! a revocation list must not be served without one.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{
+    Address, Binding, ClientFiles, Environment, Host, Keepalive, PORT, Password, Roots,
+    SOCKET_FOLDER, Target, Tls, Values, Wanted, passfile,
+};
+use crate::model::nearest;
+
+/// How much a connection is encrypted, and what is asked of the certificate: libpq's `sslmode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Disable,
+    /// With, where the server can; else without. libpq's `allow` asks the other way round, for the same.
+    Prefer,
+    /// With, whoever the server is.
+    Require,
+    /// The certificate is signed by one we trust.
+    VerifyChain,
+    /// And it is made out for the host that was named.
+    VerifyName,
+}
+
+const KNOWN: &[&str] = &[
+    "application_name",
+    "channel_binding",
+    "client_encoding",
+    "connect_timeout",
+    "dbname",
+    "gssencmode",
+    "host",
+    "hostaddr",
+    "keepalives",
+    "keepalives_count",
+    "keepalives_idle",
+    "keepalives_interval",
+    "load_balance_hosts",
+    "options",
+    "passfile",
+    "password",
+    "port",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslnegotiation",
+    "sslrootcert",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+];
+
+/// What libpq knows, and what would be ignored if we took it.
+const NOT_OFFERED: &[&str] = &[
+    "fallback_application_name",
+    "gssdelegation",
+    "gsslib",
+    "krbsrvname",
+    "max_protocol_version",
+    "min_protocol_version",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "service",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslkeylogfile",
+    "sslpassword",
+    "sslsni",
+];
+
+pub(super) fn read(mut values: Values, environment: &Environment) -> Result<Address, String> {
+    if let Some(key) = values.keys().find(|key| !KNOWN.contains(&&***key)) {
+        return Err(unknown(key));
+    }
+    refuse_what_is_not_done(&values)?;
+    let mut take = |key: &str| values.remove(key);
+    let user = take("user")
+        .or_else(|| environment.user.clone())
+        .ok_or("no user is named: write postgres://USER@HOST/NAME, or set PGUSER")?;
+    let name = take("dbname").unwrap_or_else(|| user.clone());
+    let password = take("password").map(Password).or_else(|| environment.password.clone());
+    let passfile = take("passfile").map(PathBuf::from);
+    let mut targets = targets(take("host"), take("hostaddr"), take("port"))?;
+    match password {
+        Some(password) => {
+            targets.iter_mut().for_each(|target| target.password = Some(password.clone()));
+        }
+        None => passfile::fill(&mut targets, passfile, &user, &name, environment)?,
+    }
+    Ok(Address {
+        targets,
+        user,
+        name,
+        application_name: take("application_name").unwrap_or_else(|| "nouns".to_owned()),
+        options: take("options"),
+        wanted: wanted(take("target_session_attrs"))?,
+        connect_timeout: number(take("connect_timeout"), "connect_timeout")?
+            .map(Duration::from_secs),
+        keepalive: keepalive(&mut take)?,
+        tcp_user_timeout: match number(take("tcp_user_timeout"), "tcp_user_timeout")? {
+            None => Some(UNACKNOWLEDGED_MAX),
+            Some(millis) => Some(millis).filter(|millis| *millis > 0).map(Duration::from_millis),
+        },
+        tls: tls(&mut take, environment)?,
+    })
+}
+
+fn unknown(key: &str) -> String {
+    if NOT_OFFERED.contains(&key) {
+        return format!("the parameter {key:?} is not offered here; leave it out");
+    }
+    match nearest(key, KNOWN.iter().copied()) {
+        Some(near) => format!("there is no parameter {key:?}; did you mean {near:?}?"),
+        None => format!("there is no parameter {key:?}; known are {}", KNOWN.join(", ")),
+    }
+}
+
+/// Parameters that can be said, but only with the value that is done anyway.
+fn refuse_what_is_not_done(values: &Values) -> Result<(), String> {
+    let only = |key: &str, taken: &[&str], why: &str| match values.get(key) {
+        Some(value) if !taken.contains(&&**value) => {
+            Err(format!("{key} expected {}, got {value:?}: {why}", taken.join(" or ")))
+        }
+        _ => Ok(()),
+    };
+    only("client_encoding", &["UTF8", "utf8", "UTF-8", "auto"], "text is always sent as UTF-8")?;
+    only("gssencmode", &["disable", "prefer"], "encryption is by TLS alone")?;
+    only(
+        "load_balance_hosts",
+        &["disable"],
+        "only the primary takes writes, so hosts are tried in turn",
+    )?;
+    only("sslnegotiation", &["postgres"], "TLS begins as every server knows it")
+}
+
+/// How long what was sent may go unacknowledged before the connection counts as lost.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
+
+fn keepalive(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Option<Keepalive>, String> {
+    let mut seconds = |key: &str, default: u64| {
+        let seconds = number(take(key), key)?.filter(|seconds| *seconds > 0).unwrap_or(default);
+        Ok::<_, String>(Duration::from_secs(seconds))
+    };
+    let idle = seconds("keepalives_idle", 30)?;
+    let interval = seconds("keepalives_interval", 5)?;
+    let count = number(take("keepalives_count"), "keepalives_count")?.filter(|count| *count > 0);
+    let count = count.map_or(3, |count| u32::try_from(count).unwrap_or(u32::MAX));
+    match number(take("keepalives"), "keepalives")? {
+        Some(0) => Ok(None),
+        _ => Ok(Some(Keepalive { idle, interval, count })),
+    }
+}
+
+/// More than a day is no limit, and could not be added to a moment.
+const NUMBER_MAX: u64 = 86_400_000;
+
+fn number(text: Option<String>, key: &str) -> Result<Option<u64>, String> {
+    let Some(text) = text else { return Ok(None) };
+    match text.parse::<u64>().ok().filter(|number| *number <= NUMBER_MAX) {
+        Some(0) if key == "connect_timeout" => Ok(None),
+        Some(number) => Ok(Some(number)),
+        None => Err(format!("{key} expected a number from 0 to {NUMBER_MAX}, got {text:?}")),
+    }
+}
+
+fn wanted(text: Option<String>) -> Result<Wanted, String> {
+    match text.as_deref() {
+        None | Some("read-write" | "primary") => Ok(Wanted::Writable),
+        Some("any") => Ok(Wanted::Any),
+        Some(other) => Err(format!(
+            "target_session_attrs expected read-write, primary or any, got {other:?}: what is served can be changed"
+        )),
+    }
+}
+
+fn targets(
+    hosts: Option<String>,
+    numbers: Option<String>,
+    ports: Option<String>,
+) -> Result<Vec<Target>, String> {
+    let numbers = numbers.as_deref().map(addresses).transpose()?;
+    let hosts = match (hosts.as_deref(), &numbers) {
+        (Some(hosts), None) => hosts.split(',').map(|name| host(name, None)).collect(),
+        (None, None) => vec![host("", None)],
+        (None, Some(numbers)) => {
+            let of = |number: &IpAddr| host(&number.to_string(), Some(*number));
+            numbers.iter().map(of).collect()
+        }
+        (Some(hosts), Some(numbers)) => {
+            let hosts: Vec<&str> = hosts.split(',').collect();
+            if hosts.len() != numbers.len() {
+                let (hosts, numbers) = (hosts.len(), numbers.len());
+                return Err(format!(
+                    "hostaddr has {numbers} entries for {hosts} hosts; give one to each"
+                ));
+            }
+            hosts
+                .iter()
+                .zip(numbers)
+                .map(|(name, number)| host(name, Some(*number)))
+                .collect::<Vec<_>>()
+        }
+    };
+    let ports: Vec<u16> =
+        ports.as_deref().unwrap_or("").split(',').map(port).collect::<Result<_, _>>()?;
+    let host_count = hosts.len();
+    let of = |index: usize| match ports.as_slice() {
+        [port] => Some(*port),
+        ports if ports.len() == host_count => ports.get(index).copied(),
+        _ => None,
+    };
+    let count = hosts.len();
+    let target = |(index, host)| match of(index) {
+        Some(port) => Ok(Target { host, port, password: None }),
+        None => {
+            Err(format!("{} ports for {count} hosts; give one, or one to each host", ports.len()))
+        }
+    };
+    hosts.into_iter().enumerate().map(target).collect()
+}
+
+fn host(name: &str, number: Option<IpAddr>) -> Host {
+    match name {
+        "" => Host::Folder(SOCKET_FOLDER.into()),
+        folder if folder.starts_with('/') => Host::Folder(folder.into()),
+        name => Host::Name { name: name.to_owned(), number },
+    }
+}
+
+fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
+    let address = |text: &str| {
+        text.parse().map_err(|_| format!("hostaddr expected an IP address, got {text:?}"))
+    };
+    text.split(',').map(address).collect()
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    if text.is_empty() {
+        return Ok(PORT);
+    }
+    // What stands in the place of the port may be the password of an address without a host.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| *port > 0 && digits).ok_or_else(|| {
+        "expected a port from 1 to 65535 after the host; is the host missing, as in USER:PASSWORD@HOST?"
+            .to_owned()
+    })
+}
+
+fn tls(
+    take: &mut impl FnMut(&str) -> Option<String>,
+    environment: &Environment,
+) -> Result<Tls, String> {
+    let roots = take("sslrootcert").map(|text| match &*text {
+        "system" => Roots::System,
+        file => Roots::File(file.into()),
+    });
+    let mode = mode(take("sslmode"), roots.as_ref())?;
+    // As libpq: a file in this place is meant.
+    let usual = || {
+        let file = environment.home.as_ref()?.join(".postgresql/root.crt");
+        file.is_file().then_some(Roots::File(file))
+    };
+    let roots = roots.or_else(usual);
+    let mode = match (mode, &roots) {
+        // Who names the one to trust wants it looked at: libpq does so too.
+        (Mode::Require, Some(_)) => Mode::VerifyChain,
+        (Mode::VerifyChain | Mode::VerifyName, None) => {
+            let word = if mode == Mode::VerifyName { "verify-full" } else { "verify-ca" };
+            return Err(format!(
+                "sslmode={word} needs to know whom to trust: add sslrootcert=FILE, or sslrootcert=system"
+            ));
+        }
+        (mode, _) => mode,
+    };
+    let client = match (take("sslcert"), take("sslkey")) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => {
+            Some(ClientFiles { certificate: certificate.into(), key: Path::new(&key).into() })
+        }
+        _ => return Err("sslcert and sslkey go together: a certificate and its key".to_owned()),
+    };
+    let binding = match take("channel_binding").as_deref() {
+        None | Some("prefer") => Binding::Prefer,
+        Some("disable") => Binding::Disable,
+        Some("require") => Binding::Require,
+        Some(other) => {
+            return Err(format!(
+                "channel_binding expected disable, prefer or require, got {other:?}"
+            ));
+        }
+    };
+    Ok(Tls { mode, roots, client, binding })
+}
+
+const MODES: &[(&str, Mode)] = &[
+    ("disable", Mode::Disable),
+    ("allow", Mode::Prefer),
+    ("prefer", Mode::Prefer),
+    ("require", Mode::Require),
+    ("verify-ca", Mode::VerifyChain),
+    ("verify-full", Mode::VerifyName),
+];
+
+fn mode(text: Option<String>, roots: Option<&Roots>) -> Result<Mode, String> {
+    let found = text.as_deref().map(|text| {
+        let found = MODES.iter().find(|(word, _)| *word == text).map(|(_, mode)| *mode);
+        found.ok_or_else(|| {
+            let words = MODES.iter().map(|(word, _)| *word);
+            let help = match nearest(text, words.clone()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("expected one of {}", words.collect::<Vec<_>>().join(", ")),
+            };
+            format!("there is no sslmode {text:?}; {help}")
+        })
+    });
+    match (found.transpose()?, roots) {
+        // The system's roots sign certificates for everyone, so that a chain alone says nothing.
+        (None | Some(Mode::VerifyName), Some(Roots::System)) => Ok(Mode::VerifyName),
+        (Some(_), Some(Roots::System)) => Err(
+            "sslrootcert=system goes with sslmode=verify-full alone: anyone can get a certificate from \
+             those it trusts"
+                .to_owned(),
+        ),
+        (mode, _) => Ok(mode.unwrap_or(Mode::Prefer)),
+    }
+}

@@ -1,0 +1,230 @@
+//! One connection to PostgreSQL: reached, encrypted, let in, and told how we want it.
+//!
+//! How many there are and who uses them is not known here. The hosts of an address are tried in turn, as
+//! libpq does it, each with its share of the time there is, so that one that swallows packets leaves time
+//! for the next.
+//! What a session is told goes with the first message (`options`), and one statement behind it looks what
+//! came of it. A pooling proxy gives every transaction to another session: there nothing can be told, and
+//! that one statement only looks.
+//! The one surprising thing: `synchronous_commit` is pinned to what it is found to be, and `off` to `on`.
+//! An answered write is on disk, and a reload of the server's settings must not take that away from
+//! sessions that live for days.
+
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use tokio::time::timeout_at;
+use tokio_postgres::config::{ChannelBinding, SslMode};
+use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage, Socket};
+
+use super::address::{Address, Binding, Host, Mode, Target, Wanted};
+use super::tls::{Connector, Stream};
+use crate::clock;
+use crate::model::settings::Pooling;
+use error::Fault;
+pub use error::{ConnectError, is_gone};
+
+/// What keeps a connection alive: somebody has to poll it, or nothing is sent or read.
+pub(super) type Driver = Connection<Socket, Stream>;
+
+/// What every session is told when it begins, where it may be told anything.
+#[derive(Debug, Clone, Copy)]
+pub struct Session {
+    /// With `Transaction`, every transaction has to say for itself what it needs of the rest.
+    pub pooling: Pooling,
+    pub statement_ms_max: u64,
+    pub lock_ms_max: u64,
+    pub idle_in_transaction_ms_max: u64,
+}
+
+impl Session {
+    /// The `options` of the first message. Those of the address come first, so that ours hold.
+    fn options(&self, own: Option<&str>) -> Option<String> {
+        if self.pooling == Pooling::Transaction {
+            return own.map(str::to_owned);
+        }
+        let mut options = own.unwrap_or_default().to_owned();
+        let settings = [
+            ("statement_timeout", &*self.statement_ms_max.to_string()),
+            ("lock_timeout", &*self.lock_ms_max.to_string()),
+            ("idle_in_transaction_session_timeout", &*self.idle_in_transaction_ms_max.to_string()),
+            ("TimeZone", "UTC"),
+            ("standard_conforming_strings", "on"),
+            ("default_transaction_isolation", "read\\ committed"),
+            // By this one it is seen that the others arrived.
+            ("nouns.told", "yes"),
+        ];
+        for (name, value) in settings {
+            let space = if options.is_empty() { "" } else { " " };
+            let _ = write!(options, "{space}-c {name}={value}");
+        }
+        Some(options)
+    }
+}
+
+impl Address {
+    /// Opens one connection. Whoever takes it has to poll the driver.
+    pub(super) async fn connect(
+        &self,
+        session: &Session,
+        deadline: Instant,
+    ) -> Result<(Client, Driver), ConnectError> {
+        let connector = Connector::new(&self.tls)
+            .map_err(|cause| ConnectError::Lasting(format!("database: {cause}")))?;
+        let mut faults: Vec<(&Target, Fault)> = Vec::new();
+        for (index, target) in self.targets.iter().enumerate() {
+            let left = deadline.saturating_duration_since(clock::now());
+            let share = left / u32::try_from(self.targets.len() - index).unwrap_or(u32::MAX);
+            let share = self.connect_timeout.map_or(share, |limit| limit.min(left));
+            let attempt = Attempt { address: self, target, session, connector: &connector, share };
+            match attempt.run().await {
+                Ok(connected) => return Ok(connected),
+                Err(fault) => {
+                    // The others have the same users and databases: libpq does not ask them either.
+                    let ends = fault.is_about_us();
+                    faults.push((target, fault));
+                    if ends {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(error::report(self, &faults))
+    }
+}
+
+/// One host, tried once, or twice where encryption is welcome and not needed.
+struct Attempt<'a> {
+    address: &'a Address,
+    target: &'a Target,
+    session: &'a Session,
+    connector: &'a Connector,
+    share: Duration,
+}
+
+impl Attempt<'_> {
+    async fn run(&self) -> Result<(Client, Driver), Fault> {
+        if self.share.is_zero() {
+            return Err(Fault::TimedOut(self.share));
+        }
+        let until = clock::now() + self.share;
+        let mode = match (&self.target.host, self.address.tls.mode) {
+            // No one else is on that wire, and PostgreSQL does not encrypt it.
+            (Host::Folder(_), _) | (_, Mode::Disable) => SslMode::Disable,
+            (_, Mode::Prefer) => SslMode::Prefer,
+            (_, Mode::Require | Mode::VerifyChain | Mode::VerifyName) => SslMode::Require,
+        };
+        let first = self.bounded(mode, until).await;
+        match first {
+            Err(fault) if mode == SslMode::Prefer && fault.may_go_without_encryption() => {
+                self.bounded(SslMode::Disable, until).await.map_err(|_| fault)
+            }
+            first => first,
+        }
+    }
+
+    async fn bounded(&self, mode: SslMode, until: Instant) -> Result<(Client, Driver), Fault> {
+        match timeout_at(until.into(), self.once(mode)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Fault::TimedOut(self.share)),
+        }
+    }
+
+    async fn once(&self, mode: SslMode) -> Result<(Client, Driver), Fault> {
+        let config = self.config(mode);
+        let (client, mut driver) = config.connect(self.connector.clone()).await?;
+        if let Some(encoding) = driver.parameter("server_encoding").filter(|name| *name != "UTF8") {
+            return Err(Fault::Encoding(encoding.to_owned()));
+        }
+        let looked = {
+            let look = pin!(self.look(&client));
+            match select(look, &mut driver).await {
+                Either::Left((looked, _)) => looked,
+                Either::Right((Err(error), _)) => Err(error.into()),
+                Either::Right((Ok(()), _)) => Err(Fault::Closed),
+            }
+        };
+        looked.map(|()| (client, driver))
+    }
+
+    fn config(&self, mode: SslMode) -> Config {
+        let (address, target) = (self.address, self.target);
+        let mut config = Config::new();
+        config
+            .user(&address.user)
+            .dbname(&address.name)
+            .application_name(&address.application_name)
+            .port(target.port)
+            .ssl_mode(mode)
+            // Of one of the numbers that a name may stand for.
+            .connect_timeout(self.share)
+            .channel_binding(match address.tls.binding {
+                Binding::Disable => ChannelBinding::Disable,
+                Binding::Prefer => ChannelBinding::Prefer,
+                Binding::Require => ChannelBinding::Require,
+            });
+        match &target.host {
+            Host::Folder(folder) => drop(config.host_path(folder)),
+            Host::Name { name, number } => {
+                config.host(name);
+                number.map(|number| config.hostaddr(number));
+            }
+        }
+        if let Some(password) = &target.password {
+            config.password(&password.0);
+        }
+        if let Some(options) = self.session.options(address.options.as_deref()) {
+            config.options(options);
+        }
+        match address.keepalive {
+            None => drop(config.keepalives(false)),
+            Some(keepalive) => {
+                config
+                    .keepalives_idle(keepalive.idle)
+                    .keepalives_interval(keepalive.interval)
+                    .keepalives_retries(keepalive.count);
+            }
+        }
+        if let Some(timeout) = address.tcp_user_timeout {
+            config.tcp_user_timeout(timeout);
+        }
+        config
+    }
+
+    /// Looks at what the session has become, and pins what must not change under it.
+    async fn look(&self, client: &Client) -> Result<(), Fault> {
+        let pooled = self.session.pooling == Pooling::Transaction;
+        let statement = if pooled { LOOK } else { LOOK_AND_PIN };
+        let answer = client.simple_query(statement).await?;
+        let row = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let value = |index| row.and_then(|row| row.try_get(index).ok().flatten());
+        if value(0) == Some("on") && self.address.wanted == Wanted::Writable {
+            return Err(Fault::ReadOnly);
+        }
+        if value(1) == Some("off") {
+            return Err(Fault::CommitsAreNotSaved);
+        }
+        if !pooled && value(2) != Some("yes") {
+            return Err(Fault::NotTold);
+        }
+        Ok(())
+    }
+}
+
+const LOOK: &str =
+    "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit')";
+
+/// `local` and the `remote_` ones all wait for the server's own disk, and how many others are waited for
+/// is for those who run it to say.
+const LOOK_AND_PIN: &str = "SELECT current_setting('transaction_read_only'), \
+     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
+     ELSE current_setting('synchronous_commit') END, false), current_setting('nouns.told', true)";

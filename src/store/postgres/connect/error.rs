@@ -1,0 +1,289 @@
+//! Why a connection could not be had: whether to try again, and what to tell the operator.
+//!
+//! tokio_postgres keeps the kind of its errors to itself, so a few are told apart by their words; the
+//! tests get each of them from a real server.
+
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use rustls::CertificateError;
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use super::super::address::{Address, Host, Target};
+
+/// One message for the operator, with the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectError {
+    /// It may go by itself: the server is starting, full, or not there yet.
+    Passing(String),
+    /// Somebody has to change something.
+    Lasting(String),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Passing(message) | Self::Lasting(message)) = self;
+        f.write_str(message)
+    }
+}
+
+/// What went wrong with one host.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Engine(Error),
+    TimedOut(Duration),
+    /// It ended while we were asking.
+    Closed,
+    /// A standby.
+    ReadOnly,
+    CommitsAreNotSaved,
+    /// The session does not know what we told it.
+    NotTold,
+    Encoding(String),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// Whether an error means that the connection it came from is of no use any more.
+pub fn is_gone(error: &Error) -> bool {
+    match error.as_db_error() {
+        Some(refusal) => {
+            matches!(refusal.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+        }
+        None => {
+            error.is_closed()
+                || [READ_OR_WRITE, UNEXPECTED, UNREADABLE].contains(&&*error.to_string())
+        }
+    }
+}
+
+const READ_OR_WRITE: &str = "error communicating with the server";
+const UNEXPECTED: &str = "unexpected message from server";
+const UNREADABLE: &str = "error parsing response from server";
+const HANDSHAKE: &str = "error performing TLS handshake";
+const SETTINGS: &str = "invalid configuration";
+const PROOF: &str = "authentication error";
+
+impl Fault {
+    /// Whether another host would say the same: it is about the user or the database.
+    pub(super) fn is_about_us(&self) -> bool {
+        let Self::Engine(error) = self else { return false };
+        let code = error.code().map_or("", SqlState::code);
+        code.starts_with("28") || code.starts_with("3D") || error.to_string() == SETTINGS
+    }
+
+    /// Whether it may be different without encryption: the handshake failed, or the server's rules of who
+    /// may come in name such connections only.
+    pub(super) fn may_go_without_encryption(&self) -> bool {
+        let Self::Engine(error) = self else { return false };
+        error.to_string() == HANDSHAKE
+            || tls_error(error).is_some()
+            || error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+    }
+
+    /// What is said of one host, and whether it passes.
+    fn tell(&self, address: &Address, target: &Target) -> ConnectError {
+        let place = target.place();
+        let lasting = |text: String| ConnectError::Lasting(text);
+        match self {
+            Self::Engine(error) => match error.as_db_error() {
+                Some(refusal) => refused(refusal, address, target),
+                None => failed(error, address, target),
+            },
+            Self::TimedOut(limit) => unreachable(&place, &format!("no answer within {limit:.1?}")),
+            Self::Closed => unreachable(&place, "it closed the connection"),
+            Self::ReadOnly => ConnectError::Passing(format!(
+                "PostgreSQL at {place} takes no writes; it is a standby, or default_transaction_read_only \
+                 is on: name the primary too, as in postgres://USER@HOST,HOST/NAME"
+            )),
+            Self::CommitsAreNotSaved => lasting(format!(
+                "synchronous_commit is off at {place}, so that an answered write could be lost; run: \
+                 ALTER ROLE {} SET synchronous_commit = on",
+                quoted(&address.user)
+            )),
+            Self::NotTold => {
+                lasting(format!("a proxy at {place} keeps our settings from PostgreSQL; {POOLING}"))
+            }
+            Self::Encoding(name) => lasting(format!(
+                "the database {:?} at {place} has the encoding {name}, which cannot hold every text; make one \
+                 with: createdb --encoding=UTF8 --template=template0 NAME",
+                address.name
+            )),
+        }
+    }
+}
+
+/// The way out for those behind pgbouncer.
+pub(super) const POOLING: &str =
+    "where it is pgbouncer or its like, put database_pooling = \"transaction\" into [server]";
+
+fn unreachable(place: &str, why: &str) -> ConnectError {
+    ConnectError::Passing(format!(
+        "cannot reach PostgreSQL at {place} ({why}); start it, check --database, or use --wait"
+    ))
+}
+
+/// The server has answered, and said no.
+fn refused(refusal: &DbError, address: &Address, target: &Target) -> ConnectError {
+    let place = target.place();
+    let said = refusal.message();
+    let code = refusal.code().code();
+    let passing =
+        |why: &str| ConnectError::Passing(format!("PostgreSQL at {place} {why} ({said})"));
+    let lasting = |why: &str, way: &str| {
+        ConnectError::Lasting(format!("PostgreSQL at {place} {why} ({said}); {way}"))
+    };
+    let name = quoted(&address.name);
+    match code {
+        "57P03" => passing("is not ready"),
+        "57P01" | "57P02" => passing("is stopping"),
+        "53300" => passing("has no free connection"),
+        _ if code.starts_with("53") || code.starts_with("58") => passing("is in trouble"),
+        "28P01" => lasting("refuses the password", PASSWORD),
+        _ if said.contains("no encryption") => {
+            lasting("lets nobody in without encryption", "add sslmode=require to the address")
+        }
+        "28000" if said.contains("pg_hba.conf") => {
+            lasting("does not let us in", "add a line for this user and host to its pg_hba.conf")
+        }
+        _ if code.starts_with("28") => {
+            lasting("does not let us in", "check the user of the address")
+        }
+        "3D000" => lasting(
+            "has no such database",
+            &format!("run: CREATE DATABASE {name}, or check the address"),
+        ),
+        "42501" => {
+            let grant =
+                format!("run: GRANT CONNECT ON DATABASE {name} TO {}", quoted(&address.user));
+            lasting("does not let this user in", &grant)
+        }
+        // All that pgbouncer has to say goes by this code.
+        "08P01" if said.contains("unsupported startup parameter") => {
+            lasting("is behind a proxy that does not pass our settings on", POOLING)
+        }
+        "08P01" if said.contains("no such database") || said.contains("no such user") => lasting(
+            "is behind a proxy that does not know where to go",
+            "check its settings, or the address",
+        ),
+        _ if code.starts_with("08") => passing("cannot be reached through the proxy"),
+        _ => lasting("refuses the connection", "check the address"),
+    }
+}
+
+const PASSWORD: &str = "set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile";
+
+/// The server has not said anything that we could pass on.
+fn failed(error: &Error, address: &Address, target: &Target) -> ConnectError {
+    let place = target.place();
+    if let Some(tls) = tls_error(error) {
+        return untrusted(tls, address, target);
+    }
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    let lasting = |text: String| ConnectError::Lasting(text);
+    match &*error.to_string() {
+        SETTINGS => lasting(format!("PostgreSQL at {place} wants a password; {PASSWORD}")),
+        HANDSHAKE if cause.contains("does not support TLS") => lasting(format!(
+            "PostgreSQL at {place} has no TLS, and sslmode asks for it; switch ssl on there, or take \
+             sslmode=prefer where nobody else is on the network"
+        )),
+        HANDSHAKE => {
+            lasting(format!("TLS with PostgreSQL at {place} failed ({cause}); check sslmode"))
+        }
+        PROOF => lasting(format!(
+            "PostgreSQL at {place} and we do not agree on a proof ({cause}); check the password and channel_binding"
+        )),
+        UNEXPECTED | UNREADABLE => {
+            lasting(format!("what answers at {place} is not PostgreSQL; check host and port"))
+        }
+        _ => match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+            Some(error) if error.kind() == io::ErrorKind::PermissionDenied => lasting(format!(
+                "we may not connect to PostgreSQL at {place} ({error}); check who may use this socket"
+            )),
+            Some(error) => unreachable(&place, &io_words(error, &target.host)),
+            None if error.is_closed() => unreachable(&place, "it closed the connection"),
+            None => unreachable(&place, &error.to_string()),
+        },
+    }
+}
+
+fn io_words(error: &io::Error, host: &Host) -> String {
+    match (error.kind(), host) {
+        (io::ErrorKind::ConnectionRefused, _) => "connection refused".to_owned(),
+        (io::ErrorKind::ConnectionReset, _) => "connection reset".to_owned(),
+        (io::ErrorKind::UnexpectedEof, _) => "it closed the connection".to_owned(),
+        (io::ErrorKind::NotFound, Host::Folder(_)) => "there is no such socket".to_owned(),
+        (io::ErrorKind::TimedOut, _) => "no answer in time".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// What rustls has to say, wherever in the chain of causes it stands.
+fn tls_error(error: &Error) -> Option<&rustls::Error> {
+    let io = error.source()?.downcast_ref::<io::Error>()?;
+    io.get_ref()?.downcast_ref()
+}
+
+fn untrusted(error: &rustls::Error, address: &Address, target: &Target) -> ConnectError {
+    use CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+        NotValidYetContext, UnknownIssuer,
+    };
+    let place = target.place();
+    let (what, way) = match error {
+        rustls::Error::InvalidCertificate(fault) => match fault {
+            Expired | ExpiredContext { .. } => ("has expired", "renew it"),
+            NotValidYet | NotValidYetContext { .. } => ("is not valid yet", "check both clocks"),
+            UnknownIssuer => {
+                ("is signed by nobody we trust", "name who signed it by sslrootcert=FILE")
+            }
+            NotValidForName | NotValidForNameContext { .. } => (
+                "is made out for another name",
+                "use the host name that it has as a subject alternative name (its common name is not \
+                 looked at), or sslmode=verify-ca",
+            ),
+            _ => ("cannot be used", "make one of X.509 version 3, with a key of 2048 bits or more"),
+        },
+        rustls::Error::AlertReceived(alert) => {
+            let own = if address.tls.client.is_some() {
+                "check sslcert"
+            } else {
+                "it may want one of ours: sslcert and sslkey"
+            };
+            return ConnectError::Lasting(format!(
+                "PostgreSQL at {place} ended the TLS handshake ({alert:?}); {own}"
+            ));
+        }
+        other => {
+            return ConnectError::Lasting(format!(
+                "TLS with PostgreSQL at {place} failed ({other}); check sslmode"
+            ));
+        }
+    };
+    ConnectError::Lasting(format!(
+        "the certificate of PostgreSQL at {place} {what} ({error}); {way}"
+    ))
+}
+
+/// One message about all hosts that were tried. It passes when one of them may.
+pub(super) fn report(address: &Address, faults: &[(&Target, Fault)]) -> ConnectError {
+    let told: Vec<_> = faults.iter().map(|(target, fault)| fault.tell(address, target)).collect();
+    let words = told.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and ");
+    if told.iter().any(|error| matches!(error, ConnectError::Passing(_))) {
+        ConnectError::Passing(words)
+    } else {
+        ConnectError::Lasting(words)
+    }
+}
+
+/// A name as it stands in a statement for the operator to run.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,185 @@
+//! The thread beside the workers: opens the database, then sweeps the change log.
+//!
+//! Of several servers one sweeps at a time.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Address;
+use super::connect::{ConnectError, Session};
+use super::driver::{PostgresDriver, Stage};
+use super::open::{self, Unopened};
+use super::pool::{Pool, Purpose};
+use crate::clock;
+use crate::log::{Level, Log};
+use crate::store::OpenError;
+use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::ids::Ids;
+use crate::store::sweep::{SWEEP_EVERY, SWEEP_PAUSE, SWEEP_STEP, changes_keep};
+use crate::store::transaction::Context;
+
+/// Between two tries to reach a database that is not there yet.
+const PATIENT_PAUSE: Duration = Duration::from_secs(1);
+/// How long a start waits for one connection, and for the lock of another server that starts.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// True for the one server that may sweep now.
+const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2)";
+
+/// The thread's handle.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    thread: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+struct Work {
+    context: Arc<Context>,
+    pool: Arc<Pool>,
+    session: Session,
+    shown: String,
+    log: Log,
+}
+
+impl Keeper {
+    /// Opens the database on a thread of its own, which stays.
+    pub(super) fn start(
+        address: Arc<Address>,
+        context: Arc<Context>,
+        session: Session,
+        log: &Log,
+        is_patient: bool,
+    ) -> Result<Self, OpenError> {
+        let shown = address.to_string();
+        // Tables with much in them take longer to change than a request may.
+        let millis = u64::try_from(START_MAX.as_millis()).unwrap_or(u64::MAX);
+        let opening = Session { statement_ms_max: millis, lock_ms_max: millis, ..session };
+        let pool = Arc::new(Pool::new(address, opening, 1));
+        let work = Work { context, pool, session, shown, log: log.clone() };
+        let (opened, wait) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build_local(tokio::runtime::LocalOptions::default());
+            match runtime {
+                Ok(runtime) => runtime.block_on(work.run(is_patient, &opened, stopped)),
+                Err(error) => {
+                    let error = OpenError(format!("cannot start a thread: {error}"));
+                    let _ = opened.send(Err(error));
+                }
+            }
+        });
+        let thread =
+            thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
+        let opened = wait.recv();
+        opened
+            .unwrap_or_else(|_| Err(OpenError("the start panicked; the log says where".into())))?;
+        Ok(Self { thread, stop })
+    }
+
+    pub(super) fn stop(self) {
+        // It may have ended already.
+        let _ = self.stop.send(());
+        // A thread that panicked has logged it.
+        let _ = self.thread.join();
+    }
+}
+
+impl Work {
+    async fn run(
+        self,
+        is_patient: bool,
+        opened: &mpsc::Sender<Result<(), OpenError>>,
+        mut stopped: oneshot::Receiver<()>,
+    ) {
+        let is_open = self.open(is_patient).await;
+        let goes_on = is_open.is_ok();
+        let _ = opened.send(is_open);
+        if !goes_on {
+            return;
+        }
+        // The log may have grown old while nobody served it.
+        let mut pause = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut stopped => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = self.sweep().await;
+        }
+    }
+
+    async fn open(&self, is_patient: bool) -> Result<(), OpenError> {
+        let mut is_told = false;
+        loop {
+            let error = match self.pool.connection(clock::now() + START_MAX).await {
+                Ok(mut connection) => {
+                    let model = &self.context.model;
+                    let pooling = self.session.pooling;
+                    match open::bring_up(&mut connection, model, pooling, &self.shown).await {
+                        Ok(()) => return Ok(()),
+                        Err(Unopened::Refused(error)) => return Err(error),
+                        Err(Unopened::Lost(error)) => error,
+                    }
+                }
+                Err(ConnectError::Lasting(message)) => return Err(OpenError(message)),
+                Err(ConnectError::Passing(message)) => OpenError(message),
+            };
+            if !is_patient {
+                return Err(error);
+            }
+            if !is_told {
+                is_told = true;
+                let message = "waiting for the database";
+                self.log.event(Level::Warning, message, &[("cause", &error)]);
+            }
+            tokio::time::sleep(PATIENT_PAUSE).await;
+        }
+    }
+
+    /// One step of the sweep. Says how long the next one can wait.
+    async fn sweep(&self) -> Duration {
+        crate::fault::point("sweep");
+        let keep = changes_keep(self.context.model.server.changes_keep);
+        let Some(before) = keep.and_then(|keep| clock::moment().earlier(keep)) else {
+            return SWEEP_EVERY;
+        };
+        let until = clock::now() + START_MAX;
+        let mut lease = match self.pool.lease(Purpose::Read, until).await {
+            Ok(lease) => lease,
+            Err(error) => return self.unswept(&format!("{error:?}")),
+        };
+        let Some(connection) = lease.connection() else { return SWEEP_EVERY };
+        let ids = Mutex::new(Ids::default());
+        let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);
+        let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
+        let step = async {
+            let read = |row: &dyn Columns| row.boolean(0);
+            let is_ours = driver.rows(SWEEP_LOCK, &[], read).await?;
+            let count = match is_ours.first() {
+                Some(Some(true)) => driver.execute(&self.context.sql.sweep, &binds).await?,
+                _ => 0,
+            };
+            driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+            Ok::<usize, Failure>(count)
+        };
+        match step.await {
+            Ok(count) => {
+                lease.keep();
+                if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
+            }
+            Err(failure) => self.unswept(&format!("{failure:?}")),
+        }
+    }
+
+    fn unswept(&self, cause: &str) -> Duration {
+        let message = "the change log could not be swept";
+        self.log.event(Level::Warning, message, &[("cause", &cause)]);
+        SWEEP_EVERY
+    }
+}

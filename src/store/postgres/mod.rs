@@ -1,0 +1,246 @@
+//! PostgreSQL: several servers on one database, which share nothing else.
+//!
+//! Each worker thread has connections of its own (`pool`), so that a request never leaves its thread.
+//! A write is tried again while nothing has been answered and nothing can have been done; where that is
+//! not known, the client is told so. One thread beside the workers opens the database and sweeps the
+//! change log (`keeper`).
+
+mod address;
+mod connect;
+mod driver;
+mod failure;
+mod keeper;
+mod open;
+mod pool;
+mod tls;
+mod values;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub use address::{Address, Environment};
+
+use self::connect::Session;
+use self::driver::{PostgresDriver, Stage};
+use self::failure::Trouble;
+use self::pool::{Pool, Purpose};
+use super::ids::Ids;
+use super::transaction::{self, Context, Halt, Pace};
+use super::{Broken, OpenError, StoreError};
+use crate::clock;
+use crate::log::Log;
+use crate::model::Model;
+use crate::model::settings::{Pooling, ServerTable};
+use crate::plan::{Action, Outcome, Read, Write};
+use keeper::Keeper;
+
+/// How often one write is tried.
+const ATTEMPTS_MAX: u32 = 10;
+/// The pause before a write is tried again; each one is longer than the last.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The database stops a statement by itself; a network that hangs does not.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What all threads share.
+#[derive(Debug)]
+pub struct Shared {
+    address: Arc<Address>,
+    session: Session,
+    context: Arc<Context>,
+    connections_max: usize,
+    keeper: Mutex<Option<Keeper>>,
+}
+
+pub(super) fn open(
+    address: &Arc<Address>,
+    model: &Arc<Model>,
+    log: &Log,
+    is_patient: bool,
+) -> Result<Arc<Shared>, OpenError> {
+    let context = open::context(model);
+    let session = session(&model.server);
+    let keeper =
+        Keeper::start(Arc::clone(address), Arc::clone(&context), session, log, is_patient)?;
+    Ok(Arc::new(Shared {
+        address: Arc::clone(address),
+        session,
+        context,
+        connections_max: model.server.limits.database_connections_max,
+        keeper: Mutex::new(Some(keeper)),
+    }))
+}
+
+/// No statement runs longer than a request may wait for it, and none waits longer for another's lock.
+fn session(settings: &ServerTable) -> Session {
+    let millis = u64::from(settings.limits.statement_seconds_max) * 1_000;
+    Session {
+        pooling: settings.database_pooling.unwrap_or(Pooling::Session),
+        statement_ms_max: millis,
+        lock_ms_max: millis,
+        idle_in_transaction_ms_max: 4 * millis,
+    }
+}
+
+impl Shared {
+    pub(super) fn close(&self) {
+        let keeper = self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(keeper) = keeper {
+            keeper.stop();
+        }
+    }
+}
+
+/// One worker thread's way into the store.
+#[derive(Debug)]
+pub struct Worker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    context: Arc<Context>,
+    pool: Arc<Pool>,
+    ids: Mutex<Ids>,
+    pooling: Pooling,
+    statement_max: Duration,
+}
+
+impl Worker {
+    pub(super) fn new(shared: &Arc<Shared>, workers: usize) -> Self {
+        let address = Arc::clone(&shared.address);
+        let connections_max = shared.connections_max.div_ceil(workers.max(1)).max(1);
+        let pool = Pool::new(address, shared.session, connections_max);
+        let limits = &shared.context.model.server.limits;
+        Self(Arc::new(Inner {
+            context: Arc::clone(&shared.context),
+            pool: Arc::new(pool),
+            ids: Mutex::default(),
+            pooling: shared.session.pooling,
+            statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+        }))
+    }
+
+    pub(super) async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
+        self.0.read(&read).await
+    }
+
+    /// The work goes on when the client leaves: a connection in the middle of a transaction is of no
+    /// use to the next one.
+    pub(super) async fn write(&self, write: Write, until: Instant) -> Result<Outcome, StoreError> {
+        crate::fault::point("queue");
+        let inner = Arc::clone(&self.0);
+        let work = tokio::task::spawn_local(async move { inner.write(write, until).await });
+        work.await.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(StoreError::Busy),
+        })
+    }
+}
+
+impl Inner {
+    async fn read(&self, read: &Read) -> Result<Outcome, StoreError> {
+        let until = clock::now() + self.statement_max;
+        let mut is_second = false;
+        loop {
+            let mut lease = self.pool.lease(Purpose::Read, until).await?;
+            let connection = lease.connection().ok_or_else(no_connection)?;
+            let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
+            let work = transaction::read(&mut driver, &self.context, read);
+            let done = match tokio::time::timeout_at((until + GRACE).into(), work).await {
+                Ok(done) => done,
+                // The connection goes with the lease.
+                Err(_) => return Err(StoreError::TimedOut),
+            };
+            match driver.trouble() {
+                None => {
+                    lease.keep();
+                    return done;
+                }
+                // A connection that was cut while it was idle shows it at its next use.
+                Some(_) if !is_second => is_second = true,
+                Some(Trouble::Lost) => return done,
+                Some(Trouble::Again) => {
+                    lease.keep();
+                    return done;
+                }
+            }
+        }
+    }
+
+    async fn write(&self, write: Write, until: Instant) -> Result<Outcome, StoreError> {
+        // What depends on the stored item holds its lock until the end.
+        let stage = match &write.action {
+            Action::Create { .. } => Stage::None,
+            Action::Replace { .. } | Action::Remove { .. } => Stage::Due,
+        };
+        let mut attempt = 1;
+        loop {
+            let is_last = attempt == ATTEMPTS_MAX;
+            match self.attempt(write.clone(), stage, until).await {
+                Attempt::Done(done) => return done,
+                Attempt::Again(error) if is_last || clock::now() >= until => return Err(error),
+                Attempt::Again(_) => tokio::time::sleep(PAUSE * attempt * attempt).await,
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn attempt(&self, write: Write, stage: Stage, until: Instant) -> Attempt {
+        let mut lease = match self.pool.lease(Purpose::Write, until).await {
+            Ok(lease) => lease,
+            Err(error) => return Attempt::Done(Err(error)),
+        };
+        let Some(connection) = lease.connection() else {
+            return Attempt::Done(Err(no_connection()));
+        };
+        let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
+        let deadline = until.max(clock::now() + self.statement_max) + GRACE;
+        let work = transaction::write(&mut driver, &self.context, write, Pace::Alone);
+        let error = match tokio::time::timeout_at(deadline.into(), work).await {
+            Ok(Ok(outcome)) => {
+                lease.keep();
+                return Attempt::Done(Ok(outcome));
+            }
+            Ok(Err(Halt::Error(error))) => error,
+            Ok(Err(Halt::TooLong(_))) => {
+                StoreError::Broken(Broken("a write that is alone was too long".to_owned()))
+            }
+            Err(_) if driver.may_be_done() => {
+                let cause = "the database did not answer in time".to_owned();
+                return Attempt::Done(Err(StoreError::OutcomeUnknown(cause)));
+            }
+            Err(_) => return Attempt::Done(Err(StoreError::TimedOut)),
+        };
+        match driver.trouble() {
+            Some(Trouble::Lost) if driver.may_be_done() => {
+                Attempt::Done(Err(StoreError::OutcomeUnknown(cause_of(error))))
+            }
+            Some(Trouble::Lost) => Attempt::Again(error),
+            trouble => {
+                if driver.abandon().await {
+                    lease.keep();
+                }
+                match trouble {
+                    None => Attempt::Done(Err(error)),
+                    Some(_) => Attempt::Again(error),
+                }
+            }
+        }
+    }
+}
+
+/// How an attempt to write ended.
+enum Attempt {
+    Done(Result<Outcome, StoreError>),
+    /// Nothing was done.
+    Again(StoreError),
+}
+
+fn no_connection() -> StoreError {
+    StoreError::Broken(Broken("a lease without a connection".to_owned()))
+}
+
+fn cause_of(error: StoreError) -> String {
+    match error {
+        StoreError::Unavailable(cause) => cause,
+        other => format!("{other:?}"),
+    }
+}

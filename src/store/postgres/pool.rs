@@ -1,0 +1,154 @@
+//! Connections of one worker thread: so many at most, taken by one request at a time.
+//!
+//! Statements are prepared once a connection, and the least used go when there are many.
+//! The one surprising thing: writes may not take every connection, so that a hot item, for which they
+//! wait, does not keep reads out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_postgres::{Client, Error, Statement};
+
+use super::Address;
+use super::connect::{ConnectError, Session};
+use crate::store::StoreError;
+
+/// Prepared statements that a connection keeps: more than a usual model has, but updates come in as
+/// many forms as there are sets of fields.
+const STATEMENTS_MAX: usize = 256;
+/// Nobody waits longer than this for a connection, be it one in use or a new one.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// One connection, with the statements prepared on it.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    statements: HashMap<Box<str>, (Statement, u64)>,
+    uses: u64,
+}
+
+impl Connection {
+    /// A statement as prepared on this connection.
+    pub(super) async fn statement(&mut self, sql: &str) -> Result<Statement, Error> {
+        self.uses += 1;
+        if let Some((statement, used)) = self.statements.get_mut(sql) {
+            *used = self.uses;
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        if self.statements.len() >= STATEMENTS_MAX {
+            let oldest = self.statements.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(oldest) = oldest.map(|(sql, _)| sql.clone()) {
+                // The database forgets it when the last handle goes.
+                self.statements.remove(&oldest);
+            }
+        }
+        self.statements.insert(sql.into(), (statement.clone(), self.uses));
+        Ok(statement)
+    }
+}
+
+/// What a connection is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Read,
+    Write,
+}
+
+/// The connections of one worker thread.
+pub(super) struct Pool {
+    address: Arc<Address>,
+    session: Session,
+    idle: Mutex<Vec<Connection>>,
+    places: Arc<Semaphore>,
+    writing: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("places", &self.places).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    pub(super) fn new(address: Arc<Address>, session: Session, connections_max: usize) -> Self {
+        let writing_max = if connections_max > 2 { connections_max - 1 } else { connections_max };
+        Self {
+            address,
+            session,
+            idle: Mutex::default(),
+            places: Arc::new(Semaphore::new(connections_max)),
+            writing: Arc::new(Semaphore::new(writing_max)),
+        }
+    }
+
+    /// A connection for one request: one that is idle, or a new one, if there is a place before the deadline.
+    pub(super) async fn lease(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        until: Instant,
+    ) -> Result<Lease, StoreError> {
+        let deadline = until.min(crate::clock::now() + WAIT_MAX);
+        let places = async {
+            let writing = match purpose {
+                Purpose::Read => None,
+                Purpose::Write => Some(Arc::clone(&self.writing).acquire_owned().await.ok()?),
+            };
+            Some((writing, Arc::clone(&self.places).acquire_owned().await.ok()?))
+        };
+        let places = match tokio::time::timeout_at(deadline.into(), places).await {
+            Ok(Some(places)) => places,
+            Ok(None) | Err(_) => return Err(StoreError::Busy),
+        };
+        let connection = match self.take_idle() {
+            Some(connection) => connection,
+            None => self.connection(deadline).await.map_err(|error| {
+                StoreError::Unavailable(format!("no connection to the database: {error}"))
+            })?,
+        };
+        Ok(Lease { connection: Some(connection), pool: Arc::clone(self), _places: places })
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // The latest first: what is not needed grows old, and is closed by whoever closes idle connections.
+        while let Some(connection) = idle.pop() {
+            if !connection.client.is_closed() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// A new connection, beside the pool.
+    pub(super) async fn connection(&self, deadline: Instant) -> Result<Connection, ConnectError> {
+        let (client, driver) = self.address.connect(&self.session, deadline).await?;
+        // It ends with the client, or with an error that the client sees too.
+        tokio::task::spawn_local(driver);
+        Ok(Connection { client, statements: HashMap::new(), uses: 0 })
+    }
+}
+
+/// A connection in use. Dropped without `keep`, it is closed, and what was not committed is undone.
+pub(super) struct Lease {
+    connection: Option<Connection>,
+    pool: Arc<Pool>,
+    _places: (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit),
+}
+
+impl Lease {
+    /// The connection; `None` never while the lease is held.
+    pub(super) fn connection(&mut self) -> Option<&mut Connection> {
+        self.connection.as_mut()
+    }
+
+    /// Gives the connection back: it is whole, and in no transaction.
+    pub(super) fn keep(mut self) {
+        if let Some(connection) = self.connection.take()
+            && !connection.client.is_closed()
+        {
+            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        }
+    }
+}

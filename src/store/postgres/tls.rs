@@ -1,0 +1,209 @@
+//! TLS to the database: rustls in the place that tokio_postgres has for it.
+//!
+//! What is asked of the server's certificate is in `verify`; this is the configuration and the stream.
+//! The files are read anew for each connection, as libpq does, so that a renewed certificate needs no
+//! restart; there are few connections, and PostgreSQL gives out no tickets to resume a session by.
+//! The provider of the cryptography is named here: the process has no default one that another crate
+//! could change.
+//! The one surprising thing: a host name that no certificate could be made out for is no obstacle where
+//! the certificate is not looked at; the handshake then goes without the name.
+
+mod certificate;
+mod verify;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+
+use super::address::{ClientFiles, Mode, Roots, Tls};
+use verify::{Asked, Verifier};
+
+/// Makes the TLS part of connections. A clone shares what was read.
+#[derive(Debug, Clone)]
+pub(super) struct Connector {
+    config: Arc<ClientConfig>,
+    mode: Mode,
+}
+
+impl Connector {
+    /// Reads the files that are named; the mistake says which of them, and what is wrong with it.
+    pub(super) fn new(tls: &Tls) -> Result<Self, String> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let asked = match tls.mode {
+            Mode::Disable | Mode::Prefer | Mode::Require => Asked::Nothing,
+            Mode::VerifyChain => Asked::Chain(trusted(tls.roots.as_ref())?),
+            Mode::VerifyName => Asked::Name(trusted(tls.roots.as_ref())?),
+        };
+        let verifier = Verifier::new(asked, provider.signature_verification_algorithms);
+        let config = ClientConfig::builder_with_provider(Arc::<CryptoProvider>::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS cannot be used ({error})"))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let config = match &tls.client {
+            None => config.with_no_client_auth(),
+            Some(files) => {
+                let (chain, key) = client(files)?;
+                config.with_client_auth_cert(chain, key).map_err(|error| {
+                    let (certificate, key) = (files.certificate.display(), files.key.display());
+                    format!("sslcert {certificate} and sslkey {key} do not go together ({error})")
+                })?
+            }
+        };
+        Ok(Self { config: Arc::new(config), mode: tls.mode })
+    }
+}
+
+/// Who is trusted, also as the certificates themselves.
+#[derive(Debug)]
+struct Trusted {
+    store: RootCertStore,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+fn trusted(roots: Option<&Roots>) -> Result<Trusted, String> {
+    let (certificates, place) = match roots {
+        Some(Roots::File(file)) => (certificates(file, "sslrootcert")?, file.display().to_string()),
+        Some(Roots::System) | None => {
+            (rustls_native_certs::load_native_certs().certs, "the system".to_owned())
+        }
+    };
+    let mut store = RootCertStore::empty();
+    // The system's list may have some that are too old for rustls.
+    let (added, _) = store.add_parsable_certificates(certificates.iter().cloned());
+    if added == 0 {
+        return Err(format!(
+            "sslrootcert: no certificate of {place} can be used; on Debian the system's are in the package \
+             ca-certificates"
+        ));
+    }
+    Ok(Trusted { store, certificates })
+}
+
+fn certificates(file: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let place = file.display();
+    let found =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => {
+            Err(format!("{key}: there is no certificate in {place}, which must be a file in PEM"))
+        }
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("{key}: cannot read {place} ({error})")),
+    }
+}
+
+fn client(
+    files: &ClientFiles,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = certificates(&files.certificate, "sslcert")?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
+        format!(
+            "sslkey: cannot read {} ({error}); a key with a passphrase is not taken",
+            files.key.display()
+        )
+    })?;
+    Ok((chain, key))
+}
+
+impl MakeTlsConnect<Socket> for Connector {
+    type Stream = Stream;
+    type TlsConnect = Handshake;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
+        let name = match (ServerName::try_from(host.to_owned()), self.mode) {
+            (Ok(name), _) => name,
+            (Err(error), Mode::VerifyName) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+            }
+            (Err(_), _) => ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into()),
+        };
+        Ok(Handshake { config: Arc::clone(&self.config), name })
+    }
+}
+
+/// A handshake to be made.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Stream;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        let connector = tokio_rustls::TlsConnector::from(self.config);
+        Box::pin(async move { connector.connect(self.name, socket).await.map(Stream) })
+    }
+}
+
+/// An encrypted connection.
+#[derive(Debug)]
+pub(super) struct Stream(tokio_rustls::client::TlsStream<Socket>);
+
+impl TlsStream for Stream {
+    /// The proof of a password covers the certificate, so that it is worth nothing to one who stands in
+    /// between with another: this protects also where the certificate is not looked at.
+    fn channel_binding(&self) -> ChannelBinding {
+        let (_, session) = self.0.get_ref();
+        let first = session.peer_certificates().and_then(<[_]>::first);
+        first
+            .and_then(|certificate| certificate::digest(certificate))
+            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,119 @@
+//! The two things we must know of a certificate that rustls does not say: its digest and its key.
+//!
+//! Nothing is trusted here. Only the outermost elements of the DER text are walked (RFC 5280 §4.1); what
+//! does not have that shape gives nothing.
+
+use sha2::{Digest, Sha256, Sha384, Sha512};
+
+const SEQUENCE: u8 = 0x30;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+/// The version, where it is not the first one.
+const VERSION: u8 = 0xa0;
+
+/// One element: its tag, its contents, and all of its bytes.
+struct Element<'a> {
+    tag: u8,
+    contents: &'a [u8],
+    whole: &'a [u8],
+}
+
+/// Takes one element from the front.
+fn take<'a>(bytes: &mut &'a [u8]) -> Option<Element<'a>> {
+    let all = *bytes;
+    let (&tag, rest) = all.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        // X.690 §8.1.3.5: so many bytes of length follow.
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let (contents, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    let whole = all.get(..all.len() - rest.len())?;
+    Some(Element { tag, contents, whole })
+}
+
+/// An element that must have this tag.
+fn expect<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<Element<'a>> {
+    take(bytes).filter(|element| element.tag == tag)
+}
+
+/// `tls-server-end-point` of RFC 5929 §4.1: the certificate, hashed as its signature is, and by SHA-256
+/// where that would be MD5 or SHA-1. A signature without such a hash has none.
+pub(super) fn digest(certificate: &[u8]) -> Option<Vec<u8>> {
+    let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
+    expect(&mut outer, SEQUENCE)?;
+    let mut algorithm = expect(&mut outer, SEQUENCE)?.contents;
+    let identifier = expect(&mut algorithm, OBJECT_IDENTIFIER)?.contents;
+    const RSA: [u8; 8] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
+    const ECDSA_SHA1: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
+    const ECDSA_SHA2: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
+    let sha256 = || Some(Sha256::digest(certificate).to_vec());
+    let sha384 = || Some(Sha384::digest(certificate).to_vec());
+    let sha512 = || Some(Sha512::digest(certificate).to_vec());
+    let (last, family) = identifier.split_last()?;
+    if identifier == ECDSA_SHA1 {
+        return sha256();
+    }
+    match (family, last) {
+        // RFC 8017 §A.2.4: md5, sha1, sha256, sha384 and sha512 with RSA.
+        (family, 4 | 5 | 11) if family == RSA => sha256(),
+        (family, 12) if family == RSA => sha384(),
+        (family, 13) if family == RSA => sha512(),
+        // RFC 5758 §3.2: sha256, sha384 and sha512 with ECDSA.
+        (family, 2) if family == ECDSA_SHA2 => sha256(),
+        (family, 3) if family == ECDSA_SHA2 => sha384(),
+        (family, 4) if family == ECDSA_SHA2 => sha512(),
+        _ => None,
+    }
+}
+
+/// The public key, as it stands there (`SubjectPublicKeyInfo`), whatever the version of the certificate.
+pub(super) fn public_key(certificate: &[u8]) -> Option<&[u8]> {
+    let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
+    let mut inner = expect(&mut outer, SEQUENCE)?.contents;
+    // The serial number comes first in the first version.
+    let first = take(&mut inner)?;
+    if first.tag == VERSION {
+        take(&mut inner)?;
+    }
+    // The signature's algorithm, the issuer, the time, the subject.
+    for _ in 0..4 {
+        expect(&mut inner, SEQUENCE)?;
+    }
+    expect(&mut inner, SEQUENCE).map(|key| key.whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (digest(&bytes), public_key(&bytes));
+        }
+
+        #[test]
+        fn lengths_that_lie_are_found_out(length in any::<u32>(), tail in 0_usize..9) {
+            let mut bytes = vec![SEQUENCE, 0x84];
+            bytes.extend(length.to_be_bytes());
+            bytes.extend(vec![SEQUENCE; tail]);
+            let found = take(&mut bytes.as_slice()).map(|element| element.contents.len());
+            prop_assert_eq!(found, (length as usize <= tail).then_some(length as usize));
+        }
+    }
+
+    #[test]
+    fn a_signature_without_a_known_hash_has_no_digest() {
+        // An inner part, the algorithm Ed25519 (RFC 8410 §3), and what would be the signature.
+        let bytes = [SEQUENCE, 9, SEQUENCE, 0, SEQUENCE, 5, OBJECT_IDENTIFIER, 3, 0x2b, 0x65, 0x70];
+        assert_eq!(digest(&bytes), None);
+    }
+}

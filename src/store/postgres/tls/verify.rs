@@ -1,0 +1,115 @@
+//! What is asked of a server's certificate: nothing, that one we trust has signed it, or also that it is
+//! made out for the host that was named.
+//!
+//! Lists of revoked certificates are not looked at.
+//! Whatever is asked, the server must prove in the handshake that it has the certificate's key: the
+//! password is bound to the certificate, and that would be worth nothing for one that is only shown.
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+
+use super::{Trusted, certificate};
+
+#[derive(Debug)]
+pub(super) enum Asked {
+    Nothing,
+    Chain(Trusted),
+    Name(Trusted),
+}
+
+#[derive(Debug)]
+pub(super) struct Verifier {
+    asked: Asked,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    pub(super) fn new(asked: Asked, algorithms: WebPkiSupportedAlgorithms) -> Self {
+        Self { asked, algorithms }
+    }
+
+    fn chain(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        trusted: &Trusted,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let parsed = ParsedCertificate::try_from(shown)?;
+        let signed = rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &parsed,
+            &trusted.store,
+            between,
+            now,
+            self.algorithms.all,
+        );
+        match signed {
+            // A certificate that signed itself and is in the file: the usual way to begin. It may sign
+            // others too, and rustls takes no such one from a server. The time was looked at before that.
+            Err(Error::InvalidCertificate(CertificateError::Other(_)))
+                if trusted.certificates.iter().any(|known| known == shown) =>
+            {
+                Ok(())
+            }
+            signed => signed,
+        }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match &self.asked {
+            Asked::Nothing => {}
+            Asked::Chain(trusted) => self.chain(shown, between, trusted, now)?,
+            Asked::Name(trusted) => {
+                self.chain(shown, between, trusted, now)?;
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, shown, signature, &self.algorithms)
+    }
+
+    /// A certificate of version 1, as `openssl x509 -req` makes it where nobody asks for more, cannot be
+    /// read by rustls. Where nothing is asked of it, its key is all that is needed.
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        match (&self.asked, certificate::public_key(shown)) {
+            (Asked::Nothing, Some(key)) => {
+                let key = SubjectPublicKeyInfoDer::from(key);
+                verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+            }
+            _ => verify_tls13_signature(message, shown, signature, &self.algorithms),
+        }
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,108 @@
+//! Values in PostgreSQL's binary form, in and out.
+//!
+//! The one surprising thing: nothing here asks for a column's type. The tables are ours, and a value
+//! that does not have the form of its class is a fault of what is stored.
+
+use std::error::Error;
+
+use bytes::{BufMut, BytesMut};
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use uuid::Uuid;
+
+use crate::store::Broken;
+use crate::store::driver::{Bind, Columns};
+use crate::value::{Id, IdKind, Moment};
+
+/// PostgreSQL counts time from 2000-01-01.
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+
+impl ToSql for Bind<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Self::Null => return Ok(IsNull::Yes),
+            Self::Boolean(boolean) => out.put_u8((*boolean).into()),
+            Self::Integer(number) | Self::Id(Id::Integer(number)) => out.put_i64(*number),
+            Self::Real(number) => out.put_f64(*number),
+            Self::Text(text) => out.put_slice(text.as_bytes()),
+            Self::Moment(moment) => out.put_i64(moment.micros() - EPOCH_MICROS),
+            Self::Id(Id::Uuid(uuid)) => out.put_slice(uuid.as_bytes()),
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// The bytes of a column, whatever its type.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> FromSql<'a> for Bytes<'a> {
+    fn from_sql(_: &Type, bytes: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(bytes))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// A column in the form that `read` knows.
+fn column<'a, T>(
+    row: &'a Row,
+    at: usize,
+    expected: &str,
+    read: impl FnOnce(&'a [u8]) -> Option<T>,
+) -> Result<Option<T>, Broken> {
+    let broken = || Broken(format!("column {at} of a stored row: expected {expected}"));
+    match row.try_get::<_, Option<Bytes<'a>>>(at) {
+        Ok(None) => Ok(None),
+        Ok(Some(Bytes(bytes))) => read(bytes).map(Some).ok_or_else(broken),
+        Err(_) => Err(broken()),
+    }
+}
+
+fn integer(bytes: &[u8]) -> Option<i64> {
+    bytes.try_into().ok().map(i64::from_be_bytes)
+}
+
+impl Columns for Row {
+    fn integer(&self, at: usize) -> Result<Option<i64>, Broken> {
+        column(self, at, "an integer", integer)
+    }
+
+    fn real(&self, at: usize) -> Result<Option<f64>, Broken> {
+        column(self, at, "a number", |bytes| bytes.try_into().ok().map(f64::from_be_bytes))
+    }
+
+    fn boolean(&self, at: usize) -> Result<Option<bool>, Broken> {
+        column(self, at, "a boolean", |bytes| match bytes {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        })
+    }
+
+    fn text(&self, at: usize) -> Result<Option<&str>, Broken> {
+        column(self, at, "text in UTF-8", |bytes| str::from_utf8(bytes).ok())
+    }
+
+    fn moment(&self, at: usize) -> Result<Option<Moment>, Broken> {
+        column(self, at, "a timestamp", |bytes| {
+            Moment::from_micros(integer(bytes)?.checked_add(EPOCH_MICROS)?)
+        })
+    }
+
+    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, Broken> {
+        match kind {
+            IdKind::Integer => Ok(self.integer(at)?.map(Id::Integer)),
+            IdKind::Uuid => {
+                column(self, at, "a uuid", |bytes| Uuid::from_slice(bytes).ok().map(Id::Uuid))
+            }
+        }
+    }
+}

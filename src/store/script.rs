@@ -1,0 +1,213 @@
+//! A script run: each row with its entry in the change log.
+//!
+//! There is no way here to write one without the other. The one surprising thing: rows are deleted
+//! before their entries are made, since what the entry shows is what the engine gives back.
+
+use super::Broken;
+use super::driver::{Bind, Columns, Driver, Failure, Stopped, Stroke};
+use super::gather::is_referred_to;
+use super::rows::{insert_binds, read_item, update_binds};
+use super::sql::{ENTRY_BINDS, unique_rule};
+use super::transaction::{Context, Halt, broken};
+use crate::formats;
+use crate::intent::push_subject;
+use crate::model::{ChangesKept, Resource};
+use crate::plan::decide::taken;
+use crate::plan::{By, Collection, Dependent, Step, Write};
+use crate::value::{ChangeKind, Item, Moment};
+
+/// Items deleted and recorded together: enough for one way to the database and back, and not so many
+/// that their values fill the memory.
+const REMOVED_MAX: usize = 100;
+
+/// What every entry that a write makes in the change log shares.
+#[derive(Debug)]
+pub(super) struct Log<'a> {
+    pub(super) collection: &'a Collection,
+    pub(super) by: &'a By,
+    pub(super) now: Moment,
+}
+
+/// Runs the steps of a script; what is there afterwards comes back.
+pub(super) async fn run<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    log: &Log<'_>,
+    steps: Vec<Step>,
+) -> Result<Vec<Item>, Halt<Box<Write>>> {
+    let mut going = Vec::new();
+    let mut saved = Vec::with_capacity(steps.len());
+    for step in steps {
+        match step {
+            Step::Insert { item, root } => saved.push(Saved { before: None, after: item, root }),
+            Step::Update { before, after, changed, root } => {
+                saved.push(Saved { before: Some((before, changed)), after, root });
+            }
+            Step::Delete(dependent) => going.push(dependent),
+        }
+    }
+    if going.is_empty() {
+        save(driver, context, log, &saved).await?;
+    } else {
+        remove(driver, context, log, &going).await?;
+    }
+    Ok(saved.into_iter().map(|saved| saved.after).collect())
+}
+
+/// An item that is inserted, or updated: then it was another one before, and some fields changed.
+struct Saved {
+    before: Option<(Item, Vec<usize>)>,
+    after: Item,
+    root: String,
+}
+
+impl Saved {
+    fn entry<'a>(&self, context: &'a Context, collection: &Collection) -> Entry<'a> {
+        let resource = context.model.resource(collection.resource);
+        let (kind, before) = match &self.before {
+            None => (ChangeKind::Created, None),
+            Some((before, _)) => (ChangeKind::Updated, Some(before)),
+        };
+        let name = |index: &usize| resource.fields.get(*index).map(|field| &*field.name);
+        let changed = self
+            .before
+            .as_ref()
+            .map(|(_, changed)| formats::json::names_text(changed.iter().filter_map(name)));
+        let entry = Entry::new(context, collection, kind, &self.after);
+        Entry { changed, ..entry.show(before, Some(&self.after)) }
+    }
+
+    fn row<'a>(&'a self, context: &'a Context, resource: &Resource) -> Stroke<'a> {
+        let table = context.sql.table(resource.index);
+        match &self.before {
+            None => Stroke::new(&table.insert, insert_binds(resource, &self.after)),
+            Some((before, changed)) => Stroke::new(
+                table.update(resource, changed),
+                update_binds(resource, before, &self.after, changed),
+            ),
+        }
+    }
+}
+
+async fn save<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    log: &Log<'_>,
+    saved: &[Saved],
+) -> Result<(), Halt<Box<Write>>> {
+    let resource = context.model.resource(log.collection.resource);
+    let entries: Vec<_> = saved.iter().map(|one| one.entry(context, log.collection)).collect();
+    let mut strokes = Vec::with_capacity(2 * saved.len());
+    for (at, (one, entry)) in saved.iter().zip(&entries).enumerate() {
+        let row = one.row(context, resource);
+        context.sql.push_with_entry(&mut strokes, row, (&entry.binds(log), at == 0));
+    }
+    driver.finish(&strokes).await.map_err(|Stopped { at, failure }| {
+        let root = saved.get(at * saved.len() / strokes.len().max(1)).map(|saved| &*saved.root);
+        blame(failure, resource, root.unwrap_or_default())
+    })
+}
+
+fn blame(failure: Failure, resource: &Resource, root: &str) -> Halt<Box<Write>> {
+    match failure {
+        Failure::Taken(message) => match unique_rule(resource, &message) {
+            Some(unique) => taken(resource, unique, root).into(),
+            None => Failure::Engine(message).into(),
+        },
+        failure => failure.into(),
+    }
+}
+
+async fn remove<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    log: &Log<'_>,
+    going: &[Dependent],
+) -> Result<(), Halt<Box<Write>>> {
+    let mut pieces = going.chunks(REMOVED_MAX).peekable();
+    let mut is_first = true;
+    while let Some(piece) = pieces.next() {
+        let strokes = piece.iter().map(|dependent| {
+            let table = context.sql.table(dependent.collection.resource);
+            Stroke::new(&table.delete, vec![Bind::Id(dependent.id)])
+        });
+        let read = |at: usize, row: &dyn Columns| {
+            let dependent = piece.get(at).ok_or_else(|| Broken("rows nobody asked for".into()))?;
+            let resource = context.model.resource(dependent.collection.resource);
+            read_item(&context.model, resource, row)
+        };
+        let gone = driver.rows_each(&strokes.collect::<Vec<_>>(), read).await?;
+        let entries = piece.iter().zip(&gone).flat_map(|(dependent, items)| {
+            items.iter().map(|item| {
+                Entry::new(context, &dependent.collection, ChangeKind::Deleted, item)
+                    .show(Some(item), None)
+            })
+        });
+        let entries: Vec<_> = entries.collect();
+        let strokes = entries.iter().map(|entry| {
+            let is_first = std::mem::take(&mut is_first);
+            context.sql.entry(&entry.binds(log), is_first)
+        });
+        let strokes: Vec<_> = strokes.collect();
+        let done = if pieces.peek().is_some() {
+            driver.execute_each(&strokes).await
+        } else {
+            // A reference to what is gone would fail the commit, and with it everyone who shares it.
+            if D::SHARES_COMMIT && is_referred_to(driver, context, going).await? {
+                return Err(broken("a removal that leaves a reference behind"));
+            }
+            driver.finish(&strokes).await
+        };
+        done.map_err(|stopped| stopped.failure)?;
+    }
+    Ok(())
+}
+
+/// One entry of the change log, as text.
+struct Entry<'a> {
+    resource: &'a Resource,
+    kind: ChangeKind,
+    id: String,
+    parent: Option<String>,
+    subject: String,
+    changed: Option<String>,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(context: &'a Context, collection: &Collection, kind: ChangeKind, item: &Item) -> Self {
+        crate::fault::point("entry");
+        let resource = context.model.resource(collection.resource);
+        let mut subject = String::with_capacity(96);
+        let lineage = context.model.lineage(resource.index);
+        push_subject(&mut subject, &lineage, &collection.ancestors, Some(item.id));
+        let (id, parent) = (item.id.to_string(), item.parent.map(|id| id.to_string()));
+        Self { resource, kind, id, parent, subject, changed: None, before: None, after: None }
+    }
+
+    fn show(self, before: Option<&Item>, after: Option<&Item>) -> Self {
+        let text = |item: Option<&Item>| match self.resource.changes {
+            ChangesKept::Values => item.map(|item| formats::json::item_text(self.resource, item)),
+            ChangesKept::Ids => None,
+        };
+        let (before, after) = (text(before), text(after));
+        Self { before, after, ..self }
+    }
+
+    fn binds<'b>(&'b self, log: &'b Log<'_>) -> [Bind<'b>; ENTRY_BINDS] {
+        [
+            Bind::Moment(log.now),
+            Bind::Text(&self.resource.name),
+            Bind::Text(&self.id),
+            Bind::optional_text(self.parent.as_deref()),
+            Bind::Text(&self.subject),
+            Bind::Text(self.kind.as_str()),
+            Bind::Text(&log.by.actor),
+            Bind::Text(&log.by.request_id),
+            Bind::optional_text(self.changed.as_deref()),
+            Bind::optional_text(self.before.as_deref()),
+            Bind::optional_text(self.after.as_deref()),
+        ]
+    }
+}

@@ -1,0 +1,210 @@
+//! Tables, columns and indexes of a model, and the words that the database keeps for us.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+use super::{Dialect, placeholders, quoted};
+use crate::model::{Class, Field, Model, Resource, Unique, UniqueScope, types};
+use crate::value::{IdKind, Value};
+
+/// 1: name, 2: value.
+pub(in crate::store) fn remember(dialect: &Dialect) -> String {
+    let values = placeholders(dialect, 1, 2);
+    format!(
+        "INSERT INTO nouns_system (name, value) VALUES ({values}) \
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
+}
+
+/// 1: name.
+pub(in crate::store) fn recall(dialect: &Dialect) -> String {
+    format!("SELECT value FROM nouns_system WHERE name = {}1", dialect.placeholder)
+}
+
+pub(in crate::store) fn drop_index(name: &str) -> String {
+    format!("DROP INDEX {}", quoted(name))
+}
+
+pub(in crate::store) fn create_table(
+    model: &Model,
+    resource: &Resource,
+    dialect: &Dialect,
+) -> String {
+    let (key, table) = match resource.id {
+        IdKind::Uuid => (dialect.uuid_key, dialect.uuid_table),
+        IdKind::Integer => (dialect.integer_key, dialect.integer_table),
+    };
+    let moment = (dialect.column)(Class::Moment);
+    let version = (dialect.column)(Class::Integer);
+    let mut text = format!("CREATE TABLE {} (\n  \"id\" {key}", quoted(&resource.plural));
+    let parent = resource.parent.map(|index| model.resource(index));
+    if let (Some(parent), Some(key)) = (parent, &resource.parent_key) {
+        let column = quoted(key);
+        let to = quoted(&parent.plural);
+        let _ = write!(
+            text,
+            ",\n  {column} {} NOT NULL REFERENCES {to} (\"id\")",
+            id_column(parent.id, dialect)
+        );
+    }
+    let _ = write!(
+        text,
+        ",\n  \"created_at\" {moment} NOT NULL,\n  \"updated_at\" {moment} NOT NULL,\n  \"version\" {version} NOT NULL"
+    );
+    for field in &resource.fields {
+        let _ = write!(text, ",\n  {}", column(model, field, dialect));
+    }
+    text.push_str("\n)");
+    text.push_str(table);
+    text
+}
+
+/// Rules are kept by our code, not by the table: a rule that is loosened needs no new table.
+/// A reference is checked at commit, since items that refer to each other may go together.
+fn column(model: &Model, field: &Field, dialect: &Dialect) -> String {
+    let name = quoted(&field.name);
+    match field.rules.to {
+        None => format!("{name} {}", (dialect.column)(field.class())),
+        Some(target) => {
+            let to = quoted(&model.resource(target.resource).plural);
+            let kind = id_column(target.id, dialect);
+            format!("{name} {kind} REFERENCES {to} (\"id\") DEFERRABLE INITIALLY DEFERRED")
+        }
+    }
+}
+
+fn id_column(kind: IdKind, dialect: &Dialect) -> &'static str {
+    match kind {
+        IdKind::Uuid => dialect.uuid_column,
+        IdKind::Integer => (dialect.column)(Class::Integer),
+    }
+}
+
+/// Rows that are there already get the default.
+pub(in crate::store) fn add_column(
+    model: &Model,
+    resource: &Resource,
+    field: &Field,
+    dialect: &Dialect,
+) -> String {
+    let default = field.default.clone().map(types::seal);
+    let default =
+        default.map_or_else(String::new, |value| format!(" DEFAULT {}", literal(&value, dialect)));
+    let (table, column) = (quoted(&resource.plural), column(model, field, dialect));
+    format!("ALTER TABLE {table} ADD COLUMN {column}{default}")
+}
+
+/// A constant of the model as SQL: the one place where a value is not bound, since DDL takes none.
+pub(super) fn literal(value: &Value, dialect: &Dialect) -> String {
+    let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    match value {
+        Value::Null | Value::List(_) | Value::Object(_) => "NULL".to_owned(),
+        Value::Boolean(boolean) => {
+            let [no, yes] = dialect.booleans;
+            if *boolean { yes } else { no }.to_owned()
+        }
+        Value::Integer(number) => number.to_string(),
+        Value::Decimal(decimal) => decimal.units.to_string(),
+        Value::Number(number) => format!("{number:e}"),
+        Value::Text(value) | Value::Json(value) => text(value),
+        Value::Moment(moment) => text(&moment.to_string()),
+    }
+}
+
+/// An index that the model asks for. Its name says all that it is, so that another one has another name.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store) struct Index {
+    pub(in crate::store) name: String,
+    pub(in crate::store) create: String,
+}
+
+/// All indexes of a resource: for its place under its parent, filters, references and uniqueness.
+pub(in crate::store) fn indexes(resource: &Resource) -> Vec<Index> {
+    let table = &resource.plural;
+    let parent = &resource.parent_key;
+    let index = |unique: &str, name: String, columns: Vec<&str>| {
+        let name = short(name);
+        let columns: Vec<String> = columns.into_iter().map(quoted).collect();
+        let (quoted_name, columns) = (quoted(&name), columns.join(", "));
+        Index {
+            create: format!("CREATE {unique}INDEX {quoted_name} ON {} ({columns})", quoted(table)),
+            name,
+        }
+    };
+    let mut indexes = Vec::new();
+    if let Some(parent) = &parent {
+        indexes.push(index("", format!("nouns.{table}.parent"), vec![parent, "id"]));
+    }
+    for field in &resource.fields {
+        if field.filter {
+            let columns = parent.as_deref().into_iter().chain([&*field.name, "id"]).collect();
+            indexes.push(index("", format!("nouns.{table}.filter.{}", field.name), columns));
+        }
+        if field.rules.to.is_some() {
+            indexes.push(index(
+                "",
+                format!("nouns.{table}.ref.{}", field.name),
+                vec![&field.name, "id"],
+            ));
+        }
+    }
+    for unique in &resource.unique {
+        let name = unique_name(resource, unique);
+        indexes.push(index("UNIQUE ", name, unique_columns(resource, unique)));
+    }
+    indexes
+}
+
+/// The columns of a unique rule: its fields, and before them the parent, where it holds within one.
+fn unique_columns<'a>(resource: &'a Resource, unique: &Unique) -> Vec<&'a str> {
+    let within = match unique.scope {
+        UniqueScope::Resource => None,
+        UniqueScope::Parent => resource.parent_key.as_deref(),
+    };
+    let fields = unique.fields.iter().filter_map(|at| resource.fields.get(*at));
+    within.into_iter().chain(fields.map(|field| &*field.name)).collect()
+}
+
+fn unique_name(resource: &Resource, unique: &Unique) -> String {
+    let (word, skipped) = match unique.scope {
+        UniqueScope::Resource => ("unique", 0),
+        UniqueScope::Parent => ("unique_in_parent", 1),
+    };
+    let columns = unique_columns(resource, unique);
+    let names = columns.get(skipped..).unwrap_or_default().join(".");
+    format!("nouns.{}.{word}.{names}", resource.plural)
+}
+
+/// PostgreSQL cuts longer names off, and two of them could become one.
+const NAME_BYTES_MAX: usize = 63;
+
+/// A name that is too long keeps its start, and gets a digest of all of it.
+fn short(name: String) -> String {
+    if name.len() <= NAME_BYTES_MAX {
+        return name;
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let mut text = name;
+    text.truncate(NAME_BYTES_MAX - 17);
+    text.push('~');
+    for byte in digest.iter().take(8) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Which unique rule an engine means: PostgreSQL names the index, SQLite its columns
+/// (`orders.a, orders.b`).
+pub(in crate::store) fn unique_rule<'a>(
+    resource: &'a Resource,
+    message: &str,
+) -> Option<&'a Unique> {
+    let list = message.split_once(": ").map_or("", |(_, list)| list);
+    let clashing: Vec<&str> =
+        list.split(", ").filter_map(|name| name.split_once('.')).map(|(_, c)| c).collect();
+    resource.unique.iter().find(|unique| {
+        short(unique_name(resource, unique)) == message
+            || unique_columns(resource, unique) == clashing
+    })
+}

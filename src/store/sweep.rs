@@ -1,0 +1,20 @@
+//! How old entries of the change log go, on every backend: in steps, so that writers never wait for more
+//! than one.
+
+use std::time::Duration;
+
+use crate::model::settings::Keep;
+
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Entries that one step looks at.
+pub(super) const SWEEP_STEP: i64 = 1_000;
+pub(super) const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// Thirty days unless the model says otherwise; `None` is for ever.
+pub(super) fn changes_keep(setting: Option<Keep>) -> Option<Duration> {
+    match setting {
+        None => Some(Duration::from_secs(30 * 24 * 60 * 60)),
+        Some(Keep::For(time)) => Some(time),
+        Some(Keep::Forever) => None,
+    }
+}
