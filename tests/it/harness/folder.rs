@@ -1,15 +1,22 @@
-//! A folder for one test.
+//! A folder for one test, and the database that bears its name.
 //!
 //! The one surprising thing: its name may have been taken by an earlier run that was killed.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Postgres;
 
 /// A temporary folder, removed when dropped.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder {
+    path: PathBuf,
+    /// The database of this name on PostgreSQL, if there is one; it goes with the folder.
+    database: OnceLock<String>,
+}
 
 impl Folder {
     pub fn new() -> Self {
@@ -22,7 +29,7 @@ impl Folder {
             let number = COUNT.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("nouns-test-{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
-                Ok(()) => return Self(path),
+                Ok(()) => return Self { path, database: OnceLock::new() },
                 // Left behind by an earlier run that was killed.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => panic!("{}: {error}", path.display()),
@@ -31,13 +38,25 @@ impl Folder {
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Makes the database of this folder unless it is there.
+    pub fn with_database(&self, make: impl FnOnce(&str)) {
+        self.database.get_or_init(|| {
+            let name = Postgres::name(&self.path);
+            make(&name);
+            name
+        });
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
         // A folder that stays behind is no reason to fail a test that passed.
-        drop(fs::remove_dir_all(&self.0));
+        drop(fs::remove_dir_all(&self.path));
+        if let Some(name) = self.database.get() {
+            Postgres::remove(name);
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Backend, Server, wait_until};
+use super::{Backend, Postgres, Server, wait_until};
 
 /// Held until dropped.
 #[derive(Debug)]
@@ -19,15 +19,23 @@ pub struct Lock(Child);
 impl Lock {
     pub fn hold(server: &Server) -> Self {
         match server.backend() {
-            Backend::Sqlite => Self::hold_sqlite(server.folder()),
+            Backend::Sqlite => {
+                let mut command = Command::new("sqlite3");
+                command.args(["-bail", "nouns.db"]);
+                Self::hold_by(command, "BEGIN IMMEDIATE;\n.system touch locked\n", server.folder())
+            }
+            // Writers wait, readers go on, as they do beside a writer of SQLite.
+            Backend::Postgres => {
+                let command = Postgres::of_the_tests().psql(&Postgres::name(server.folder()));
+                let lines = "BEGIN;\nLOCK TABLE customers IN EXCLUSIVE MODE;\n\\! touch locked\n";
+                Self::hold_by(command, lines, server.folder())
+            }
         }
     }
 
-    fn hold_sqlite(folder: &Path) -> Self {
-        let mut command = Command::new("sqlite3");
-        command.args(["-bail", "nouns.db"]).current_dir(folder);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let lines = "BEGIN IMMEDIATE;\n.system touch locked\n";
+    fn hold_by(mut command: Command, lines: &str, folder: &Path) -> Self {
+        command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
         child.stdin.as_mut().unwrap().write_all(lines.as_bytes()).unwrap();
         let held = Self(child);
         wait_until("the other process has the lock", || {

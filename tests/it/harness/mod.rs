@@ -4,10 +4,12 @@
 //! The one surprising thing: a server is given an empty environment and its own folder as the current
 //! one, so that no `NOUNS_…` variable and no `nouns.toml` of the developer's reaches a test.
 
+mod backend;
 mod folder;
 mod http;
 mod lock;
 mod masks;
+mod postgres;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -19,10 +21,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use backend::{Backend, sql};
 pub use folder::Folder;
 pub use http::{Answer, Client};
 pub use lock::Lock;
 pub use masks::Masks;
+pub use postgres::{OwnPostgres, Postgres};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,49 +41,17 @@ pub const NOUNS: &str = match option_env!("NOUNS_EXECUTABLE") {
 /// The debug build, the only one in which a panic can be planted.
 const DEBUG: &str = env!("CARGO_BIN_EXE_nouns");
 
-/// Where a server keeps its items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backend {
-    Sqlite,
-}
-
-impl Backend {
-    pub fn on(self) -> Self {
-        self
-    }
-
-    /// The value of `--database` for a server that lives in `folder`.
-    pub fn database(self, folder: &Path, name: &str) -> String {
-        match self {
-            Self::Sqlite => format!("sqlite:{}", folder.join(name).display()),
-        }
-    }
-}
-
-/// Runs SQL beside the server, as an operator with the database's own tool would.
-pub fn sql(backend: Backend, folder: &Path, text: &str) -> String {
-    let mut command = match backend {
-        Backend::Sqlite => {
-            let mut command = Command::new("sqlite3");
-            command.arg(folder.join("nouns.db")).arg(text);
-            command
-        }
-    };
-    let ended = Process::spawn(&mut command).end();
-    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{text}");
-    ended.stdout
-}
-
 /// Makes each test a module with one test for each backend. A test is given what it names:
 /// `server: Server` is a server of the built-in store, `backend: Backend` is the backend alone.
 /// The file imports the kind it names.
 ///
-/// A new backend is one more line here and one more arm in `Backend::database`.
+/// A new backend is one more line here and one more arm in `harness/backend.rs`.
 macro_rules! on_every_backend {
     ($($(#[$attribute:meta])* fn $name:ident($given:ident: $kind:ident) $body:block)*) => {
         $($(#[$attribute])* mod $name {
             use super::*;
             on_every_backend!(@test sqlite Sqlite $given $kind $body);
+            on_every_backend!(@test postgres Postgres $given $kind $body);
         })*
     };
     (@test $test:ident $backend:ident $given:ident $kind:ident $body:block) => {
@@ -100,11 +72,19 @@ pub struct Setup {
     fault: Option<String>,
     /// A program that runs the server, with its arguments.
     under: Vec<String>,
+    /// A database that others share, in place of one of its own.
+    shared: Option<String>,
 }
 
 impl Setup {
     pub fn new(backend: Backend) -> Self {
-        Self { backend, model: None, database: "nouns.db", fault: None, under: Vec::new() }
+        let under = Vec::new();
+        Self { backend, model: None, database: "nouns.db", fault: None, under, shared: None }
+    }
+
+    /// One of several servers on the database at this address.
+    pub fn replica(address: String) -> Self {
+        Self { shared: Some(address), ..Self::new(Backend::Postgres) }
     }
 
     /// The text of a model file; without one the server serves the built-in store.
@@ -177,7 +157,10 @@ impl Setup {
             command.env("NOUNS_FAULT", fault);
         }
         command.args(["--open", "--listen", "127.0.0.1:0", "--log", "json", "--database"]);
-        command.arg(self.backend.database(folder.path(), self.database));
+        command.arg(match &self.shared {
+            Some(address) => address.clone(),
+            None => self.backend.database(folder, self.database),
+        });
         command
     }
 }

@@ -1,0 +1,121 @@
+//! A PostgreSQL server: the one that all tests share, or one of a test's own that may be restarted.
+//!
+//! `tests/with-postgres` starts and ends both.
+//! The one surprising thing: a server of a test's own is ended by closing the input of a process, so
+//! that it goes even when the test is killed.
+
+use std::io::{BufRead, BufReader};
+use std::ops::Deref;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{Ended, Process};
+
+/// The script beside the tests that starts a server for a command and ends it.
+const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
+
+/// Where a server is: `postgres://USER@HOST:PORT`, without a database.
+#[derive(Debug, Clone)]
+pub struct Postgres(String);
+
+impl Postgres {
+    /// The server that all tests share; each has a database of its own there.
+    pub fn of_the_tests() -> Self {
+        match std::env::var("NOUNS_TEST_POSTGRES") {
+            Ok(address) => Self(address),
+            Err(_) => panic!("this test needs PostgreSQL: run `tests/with-postgres cargo test …`"),
+        }
+    }
+
+    pub fn address_of(&self, database: &str) -> String {
+        format!("{}/{database}", self.0)
+    }
+
+    /// The database of a test that lives in this folder.
+    pub fn name(folder: &Path) -> String {
+        folder.file_name().unwrap().to_str().unwrap().replace('-', "_")
+    }
+
+    /// Makes an empty database on the server that all share.
+    pub fn create(name: &str) {
+        Self::of_the_tests().sql("postgres", &format!("CREATE DATABASE {name}"));
+    }
+
+    /// Makes a database that holds what another one does, which nobody has open.
+    pub fn copy(from: &str, name: &str) {
+        let text = format!("CREATE DATABASE {name} TEMPLATE {from}");
+        Self::of_the_tests().sql("postgres", &text);
+    }
+
+    /// Ends all that have it open, and removes it.
+    pub fn remove(name: &str) {
+        let text = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+        // Called while a test fails too: what stays goes with the server.
+        drop(Self::of_the_tests().try_sql("postgres", &text));
+    }
+
+    pub fn sql(&self, database: &str, text: &str) -> String {
+        let ended = self.try_sql(database, text);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{text}");
+        ended.stdout
+    }
+
+    pub fn try_sql(&self, database: &str, text: &str) -> Ended {
+        Process::spawn(self.psql(database).args(["-c", text])).end()
+    }
+
+    /// The tool, ready to be given statements, which prints as `sqlite3` does: rows alone.
+    pub fn psql(&self, database: &str) -> Command {
+        let mut command = Command::new("psql");
+        command.args(["-X", "-A", "-t", "-q", "-F", "|", "-v", "ON_ERROR_STOP=1", "-d"]);
+        command.arg(self.address_of(database));
+        command.env("PGTZ", "UTC").env("PGOPTIONS", "-c client_min_messages=warning");
+        command
+    }
+}
+
+/// A server of a test's own that keeps what it has acknowledged; gone when dropped.
+#[derive(Debug)]
+pub struct OwnPostgres {
+    server: Postgres,
+    folder: String,
+    /// Reads its input to the end, and then the server goes.
+    keeper: Child,
+}
+
+impl OwnPostgres {
+    pub fn start() -> Self {
+        let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
+        let mut command = Command::new(WITH_POSTGRES);
+        command.args(["--durable", "sh", "-c", show]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut keeper = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let Some((address, folder)) = line.trim_end().split_once(' ') else {
+            panic!("PostgreSQL did not start: {:?}", keeper.wait());
+        };
+        Self { server: Postgres(address.to_owned()), folder: folder.to_owned(), keeper }
+    }
+
+    /// Ends it as `pg_ctl` does in this mode, `fast` or `immediate`, and starts it again.
+    pub fn restart(&self, mode: &str) {
+        let mut command = Command::new(WITH_POSTGRES);
+        let ended = Process::spawn(command.args(["--restart", mode, &self.folder])).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
+
+impl Deref for OwnPostgres {
+    type Target = Postgres;
+
+    fn deref(&self) -> &Postgres {
+        &self.server
+    }
+}
+
+impl Drop for OwnPostgres {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        drop(self.keeper.wait());
+    }
+}
