@@ -68,6 +68,11 @@ pub(super) async fn create<D: Driver>(
             driver.execute(&index.create, &[]).await?;
         }
     }
+    for resource in &model.resources {
+        for reference in sql::add_references(model, resource, None, dialect) {
+            driver.execute(&reference, &[]).await?;
+        }
+    }
     remember(driver, dialect, "model", &model.shape).await?;
     Ok(())
 }
@@ -91,19 +96,19 @@ pub(super) async fn extend<D: Driver>(
     })?;
     let mut refused = Vec::new();
     let mut steps = Vec::new();
+    let mut references = Vec::new();
     for difference in compare(&old, model) {
         match difference {
             Difference::AddResource(index) => {
-                steps.push(sql::create_table(model, model.resource(index), dialect));
+                let resource = model.resource(index);
+                steps.push(sql::create_table(model, resource, dialect));
+                references.extend(sql::add_references(model, resource, None, dialect));
             }
             Difference::AddField(index, field) => {
                 let resource = model.resource(index);
-                steps.extend(
-                    resource
-                        .fields
-                        .get(field)
-                        .map(|field| sql::add_column(model, resource, field, dialect)),
-                );
+                let Some(field) = resource.fields.get(field) else { continue };
+                steps.push(sql::add_column(model, resource, field, dialect));
+                references.extend(sql::add_references(model, resource, Some(field), dialect));
             }
             Difference::Refused(line) => refused.push(line),
         }
@@ -111,7 +116,7 @@ pub(super) async fn extend<D: Driver>(
     if !refused.is_empty() {
         return Err(Mismatch::Refused(refused));
     }
-    for step in &steps {
+    for step in steps.iter().chain(&references) {
         driver.execute(step, &[]).await?;
     }
     reconcile_indexes(driver, model, dialect).await?;

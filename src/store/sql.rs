@@ -12,7 +12,7 @@ use std::fmt::Write;
 use super::driver::{Bind, Stroke};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 pub(super) use define::{
-    add_column, create_table, drop_index, indexes, recall, remember, unique_rule,
+    add_column, add_references, create_table, drop_index, indexes, recall, remember, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
 

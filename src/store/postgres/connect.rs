@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use tokio::time::timeout_at;
 use tokio_postgres::config::{ChannelBinding, SslMode};
-use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage, Socket};
+use tokio_postgres::{CancelToken, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
 
 use super::address::{Address, Binding, Host, Mode, Target, Wanted};
 use super::tls::{Connector, Stream};
@@ -96,6 +96,17 @@ impl Address {
             }
         }
         Err(error::report(self, &faults))
+    }
+}
+
+impl Address {
+    /// Asks the database to stop what a connection is doing, over a connection of its own.
+    pub(super) async fn cancel(&self, token: CancelToken) -> Result<(), Error> {
+        match Connector::new(&self.tls) {
+            Ok(connector) => token.cancel_query(connector).await,
+            // It was fit for use when the connection was made.
+            Err(_) => Ok(()),
+        }
     }
 }
 

@@ -138,6 +138,7 @@ impl<'a> PostgresDriver<'a> {
         let before = usize::from(begin.is_some());
         messages.splice(..0, begin);
         if is_last {
+            crate::fault::point("commit");
             if is_block {
                 messages.push(Message::Word("COMMIT"));
             }
@@ -153,6 +154,7 @@ impl<'a> PostgresDriver<'a> {
         }
         if is_last {
             self.stage = Stage::None;
+            crate::fault::point("answer");
         }
         Ok(())
     }

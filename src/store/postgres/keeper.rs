@@ -2,6 +2,7 @@
 //!
 //! Of several servers one sweeps at a time.
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -104,13 +105,17 @@ impl Work {
         }
         // The log may have grown old while nobody served it.
         let mut pause = Duration::ZERO;
+        let work = Rc::new(self);
         loop {
             tokio::select! {
                 biased;
                 _ = &mut stopped => return,
                 () = tokio::time::sleep(pause) => {}
             }
-            pause = self.sweep().await;
+            let work = Rc::clone(&work);
+            // A task of its own: one that panics is not the end of all sweeps.
+            let step = tokio::task::spawn_local(async move { work.sweep().await });
+            pause = step.await.unwrap_or(SWEEP_EVERY);
         }
     }
 

@@ -15,8 +15,11 @@ mod pool;
 mod tls;
 mod values;
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use futures_util::future::join;
 
 pub use address::{Address, Environment};
 
@@ -75,7 +78,8 @@ fn session(settings: &ServerTable) -> Session {
     let millis = u64::from(settings.limits.statement_seconds_max) * 1_000;
     Session {
         pooling: settings.database_pooling.unwrap_or(Pooling::Session),
-        statement_ms_max: millis,
+        // The lock's limit comes first, since it says more.
+        statement_ms_max: millis + 250,
         lock_ms_max: millis,
         idle_in_transaction_ms_max: 4 * millis,
     }
@@ -191,23 +195,34 @@ impl Inner {
         let Some(connection) = lease.connection() else {
             return Attempt::Done(Err(no_connection()));
         };
+        let cancel = connection.client.cancel_token();
         let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
-        let deadline = until.max(clock::now() + self.statement_max) + GRACE;
-        let work = transaction::write(&mut driver, &self.context, write, Pace::Alone);
-        let error = match tokio::time::timeout_at(deadline.into(), work).await {
-            Ok(Ok(outcome)) => {
+        let done = {
+            let work = transaction::write(&mut driver, &self.context, write, Pace::Alone);
+            let mut work = pin!(work);
+            match tokio::time::timeout_at(until.into(), &mut work).await {
+                Ok(done) => Some(done),
+                // What is on its way is stopped by the database, or done: its answer tells.
+                Err(_) => {
+                    let answer = async { join(self.pool.cancel(cancel), work).await.1 };
+                    tokio::time::timeout(GRACE, answer).await.ok()
+                }
+            }
+        };
+        let error = match done {
+            Some(Ok(outcome)) => {
                 lease.keep();
                 return Attempt::Done(Ok(outcome));
             }
-            Ok(Err(Halt::Error(error))) => error,
-            Ok(Err(Halt::TooLong(_))) => {
+            Some(Err(Halt::Error(error))) => error,
+            Some(Err(Halt::TooLong(_))) => {
                 StoreError::Broken(Broken("a write that is alone was too long".to_owned()))
             }
-            Err(_) if driver.may_be_done() => {
+            None if driver.may_be_done() => {
                 let cause = "the database did not answer in time".to_owned();
                 return Attempt::Done(Err(StoreError::OutcomeUnknown(cause)));
             }
-            Err(_) => return Attempt::Done(Err(StoreError::TimedOut)),
+            None => return Attempt::Done(Err(StoreError::TimedOut)),
         };
         match driver.trouble() {
             Some(Trouble::Lost) if driver.may_be_done() => {

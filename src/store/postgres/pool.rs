@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_postgres::{Client, Error, Statement};
+use tokio_postgres::{CancelToken, Client, Error, Statement};
 
 use super::Address;
 use super::connect::{ConnectError, Session};
@@ -89,6 +89,7 @@ impl Pool {
         purpose: Purpose,
         until: Instant,
     ) -> Result<Lease, StoreError> {
+        crate::fault::point("pool");
         let deadline = until.min(crate::clock::now() + WAIT_MAX);
         let places = async {
             let writing = match purpose {
@@ -108,6 +109,11 @@ impl Pool {
             })?,
         };
         Ok(Lease { connection: Some(connection), pool: Arc::clone(self), _places: places })
+    }
+
+    /// Asks the database to stop what a connection is doing. Whether it heard is told by the answer there.
+    pub(super) async fn cancel(&self, token: CancelToken) {
+        let _ = self.address.cancel(token).await;
     }
 
     fn take_idle(&self) -> Option<Connection> {

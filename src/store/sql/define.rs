@@ -40,13 +40,11 @@ pub(in crate::store) fn create_table(
     let mut text = format!("CREATE TABLE {} (\n  \"id\" {key}", quoted(&resource.plural));
     let parent = resource.parent.map(|index| model.resource(index));
     if let (Some(parent), Some(key)) = (parent, &resource.parent_key) {
-        let column = quoted(key);
-        let to = quoted(&parent.plural);
-        let _ = write!(
-            text,
-            ",\n  {column} {} NOT NULL REFERENCES {to} (\"id\")",
-            id_column(parent.id, dialect)
-        );
+        let (column, kind) = (quoted(key), id_column(parent.id, dialect));
+        let _ = write!(text, ",\n  {column} {kind} NOT NULL");
+        if !dialect.adds_references {
+            text.push_str(&references(parent));
+        }
     }
     let _ = write!(
         text,
@@ -61,17 +59,50 @@ pub(in crate::store) fn create_table(
 }
 
 /// Rules are kept by our code, not by the table: a rule that is loosened needs no new table.
-/// A reference is checked at commit, since items that refer to each other may go together.
+/// A reference is checked at commit.
 fn column(model: &Model, field: &Field, dialect: &Dialect) -> String {
     let name = quoted(&field.name);
     match field.rules.to {
         None => format!("{name} {}", (dialect.column)(field.class())),
         Some(target) => {
-            let to = quoted(&model.resource(target.resource).plural);
             let kind = id_column(target.id, dialect);
-            format!("{name} {kind} REFERENCES {to} (\"id\") DEFERRABLE INITIALLY DEFERRED")
+            if dialect.adds_references {
+                return format!("{name} {kind}");
+            }
+            let references = references(model.resource(target.resource));
+            format!("{name} {kind}{references}{AT_COMMIT}")
         }
     }
+}
+
+/// Items that refer to each other may go together.
+const AT_COMMIT: &str = " DEFERRABLE INITIALLY DEFERRED";
+
+fn references(to: &Resource) -> String {
+    format!(" REFERENCES {} (\"id\")", quoted(&to.plural))
+}
+
+/// Where references are made apart from their tables: those of a new table, or of one new field of it.
+pub(in crate::store) fn add_references(
+    model: &Model,
+    resource: &Resource,
+    field: Option<&Field>,
+    dialect: &Dialect,
+) -> Vec<String> {
+    if !dialect.adds_references {
+        return Vec::new();
+    }
+    let parent = resource.parent.filter(|_| field.is_none()).zip(resource.parent_key.as_deref());
+    let parent = parent.map(|(parent, key)| (key, parent, ""));
+    let fields = resource.fields.iter().filter(|one| field.is_none_or(|new| new.name == one.name));
+    let targets = fields.filter_map(|field| Some((&*field.name, field.rules.to?, AT_COMMIT)));
+    let targets = targets.map(|(name, target, when)| (name, target.resource, when));
+    let add = |(column, to, when)| {
+        let (table, column) = (quoted(&resource.plural), quoted(column));
+        let references = references(model.resource(to));
+        format!("ALTER TABLE {table} ADD FOREIGN KEY ({column}){references}{when}")
+    };
+    parent.into_iter().chain(targets).map(add).collect()
 }
 
 fn id_column(kind: IdKind, dialect: &Dialect) -> &'static str {
