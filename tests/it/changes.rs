@@ -65,9 +65,14 @@ on_every_backend! {
     fn no_row_without_its_entry(server: Server) {
         server.create("/customers", ANN);
         sql(server.backend(), server.folder(), "ALTER TABLE nouns_changes RENAME TO hidden");
+        // On SQLite it undoes all that share its commit, so it counts as a fault of the storage.
+        let told = match server.backend() {
+            Backend::Sqlite => (503, "unavailable"),
+            Backend::Postgres => (500, "internal"),
+        };
         for _ in 0..3 {
             let answer = server.post("/customers", ANN);
-            assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"));
+            assert_eq!((answer.status, answer.problem().as_str()), told);
         }
         sql(server.backend(), server.folder(), "ALTER TABLE hidden RENAME TO nouns_changes");
         assert_eq!(sql(server.backend(), server.folder(), "SELECT count(*) FROM customers").trim(), "1");
@@ -78,7 +83,12 @@ on_every_backend! {
     fn a_damaged_row_costs_only_its_own_requests(server: Server) {
         let (damaged, path) = (server.create("/customers", ANN), server.create("/customers", ANN));
         let id = damaged.rsplit('/').next().unwrap();
-        sql(server.backend(), server.folder(), &format!("UPDATE customers SET updated_at = 'noon' WHERE id = '{id}'"));
+        // No PostgreSQL keeps a time that is none, but it keeps some that we do not.
+        let noon = match server.backend() {
+            Backend::Sqlite => "noon",
+            Backend::Postgres => "infinity",
+        };
+        sql(server.backend(), server.folder(), &format!("UPDATE customers SET updated_at = '{noon}' WHERE id = '{id}'"));
         let address = server.address;
         let others = std::thread::spawn(move || {
             let mut client = Client::connect(address);
@@ -130,10 +140,11 @@ on_every_backend! {
         let folder = server.stop();
         sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
             INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
-            SELECT -i, CASE WHEN i IN (1500, 700) THEN '2999' ELSE '2020' END || '-01-01T00:00:00.000000Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r' FROM n");
+            SELECT -i, '2020-01-01T00:00:00.000000Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r' FROM n;
+            UPDATE nouns_changes SET time = '2999-01-01T00:00:00.000000Z' WHERE sequence IN (-1500, -700)");
         let server = Setup::new(backend).start_in(folder);
-        let left = |years: &str| sql(backend, server.folder(), &format!("SELECT count(*) FROM nouns_changes WHERE time LIKE '{years}%'"));
-        wait_until("the old entries are gone", || (left("2020").trim() == "0").then_some(()));
+        let left = || sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE time < '2021-01-01T00:00:00.000000Z'");
+        wait_until("the old entries are gone", || (left().trim() == "0").then_some(()));
         assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE sequence > 0").trim(), "1");
     }
 

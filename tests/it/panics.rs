@@ -64,14 +64,18 @@ const STAGES: &[Row] = &[
 const THREADS: &[Row] = &[
     ("commit:1", Sent::Create, INTERNAL, false),
     ("answer:1", Sent::Create, INTERNAL, true),
-    ("checkpoint:2", Sent::Create, Got::Fine, true),
     ("sweep:1", Sent::Create, Got::Fine, true),
     ("sweep:1-", Sent::Create, Got::Fine, true),
-    ("pool:1", Sent::LongList, Got::Problem(503, "unavailable"), false),
     ("log:1", Sent::Create, Got::Fine, true),
     // The bystander's is the first.
     ("accept:2", Sent::Create, Got::End, false),
     ("connection:2", Sent::Create, Got::End, false),
+];
+
+/// What only SQLite has: a log file of its own, and threads that read.
+const THREADS_OF_SQLITE: &[Row] = &[
+    ("checkpoint:2", Sent::Create, Got::Fine, true),
+    ("pool:1", Sent::LongList, Got::Problem(503, "unavailable"), false),
 ];
 
 /// A database with one customer, made once, and copied for every row.
@@ -180,6 +184,23 @@ fn check_answer(server: &Server, fault: &str, got: Got, answer: Option<&Answer>)
     });
 }
 
+#[test]
+fn in_a_thread_that_only_sqlite_has() {
+    let start = Start::new(Backend::Sqlite);
+    THREADS_OF_SQLITE.iter().for_each(|row| check(Backend::Sqlite, &start, row));
+}
+
+/// As many panics as SQLite's pool has threads, and it still reads.
+#[test]
+fn in_the_pool_it_costs_no_thread() {
+    let backend = Backend::Sqlite;
+    let start = Start::new(backend);
+    let server = Setup::new(backend).fault("pool:1-4").start_in(backend.copy(&start.folder));
+    let told: Vec<_> =
+        (0..5).map(|_| send(&server, Sent::LongList, &start.path).unwrap().status).collect();
+    assert_eq!(told, [503, 503, 503, 503, 200]);
+}
+
 on_every_backend! {
     fn in_a_stage_it_costs_one_request(backend: Backend) {
         let start = Start::new(backend);
@@ -189,16 +210,6 @@ on_every_backend! {
     fn in_a_thread_it_costs_those_it_served(backend: Backend) {
         let start = Start::new(backend);
         THREADS.iter().for_each(|row| check(backend, &start, row));
-    }
-
-    /// As many panics as the pool has threads, and it still reads.
-    fn in_the_pool_it_costs_no_thread(backend: Backend) {
-        let start = Start::new(backend);
-        let server = Setup::new(backend).fault("pool:1-4").start_in(backend.copy(&start.folder));
-        let told: Vec<_> = (0..5)
-            .map(|_| send(&server, Sent::LongList, &start.path).unwrap().status)
-            .collect();
-        assert_eq!(told, [503, 503, 503, 503, 200]);
     }
 
     /// A worker's loop cannot go on: the others finish, the process says so and ends.

@@ -138,7 +138,9 @@ impl<'a> PostgresDriver<'a> {
         let before = usize::from(begin.is_some());
         messages.splice(..0, begin);
         if is_last {
-            crate::fault::point("commit");
+            if !strokes.is_empty() {
+                crate::fault::point("commit");
+            }
             if is_block {
                 messages.push(Message::Word("COMMIT"));
             }
@@ -154,7 +156,6 @@ impl<'a> PostgresDriver<'a> {
         }
         if is_last {
             self.stage = Stage::None;
-            crate::fault::point("answer");
         }
         Ok(())
     }

@@ -76,10 +76,15 @@ impl Keeper {
         });
         let thread =
             thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
-        let opened = wait.recv();
-        opened
-            .unwrap_or_else(|_| Err(OpenError("the start panicked; the log says where".into())))?;
-        Ok(Self { thread, stop })
+        match wait.recv() {
+            Ok(Ok(())) => Ok(Self { thread, stop }),
+            Ok(Err(error)) => Err(error),
+            // It ended without a word: a panic, which is the caller's from here on.
+            Err(_) => match thread.join() {
+                Ok(()) => Err(OpenError("the start ended without a word".to_owned())),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
     }
 
     pub(super) fn stop(self) {

@@ -31,6 +31,7 @@ use super::ids::Ids;
 use super::transaction::{self, Context, Halt, Pace};
 use super::{Broken, OpenError, StoreError};
 use crate::clock;
+use crate::fault;
 use crate::log::Log;
 use crate::model::Model;
 use crate::model::settings::{Pooling, ServerTable};
@@ -129,7 +130,7 @@ impl Worker {
     /// The work goes on when the client leaves: a connection in the middle of a transaction is of no
     /// use to the next one.
     pub(super) async fn write(&self, write: Write, until: Instant) -> Result<Outcome, StoreError> {
-        crate::fault::point("queue");
+        fault::point("queue");
         let inner = Arc::clone(&self.0);
         let work = tokio::task::spawn_local(async move { inner.write(write, until).await });
         work.await.unwrap_or_else(|error| match error.try_into_panic() {
@@ -141,6 +142,7 @@ impl Worker {
 
 impl Inner {
     async fn read(&self, read: &Read) -> Result<Outcome, StoreError> {
+        fault::point("read");
         let until = clock::now() + self.statement_max;
         let mut is_second = false;
         loop {
@@ -211,6 +213,7 @@ impl Inner {
         };
         let error = match done {
             Some(Ok(outcome)) => {
+                fault::point("answer");
                 lease.keep();
                 return Attempt::Done(Ok(outcome));
             }

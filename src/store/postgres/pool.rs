@@ -89,7 +89,6 @@ impl Pool {
         purpose: Purpose,
         until: Instant,
     ) -> Result<Lease, StoreError> {
-        crate::fault::point("pool");
         let deadline = until.min(crate::clock::now() + WAIT_MAX);
         let places = async {
             let writing = match purpose {

@@ -79,7 +79,7 @@ fn bad_flags() {
         folder.path(),
         &["serve", "--open", "--database", "mysql:x"],
         &expect![[r#"
-            nouns: database: expected sqlite:PATH, got "mysql:…"
+            nouns: database: expected sqlite:PATH or postgres://…, got "mysql:…"
         "#]],
     );
     refused(
@@ -244,11 +244,13 @@ fn help_of_serve() {
           [MODEL]  The model file [default: nouns.toml here, else the built-in store]
 
         Options:
-              --database <DATABASE>  Where the data lives: sqlite:PATH [default: sqlite:nouns.db]
+              --database <DATABASE>  Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME
+                                     [default: sqlite:nouns.db]
               --listen <ADDRESS>     Address and port to listen on; may be repeated; port 0 picks a free one
                                      [default: 127.0.0.1:8080]
               --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
                                      everything; loopback addresses only
+              --wait[=<BOOL>]        Keep trying while the database cannot be reached
               --log <STYLE>          How log lines look, on standard error: pretty or json [default: pretty
                                      on a terminal, else json]
           -h, --help                 Print help
