@@ -213,18 +213,17 @@ fn targets(
     };
     let ports: Vec<u16> =
         ports.as_deref().unwrap_or("").split(',').map(port).collect::<Result<_, _>>()?;
-    let host_count = hosts.len();
-    let of = |index: usize| match ports.as_slice() {
-        [port] => Some(*port),
-        ports if ports.len() == host_count => ports.get(index).copied(),
-        _ => None,
-    };
     let count = hosts.len();
-    let target = |(index, host)| match of(index) {
-        Some(port) => Ok(Target { host, port, password: None }),
-        None => {
-            Err(format!("{} ports for {count} hosts; give one, or one to each host", ports.len()))
-        }
+    let target = |(index, host)| {
+        let port = match ports.as_slice() {
+            [port] => Some(port),
+            ports if ports.len() == count => ports.get(index),
+            _ => None,
+        };
+        let port = port.copied().ok_or_else(|| {
+            format!("{} ports for {count} hosts; give one, or one to each host", ports.len())
+        })?;
+        Ok(Target { host, port, password: None })
     };
     hosts.into_iter().enumerate().map(target).collect()
 }
