@@ -3,6 +3,7 @@
 //! Here is what the flags are and how a message reaches the operator. Settings come from the flag,
 //! else the environment, else the model's `[server]` table, else the default.
 
+mod changes;
 mod check;
 mod init;
 mod serve;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::fault;
 use crate::model::settings;
 use crate::model::{self, Model};
+use crate::store::Database;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -51,6 +53,8 @@ enum Command {
     Init(Init),
     /// Check a model file: every mistake at once
     Check(Check),
+    /// Read the change log: a line of JSON for each change, in order
+    Changes(Changes),
 }
 
 #[derive(Debug, Args)]
@@ -136,6 +140,27 @@ struct Check {
     schema: bool,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works beside the servers, and changes nothing. A change that is committed late is never missed:
+on PostgreSQL it shows changes only as far as none with a smaller number can come any more.")]
+struct Changes {
+    /// The model file, for its database [default: nouns.toml here, else the built-in store]
+    model: Option<PathBuf>,
+
+    /// Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
+    #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]
+    database: Option<String>,
+
+    /// Begin after this sequence number
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", allow_negative_numbers = true)]
+    since: i64,
+
+    /// Stay, and show changes as they come
+    #[arg(long)]
+    follow: bool,
+}
+
 /// A model that comes with the program.
 #[derive(Debug)]
 struct Example {
@@ -160,6 +185,7 @@ pub fn run() -> ExitCode {
         Command::Serve(flags) => serve::run(flags),
         Command::Init(flags) => init::run(&flags),
         Command::Check(flags) => check::run(&flags),
+        Command::Changes(flags) => changes::run(&flags),
     }));
     match done {
         Ok(Ok(code)) => code,
@@ -222,6 +248,14 @@ fn find_model(path: Option<&Path>) -> Result<Source, Refusal> {
 fn read_model(source: &Source) -> Result<Model, Refusal> {
     let colour = colours(&std::io::stderr());
     model::read(&source.name, &source.text).map_err(|errors| errors.render(colour))
+}
+
+const DATABASE: &str = "sqlite:nouns.db";
+
+/// The database that the flag or the environment names, else the model, else the default.
+fn database(flag: Option<&str>, model: &Model) -> Result<Database, Refusal> {
+    let text = flag.or(model.server.database.as_deref()).unwrap_or(DATABASE);
+    Database::parse(text, &Default::default()).map_err(refusal)
 }
 
 /// Colours are for people: on a terminal, and where nobody said no.

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::{Refusal, Serve, colours, fault_of_ours, find_model, read_model, refusal, say};
+use super::{
+    Refusal, Serve, colours, database, fault_of_ours, find_model, read_model, refusal, say,
+};
 use crate::gate::Gate;
 use crate::log::{Level, Log, Style};
 use crate::model::Model;
@@ -13,9 +15,8 @@ use crate::model::settings;
 use crate::pipeline::{App, Shared};
 use crate::reply::Replies;
 use crate::server::{self, ExitOutcome, Listener};
-use crate::store::{self, Database, Store};
+use crate::store::{self, Store};
 
-const DATABASE: &str = "sqlite:nouns.db";
 const LISTEN: &str = "127.0.0.1:8080";
 
 pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
@@ -24,8 +25,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
     let settings = &model.server;
-    let database = flags.database.as_deref().or(settings.database.as_deref()).unwrap_or(DATABASE);
-    let database = Database::parse(database, &Default::default()).map_err(refusal)?;
+    let database = database(flags.database.as_deref(), &model)?;
     let listen =
         [flags.listen, settings.listen.clone().unwrap_or_default(), vec![LISTEN.to_owned()]];
     let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();

@@ -10,7 +10,7 @@ use super::accept::Media;
 use crate::json::{write_moment, write_text, write_value};
 use crate::model::{Model, Resource};
 use crate::problem::{self, Code, Kind, Member, Parts};
-use crate::value::{Id, Item};
+use crate::value::{Change, Id, Item};
 
 pub static FORMAT: Format = Format {
     media: Media { essence: "application/json", parameters: &[] },
@@ -116,6 +116,38 @@ pub fn names_text<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut out = Vec::with_capacity(64);
     write_list(&mut out, names);
     into_text(out)
+}
+
+/// A change as one line.
+pub fn change_line(out: &mut Vec<u8>, change: &Change) {
+    out.extend_from_slice(b"{\"sequence\":");
+    write_integer(out, change.sequence);
+    let texts = [("resource", &change.resource), ("id", &change.id), ("subject", &change.subject)];
+    let more = [("kind", &change.kind), ("actor", &change.actor)];
+    for (name, text) in texts.into_iter().chain(more).chain([("request_id", &change.request_id)]) {
+        write_member(out, name);
+        // An id that is a number has no other form.
+        if name == "id" && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            out.extend_from_slice(text.as_bytes());
+        } else {
+            write_text(out, text);
+        }
+    }
+    write_member(out, "time");
+    write_moment(out, change.time);
+    let texts =
+        [("changed", &change.changed), ("before", &change.before), ("after", &change.after)];
+    for (name, json) in texts {
+        write_member(out, name);
+        out.extend_from_slice(json.as_deref().unwrap_or("null").as_bytes());
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+fn write_member(out: &mut Vec<u8>, name: &str) {
+    out.push(b',');
+    write_text(out, name);
+    out.push(b':');
 }
 
 /// All that we write is UTF-8.

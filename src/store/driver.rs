@@ -119,6 +119,21 @@ pub(super) enum Failure {
     Broken(Broken),
 }
 
+impl Failure {
+    /// For the operator.
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Self::TimedOut => "it took too long",
+            Self::Locked => "another process has locked it",
+            Self::Taken(cause)
+            | Self::Storage(cause)
+            | Self::Sync(cause)
+            | Self::Engine(cause)
+            | Self::Broken(Broken(cause)) => cause,
+        }
+    }
+}
+
 /// A value on its way into a statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bind<'a> {

@@ -3,6 +3,7 @@
 //! A `Store` is opened once; each worker thread takes a `Worker` from it. What goes in is a plan,
 //! what comes out is an outcome or a `StoreError`. The store knows no HTTP.
 
+mod changes;
 mod driver;
 #[cfg(test)]
 mod faulty;
@@ -25,6 +26,7 @@ use std::time::Instant;
 use crate::log::Log;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Refusal, Write};
+pub use changes::Changes;
 use driver::Failure;
 pub use postgres::{Address, Environment};
 

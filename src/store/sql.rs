@@ -30,6 +30,15 @@ pub(super) const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE n
 /// The next ids of a table with integer keys. 1: the table, quoted; 2: how many.
 pub(super) const POSTGRES_NEXT_IDS: &str = "SELECT nextval(pg_get_serial_sequence($1, 'id')::regclass) FROM generate_series(1, $2::bigint)";
 
+/// Entries of the change log. 1: after which number, 2: up to which, 3: how many.
+pub(super) fn changes_between(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "SELECT sequence, time, resource, id, subject, kind, actor, request_id, changed, before, after \
+         FROM nouns_changes WHERE sequence > {p}1 AND sequence <= {p}2 ORDER BY sequence LIMIT {p}3"
+    )
+}
+
 /// The statements of a model in one dialect.
 #[derive(Debug)]
 pub(super) struct Sql {

@@ -154,6 +154,23 @@ impl ChangeKind {
     }
 }
 
+/// One entry in the change log; its sequence number orders everything. `changed`, `before` and `after`
+/// are JSON texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub sequence: i64,
+    pub time: Moment,
+    pub resource: String,
+    pub id: String,
+    pub subject: String,
+    pub kind: String,
+    pub actor: String,
+    pub request_id: String,
+    pub changed: Option<String>,
+    pub before: Option<String>,
+    pub after: Option<String>,
+}
+
 /// Who is asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {

@@ -6,6 +6,7 @@
 //! change log (`keeper`).
 
 mod address;
+mod changes;
 mod connect;
 mod driver;
 mod failure;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join;
 
 pub use address::{Address, Environment};
+pub use changes::Changes;
 
 use self::connect::Session;
 use self::driver::{PostgresDriver, Stage};

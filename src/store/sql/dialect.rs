@@ -22,6 +22,8 @@ pub(in crate::store) struct Dialect {
     /// The function that numbers an entry of the change log, where the engine needs one. Its parameter
     /// says whether the entry is the first of its transaction. A row and its entry are then one statement.
     pub(super) next_change: Option<&'static str>,
+    /// The number up to which the change log is complete.
+    pub(in crate::store) settled: &'static str,
     /// The tables every database of ours has.
     pub(in crate::store) system_tables: &'static [&'static str],
     /// Lists the indexes that are ours.
@@ -46,6 +48,8 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     // The writer is alone.
     lock: "",
     next_change: None,
+    // One writer, so numbers come in order.
+    settled: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
     system_tables: &[
         "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
         // Without AUTOINCREMENT, which costs two more rows an entry: the newest entry always stays, so
@@ -81,6 +85,7 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     adds_references: true,
     lock: " FOR UPDATE OF t0",
     next_change: Some("nouns_next_change"),
+    settled: "SELECT nouns_settled_change()",
     system_tables: &[
         "CREATE TABLE nouns_system (name text COLLATE \"C\" NOT NULL PRIMARY KEY, value text NOT NULL)",
         "CREATE TABLE nouns_changes (

@@ -5,6 +5,7 @@
 //! when the disk is slow, reads go through a small pool (`reader`) until they are quick there, so that
 //! cold reads do not stall a core's other clients.
 
+mod changes;
 mod driver;
 mod mail;
 mod open;
@@ -25,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use changes::Changes;
 pub(super) use open::open;
 #[cfg(any(fuzzing, test))]
 pub(super) use rehearsal::rehearse;
