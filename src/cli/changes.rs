@@ -14,7 +14,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) fn run(flags: &Changes) -> Result<ExitCode, Refusal> {
     let model = read_model(&find_model(flags.model.as_deref())?)?;
     let database = database(flags.database.as_deref(), &model)?;
-    let mut changes = store::Changes::open(&database).map_err(refusal)?;
+    let mut changes =
+        store::Changes::open(&database, model.server.database_pooling).map_err(refusal)?;
     let mut last = flags.since;
     let mut out = std::io::stdout().lock();
     loop {

@@ -6,6 +6,7 @@
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::sql::{Dialect, changes_between};
 use super::{Broken, Database, OpenError, postgres, sqlite};
+use crate::model::settings::Pooling;
 use crate::value::Change;
 
 /// Changes that are read at once.
@@ -19,10 +20,13 @@ pub enum Changes {
 }
 
 impl Changes {
-    pub fn open(database: &Database) -> Result<Self, OpenError> {
+    pub fn open(database: &Database, pooling: Option<Pooling>) -> Result<Self, OpenError> {
         match database {
             Database::Sqlite(path) => sqlite::Changes::open(path).map(Self::Sqlite),
-            Database::Postgres(address) => postgres::Changes::open(address).map(Self::Postgres),
+            Database::Postgres(address) => {
+                let pooling = pooling.unwrap_or(Pooling::Session);
+                postgres::Changes::open(address, pooling).map(Self::Postgres)
+            }
         }
     }
 

@@ -33,6 +33,7 @@ mod json_bodies;
 #[cfg(test)]
 mod operate;
 #[cfg(test)]
+mod order;
 mod panics;
 #[cfg(test)]
 mod power;

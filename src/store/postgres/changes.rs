@@ -24,6 +24,7 @@ pub struct Changes {
     // Before the runtime that drives it.
     connection: Connection,
     runtime: LocalRuntime,
+    pooling: Pooling,
     shown: String,
 }
 
@@ -34,12 +35,14 @@ impl std::fmt::Debug for Changes {
 }
 
 impl Changes {
-    pub(in crate::store) fn open(address: &Arc<Address>) -> Result<Self, OpenError> {
+    pub(in crate::store) fn open(
+        address: &Arc<Address>,
+        pooling: Pooling,
+    ) -> Result<Self, OpenError> {
         let shown = address.to_string();
         let millis = u64::try_from(READ_MAX.as_millis()).unwrap_or(u64::MAX);
-        // Nothing is prepared for later, so it does not matter whose session it is.
         let session = Session {
-            pooling: Pooling::Transaction,
+            pooling,
             statement_ms_max: millis,
             lock_ms_max: millis,
             idle_in_transaction_ms_max: millis,
@@ -50,7 +53,7 @@ impl Changes {
         let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
         let connection = runtime.block_on(pool.connection(clock::now() + READ_MAX));
         let connection = connection.map_err(|error| OpenError(error.to_string()))?;
-        Ok(Self { connection, runtime, shown })
+        Ok(Self { connection, runtime, pooling, shown })
     }
 
     pub(in crate::store) fn after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {

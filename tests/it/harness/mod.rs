@@ -128,13 +128,7 @@ impl Setup {
     pub fn try_start_in(self, folder: Folder) -> Result<Server, (Ended, Folder)> {
         let process = Process::spawn(&mut self.command(&folder));
         let Some(line) = process.line() else { return Err((process.end(), folder)) };
-        let address = match line.rsplit_once(" at http://") {
-            Some((front, address)) if front.starts_with("nouns: serving ") => {
-                address.parse().unwrap()
-            }
-            _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
-        };
-        Ok(Server { address, setup: self, folder, process })
+        Ok(Server { address: address_in(&line), setup: self, folder, process })
     }
 
     /// The command line of the server, in its folder and without any of our environment.
@@ -248,6 +242,17 @@ impl Server {
         answer.header("Location").expect("a created item has a Location").to_owned()
     }
 
+    /// The value of its `--database`.
+    pub fn database(&self) -> String {
+        self.setup.backend.database(&self.folder, self.setup.database)
+    }
+
+    /// One more server on the same database, for as long as it is kept.
+    pub fn replica(&self) -> Replica {
+        let process = Process::spawn(&mut self.setup.command(&self.folder));
+        Replica { address: address_in(&process.first_line()), process }
+    }
+
     /// Sends SIGTERM without waiting for the end.
     pub fn terminate(&self) {
         self.process.signal("TERM");
@@ -291,6 +296,22 @@ impl Server {
     pub fn restart(self) -> Self {
         let setup = self.setup.clone();
         setup.start_in(self.stop())
+    }
+}
+
+/// Another server on the database of a server.
+#[derive(Debug)]
+pub struct Replica {
+    pub address: SocketAddr,
+    /// Ended when dropped.
+    pub process: Process,
+}
+
+/// The address in the line that a server prints when it serves.
+fn address_in(line: &str) -> SocketAddr {
+    match line.rsplit_once(" at http://") {
+        Some((front, address)) if front.starts_with("nouns: serving ") => address.parse().unwrap(),
+        _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
     }
 }
 
