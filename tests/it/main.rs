@@ -45,3 +45,5 @@ mod spec;
 mod surface;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod twins;

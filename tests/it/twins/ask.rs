@@ -1,0 +1,109 @@
+//! A request as data, with marks in the places of what a server makes.
+//!
+//! It knows nothing of connections.
+//! The one surprising thing: a mark names the request whose answer had the value, by a number that stays
+//! when requests before it are left out; then nothing is known, and a value that leads nowhere stands
+//! there.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+use crate::harness::Answer;
+
+/// What may stand in the place of a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    Uuid,
+    Integer,
+    /// The item as it was shown.
+    Item,
+    /// The cursor of the next page.
+    Cursor,
+}
+
+impl Mark {
+    pub const INTEGER: &'static str = "⟦Integer";
+
+    pub fn text(self, request: usize, index: usize) -> String {
+        format!("⟦{self:?} {request} {index}⟧")
+    }
+
+    /// What stands there when there is no such answer.
+    fn nothing(name: &str) -> &'static str {
+        match name {
+            "Uuid" => "00000000-0000-7000-8000-000000000000",
+            "Integer" => "999999",
+            "Item" => "{}",
+            _ => "none",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub number: usize,
+    /// Method and target.
+    pub line: String,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: String,
+}
+
+/// What the answers of one side have taught, by the number of the request.
+#[derive(Debug, Default)]
+pub struct Learned {
+    items: HashMap<usize, Vec<Value>>,
+    cursors: HashMap<usize, String>,
+}
+
+impl Learned {
+    pub fn learn(&mut self, number: usize, answer: &Answer) {
+        if !(200..300).contains(&answer.status) || answer.body.is_empty() {
+            return;
+        }
+        let body = answer.json();
+        if let Some(cursor) = body["page"]["next"].as_str() {
+            self.cursors.insert(number, cursor.to_owned());
+        }
+        match body.as_object().and_then(|body| body.values().next()) {
+            Some(Value::Array(items)) => drop(self.items.insert(number, items.clone())),
+            Some(item @ Value::Object(_)) => drop(self.items.insert(number, vec![item.clone()])),
+            _ => {}
+        }
+    }
+
+    /// How many items the answer had.
+    pub fn count(&self, number: usize) -> usize {
+        self.items.get(&number).map_or(0, Vec::len)
+    }
+
+    pub fn has_next(&self, number: usize) -> bool {
+        self.cursors.contains_key(&number)
+    }
+
+    /// A text with the values of this side in the places of its marks.
+    pub fn fill(&self, text: &str) -> String {
+        static MARK: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"⟦(\w+) (\d+) (\d+)⟧").unwrap());
+        let value = |found: &Captures<'_>| {
+            let (number, index) = (found[2].parse().unwrap(), found[3].parse::<usize>().unwrap());
+            let item = self.items.get(&number).and_then(|items| items.get(index));
+            let known = match &found[1] {
+                "Uuid" => item.and_then(|item| item["id"].as_str()).map(str::to_owned),
+                "Integer" => item.and_then(|item| item["id"].as_i64()).map(|id| id.to_string()),
+                "Item" => item.map(Value::to_string),
+                _ => self.cursors.get(&number).cloned(),
+            };
+            known.unwrap_or_else(|| Mark::nothing(&found[1]).to_owned())
+        };
+        MARK.replace_all(text, value).into_owned()
+    }
+
+    /// The request as it is sent to this side.
+    pub fn request(&self, ask: &Ask) -> (String, Vec<(&'static str, String)>, String) {
+        let headers = ask.headers.iter().map(|(name, value)| (*name, self.fill(value)));
+        (self.fill(&ask.line), headers.collect(), self.fill(&ask.body))
+    }
+}

@@ -1,0 +1,243 @@
+//! Chooses the next request.
+//!
+//! It learns from the answers of one side alone: as long as the sides agree, that is enough.
+//! The one surprising thing: about a third of what it asks is wrong in some way, since most of what a
+//! backend can get wrong is how it refuses.
+
+use super::ask::{Ask, Learned, Mark};
+use super::values::draft;
+use super::world::{Known, World};
+use crate::durability::chance::Chance;
+use crate::harness::Answer;
+
+/// One value in so many is wrong: an item has about six of them.
+const WRONG_EVERY: usize = 30;
+
+/// What was asked for, as far as it is to be kept in mind.
+#[derive(Debug)]
+enum Meant {
+    Create { noun: String, collection: String, is_integer: bool },
+    Remove(String),
+    Look(String),
+    List(String),
+    Nothing,
+}
+
+#[derive(Debug)]
+pub struct Generator {
+    chance: Chance,
+    world: World,
+    meant: Meant,
+}
+
+impl Generator {
+    pub fn new(seed: u64, model: &str) -> Self {
+        Self { chance: Chance::new(seed), world: World::new(model), meant: Meant::Nothing }
+    }
+
+    pub fn next(&mut self, number: usize) -> Ask {
+        self.meant = Meant::Nothing;
+        let (line, body) = match self.chance.below(100) {
+            0..30 => self.create(),
+            30..37 => self.create_many(),
+            37..57 => self.replace(),
+            57..61 => self.put_back(),
+            61..69 => self.remove(),
+            69..77 => self.look(),
+            77..87 => self.list(),
+            _ => self.broken(),
+        };
+        let headers = self.headers();
+        Ask { number, line, headers, body }
+    }
+
+    /// Keeps in mind what the answer has told.
+    pub fn learn(&mut self, ask: &Ask, answer: &Answer, learned: &Learned) {
+        match std::mem::replace(&mut self.meant, Meant::Nothing) {
+            Meant::Create { noun, collection, is_integer } if answer.status == 201 => {
+                for index in 0..learned.count(ask.number) {
+                    let (noun, request) = (noun.clone(), ask.number);
+                    let mut known = Known { noun, path: String::new(), request, index, is_integer };
+                    known.path = format!("{collection}/{}", known.id());
+                    self.world.known.push(known);
+                }
+            }
+            Meant::Remove(path) if matches!(answer.status, 204 | 404) => self.world.remove(&path),
+            Meant::Look(path) if answer.status == 404 => self.world.remove(&path),
+            Meant::List(list) if learned.has_next(ask.number) => {
+                self.world.pages.push((ask.number, list));
+            }
+            _ => {}
+        }
+    }
+
+    /// The last word: everything that is there, page by page as far as it is known.
+    pub fn lists(&self, first_number: usize) -> Vec<Ask> {
+        let mut lines = Vec::new();
+        for noun in &self.world.nouns {
+            let plural = &noun.plural;
+            match &noun.parent {
+                None => lines.push(format!("GET /{plural}?limit=500")),
+                Some(parent) => {
+                    let parents = self.world.known.iter().filter(|known| known.noun == *parent);
+                    lines.extend(
+                        parents.map(|known| format!("GET {}/{plural}?limit=500", known.path)),
+                    );
+                }
+            }
+        }
+        let ask = |(number, line)| Ask { number, line, headers: Vec::new(), body: String::new() };
+        (first_number..).zip(lines).map(ask).collect()
+    }
+
+    fn draft_of(&mut self, noun: &str, wrong_every: usize) -> String {
+        let fields = self.world.noun(noun).fields.clone();
+        draft(&fields, &mut self.chance, &self.world, wrong_every)
+    }
+
+    fn create(&mut self) -> (String, String) {
+        let (collection, noun) = self.world.some_collection(&mut self.chance);
+        let (name, plural) = (noun.name.clone(), noun.plural.clone());
+        let is_integer = noun.is_integer;
+        let draft = self.draft_of(&name, WRONG_EVERY);
+        let wrapper = if self.chance.below(8) == 0 { plural } else { name.clone() };
+        let line = format!("POST {collection}");
+        self.meant = Meant::Create { noun: name, collection, is_integer };
+        (line, format!("{{\"{wrapper}\":{draft}}}"))
+    }
+
+    fn create_many(&mut self) -> (String, String) {
+        let (collection, noun) = self.world.some_collection(&mut self.chance);
+        let (name, plural, is_integer) = (noun.name.clone(), noun.plural.clone(), noun.is_integer);
+        let count = self.chance.below(6);
+        let drafts: Vec<_> = (0..count).map(|_| self.draft_of(&name, WRONG_EVERY * 4)).collect();
+        let line = format!("POST {collection}");
+        self.meant = Meant::Create { noun: name, collection, is_integer };
+        (line, format!("{{\"{plural}\":[{}]}}", drafts.join(",")))
+    }
+
+    /// An item that is there, or one that was.
+    fn target(&mut self) -> Known {
+        let gone = self.chance.one_of(&self.world.gone).cloned();
+        match (self.world.some_known(&mut self.chance).cloned(), gone) {
+            (_, Some(gone)) if self.chance.below(12) == 0 => gone,
+            (Some(known), _) => known,
+            (None, _) => Known {
+                noun: self.world.nouns[0].name.clone(),
+                path: format!("/{}/1", self.world.nouns[0].plural),
+                request: 0,
+                index: 0,
+                is_integer: false,
+            },
+        }
+    }
+
+    fn replace(&mut self) -> (String, String) {
+        let known = self.target();
+        let draft = self.draft_of(&known.noun, WRONG_EVERY);
+        self.meant = Meant::Look(known.path.clone());
+        (format!("PUT {}", known.path), format!("{{\"{}\":{draft}}}", known.noun))
+    }
+
+    /// What was shown is sent back, to its own place or to another's.
+    fn put_back(&mut self) -> (String, String) {
+        let known = self.target();
+        let shown = if self.chance.below(6) == 0 { self.target() } else { known.clone() };
+        let item = Mark::Item.text(shown.request, shown.index);
+        (format!("PUT {}", known.path), format!("{{\"{}\":{item}}}", known.noun))
+    }
+
+    fn remove(&mut self) -> (String, String) {
+        let known = self.target();
+        self.meant = Meant::Remove(known.path.clone());
+        (format!("DELETE {}", known.path), String::new())
+    }
+
+    fn look(&mut self) -> (String, String) {
+        let known = self.target();
+        self.meant = Meant::Look(known.path.clone());
+        let method = if self.chance.below(8) == 0 { "HEAD" } else { "GET" };
+        (format!("{method} {}", known.path), String::new())
+    }
+
+    fn list(&mut self) -> (String, String) {
+        let page = self.chance.one_of(&self.world.pages).cloned();
+        let limit = 1 + self.chance.below(4);
+        match page {
+            Some((request, list)) if self.chance.below(2) == 0 => {
+                let cursor = Mark::Cursor.text(request, 0);
+                self.meant = Meant::List(list.clone());
+                (format!("GET {list}?limit={limit}&cursor={cursor}"), String::new())
+            }
+            _ => {
+                let (list, _) = self.world.some_collection(&mut self.chance);
+                self.meant = Meant::List(list.clone());
+                let query = match self.chance.below(4) {
+                    0 => String::new(),
+                    1 => "?limit=500".to_owned(),
+                    _ => format!("?limit={limit}"),
+                };
+                (format!("GET {list}{query}"), String::new())
+            }
+        }
+    }
+
+    /// Something that is wrong in its path, its query, its method or its body.
+    fn broken(&mut self) -> (String, String) {
+        let known = self.target();
+        let (collection, noun) = self.world.some_collection(&mut self.chance);
+        let (name, plural) = (noun.name.clone(), noun.plural.clone());
+        let (path, body) = (&known.path, self.draft_of(&name, WRONG_EVERY));
+        let cursor = self.chance.one_of(&self.world.pages).map_or(0, |(request, _)| *request);
+        let cursor = Mark::Cursor.text(cursor, 0);
+        let lines = [
+            (format!("POST {path}"), format!("{{\"{name}\":{body}}}")),
+            (format!("PUT {collection}"), format!("{{\"{name}\":{body}}}")),
+            (format!("POST {collection}"), format!("{{\"{name}\":{body}")),
+            (format!("POST {collection}"), format!("{{\"{name}\":{body}}}{{}}")),
+            (format!("POST {collection}"), format!("{{\"{name}\":{body},\"{plural}\":[]}}")),
+            (format!("POST {collection}"), body.clone()),
+            (format!("POST {collection}"), format!("{{\"{name}\":null}}")),
+            (format!("POST {collection}"), format!("{{\"{name}\":[{body}]}}")),
+            (format!("POST {collection}"), String::new()),
+            (format!("POST {collection}?limit=1"), format!("{{\"{name}\":{body}}}")),
+            (format!("POST {path}/nothing"), format!("{{\"{name}\":{body}}}")),
+            (format!("GET {path}/"), String::new()),
+            (format!("GET {path}?x=1"), String::new()),
+            (format!("GET {collection}/0"), String::new()),
+            (format!("GET {collection}/abc"), String::new()),
+            (format!("DELETE {collection}/99999999999999999999"), String::new()),
+            (format!("GET {collection}/9223372036854775807"), String::new()),
+            (format!("DELETE {collection}"), String::new()),
+            (format!("GET {collection}?limit=0"), String::new()),
+            (format!("GET {collection}?limit=501"), String::new()),
+            (format!("GET {collection}?cursor={cursor}"), String::new()),
+            (format!("GET {collection}?cursor=AAAA"), String::new()),
+            (format!("PATCH {path}"), "{}".to_owned()),
+            (format!("OPTIONS {path}"), String::new()),
+            (
+                format!("PUT {path}"),
+                format!("{{\"{}\":{{\"id\":7,\"version\":\"x\"}}}}", known.noun),
+            ),
+            ("GET /".to_owned(), String::new()),
+            ("GET /-/ready".to_owned(), String::new()),
+            (format!("GET /{name}"), String::new()),
+        ];
+        self.chance.one_of(&lines).unwrap().clone()
+    }
+
+    fn headers(&mut self) -> Vec<(&'static str, String)> {
+        let headers: &[(&str, &str)] = match self.chance.below(40) {
+            0 => &[("Accept", "text/plain")],
+            1 => &[("Accept", "application/json;q=0.5, */*;q=0.1")],
+            2 => &[("Content-Type", "text/plain")],
+            3 => &[("Content-Type", "application/json; charset=utf-8")],
+            4 => &[("Sec-Fetch-Site", "cross-site")],
+            5 => &[("Content-Encoding", "gzip")],
+            6 => &[("If-None-Match", "*")],
+            7 => &[("If-Match", "\"0\"")],
+            _ => &[],
+        };
+        headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    }
+}

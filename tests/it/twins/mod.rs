@@ -1,0 +1,139 @@
+//! Twins: two backends are sent the same random requests, and must give the same answers to the byte.
+//!
+//! `NOUNS_SOAK=1` sends 200 sequences in place of ten. A failure prints the seed of its sequence, which
+//! `NOUNS_SEED` makes the first one of a run, and the shortest sequence that was found.
+//! The one surprising thing: the change logs are compared too, since what is not answered must be equal
+//! as well.
+
+mod ask;
+mod generate;
+mod pair;
+mod shrink;
+mod values;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use self::ask::Ask;
+use self::generate::Generator;
+use self::pair::{Difference, Pair};
+use self::shrink::shrink;
+use crate::durability::chance::seed;
+use crate::harness::{Backend, Setup};
+
+const MODEL: &str = include_str!("model.toml");
+const REQUESTS: usize = 300;
+const AT_ONCE: usize = 2;
+
+/// How often each status was answered.
+type Statuses = BTreeMap<u16, usize>;
+
+fn sequences() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 200 } else { 10 }
+}
+
+/// One sequence, and the difference it came upon.
+#[derive(Debug)]
+struct Run {
+    asks: Vec<Ask>,
+    statuses: Statuses,
+    difference: Option<Difference>,
+}
+
+fn run(seed: u64, setups: &[Setup; 2]) -> Run {
+    let mut generator = Generator::new(seed, MODEL);
+    let mut pair = Pair::new(setups);
+    let mut run = Run { asks: Vec::new(), statuses: Statuses::new(), difference: None };
+    for number in 0..REQUESTS {
+        let ask = generator.next(number);
+        run.asks.push(ask.clone());
+        match pair.ask(&ask) {
+            Ok(answer) => {
+                *run.statuses.entry(answer.status).or_default() += 1;
+                generator.learn(&ask, &answer, pair.learned());
+            }
+            Err(difference) => return Run { difference: Some(difference), ..run },
+        }
+    }
+    let lists = generator.lists(REQUESTS);
+    run.asks.extend(lists.iter().cloned());
+    let found = lists.iter().find_map(|ask| pair.ask(ask).err());
+    run.difference = found.or_else(|| pair.compare_logs().err());
+    run
+}
+
+/// The message of a failure.
+fn describe(seed: u64, run: Run, setups: &[Setup; 2]) -> String {
+    let requests = run.asks.len();
+    match shrink(run.asks, setups) {
+        Some((count, text)) => {
+            format!(
+                "NOUNS_SEED={seed}: the answers differ; shrunk from {requests} to {count} requests:\n{text}"
+            )
+        }
+        None => format!(
+            "NOUNS_SEED={seed}: the answers differed once, and not again: {:#?}",
+            run.difference.map(|difference| difference.answers)
+        ),
+    }
+}
+
+#[test]
+fn sqlite_and_postgres_answer_the_same() {
+    let seed = seed("twins");
+    let setups =
+        [Backend::Sqlite, Backend::Postgres].map(|backend| Setup::new(backend).model(MODEL));
+    let (next, count, statuses) = (AtomicUsize::new(0), sequences(), Mutex::new(Statuses::new()));
+    let one_after_another = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        for number in numbers.take_while(|number| *number < count) {
+            let seed = seed.wrapping_add(u64::try_from(number).unwrap());
+            let run = run(seed, &setups);
+            if run.difference.is_some() {
+                next.store(count, Ordering::Relaxed);
+                return Err(describe(seed, run, &setups));
+            }
+            let mut all = statuses.lock().unwrap();
+            run.statuses
+                .iter()
+                .for_each(|(status, times)| *all.entry(*status).or_default() += times);
+        }
+        Ok(())
+    };
+    let results: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(one_after_another)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for result in results {
+        if let Err(message) = result {
+            panic!("{message}");
+        }
+    }
+    let statuses = statuses.into_inner().unwrap();
+    println!("twins: {count} sequences of {REQUESTS} requests; answers by status: {statuses:?}");
+    assert!(statuses[&201] > 20 * count && statuses[&409] > 5 * count, "{statuses:?}");
+}
+
+/// Twins that are none: one of them takes a value twice.
+#[test]
+fn a_planted_difference_is_found_and_shrunk() {
+    let seed = seed("planted");
+    let other = MODEL.replace(r#"max_length = 12, unique = true }"#, r#"max_length = 12 }"#);
+    assert_ne!(MODEL, other);
+    let setups = [MODEL, &other].map(|model| Setup::new(Backend::Sqlite).model(model));
+    let (seed, run) = (seed..seed + 20)
+        .map(|seed| (seed, run(seed, &setups)))
+        .find(|(_, run)| run.difference.is_some())
+        .expect("20 sequences without a name that is taken");
+    let asked = run.asks.len();
+    let (count, text) = shrink(run.asks, &setups).expect("it differs again");
+    println!("planted: NOUNS_SEED={seed}: shrunk from {asked} to {count} requests:\n{text}");
+    assert!(count <= 5, "two creates, and what they refer to, are enough:\n{text}");
+    assert!(
+        text.contains("POST /users HTTP/1.1\n") && text.contains("/-/problems/taken"),
+        "{text}"
+    );
+}

@@ -1,0 +1,125 @@
+//! Two servers that are asked the same, and the first point at which they differ.
+//!
+//! What is asked is for others to choose.
+//! The one surprising thing: after a connection was closed, the next one waits for the clock's next
+//! millisecond: a server's threads make ids for themselves, and only by the millisecond in one order.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::ask::{Ask, Learned};
+use crate::harness::{Answer, Client, Masks, Server, Setup, sql};
+
+/// Where two servers gave two answers.
+#[derive(Debug)]
+pub struct Difference {
+    /// How many requests it took.
+    pub requests: usize,
+    pub answers: [String; 2],
+}
+
+#[derive(Debug)]
+struct Side {
+    server: Server,
+    client: Option<Client>,
+    learned: Learned,
+    masks: Masks,
+    /// The requests as they were sent, masked.
+    sent: String,
+}
+
+impl Side {
+    fn new(setup: &Setup) -> Self {
+        let server = setup.clone().start();
+        let (learned, masks) = (Learned::default(), Masks::default());
+        Self { server, client: None, learned, masks, sent: String::new() }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Answer {
+        let (line, headers, body) = self.learned.request(ask);
+        self.write_down(&line, &headers, &body);
+        let mut client = self.client.take().unwrap_or_else(|| {
+            wait_for_next_millisecond();
+            self.server.client()
+        });
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let answer = client.request(&line, &headers, &body);
+        if answer.header("Connection") != Some("close") {
+            self.client = Some(client);
+        }
+        self.learned.learn(ask.number, &answer);
+        answer
+    }
+
+    fn write_down(&mut self, line: &str, headers: &[(&str, String)], body: &str) {
+        let mut text = format!("{line} HTTP/1.1\n");
+        for (name, value) in headers {
+            writeln!(text, "{name}: {value}").unwrap();
+        }
+        write!(text, "\n{body}\n\n").unwrap();
+        // A copy: what is asked must not number what is answered.
+        self.sent.push_str(&self.masks.clone().text(&text));
+    }
+
+    /// The change log, as far as it does not depend on the moment. Its numbers may have gaps.
+    fn log(&mut self) -> String {
+        let columns = "resource, kind, subject, parent_id, actor, changed, before, after";
+        let query = format!("SELECT {columns} FROM nouns_changes ORDER BY sequence");
+        let log = sql(self.server.backend(), self.server.folder(), &query);
+        self.masks.text(&log)
+    }
+}
+
+fn wait_for_next_millisecond() {
+    let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let began = millis();
+    while millis() == began {
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[derive(Debug)]
+pub struct Pair {
+    sides: [Side; 2],
+    requests: usize,
+}
+
+impl Pair {
+    pub fn new(setups: &[Setup; 2]) -> Self {
+        Self { sides: [Side::new(&setups[0]), Side::new(&setups[1])], requests: 0 }
+    }
+
+    /// What the answers of the first side have taught.
+    pub fn learned(&self) -> &Learned {
+        &self.sides[0].learned
+    }
+
+    /// Asks both, and gives back the answer of the first when they agree.
+    pub fn ask(&mut self, ask: &Ask) -> Result<Answer, Difference> {
+        self.requests += 1;
+        let [one, other] = &mut self.sides;
+        let answer = one.ask(ask);
+        let shown = one.masks.answer(&answer);
+        let other_answer = other.ask(ask);
+        let other_shown = other.masks.answer(&other_answer);
+        self.compare([shown, other_shown]).map(|()| answer)
+    }
+
+    /// At the end, the change logs must be equal as well.
+    pub fn compare_logs(&mut self) -> Result<(), Difference> {
+        let [one, other] = &mut self.sides;
+        let logs = [one.log(), other.log()];
+        self.compare(logs)
+    }
+
+    fn compare(&self, answers: [String; 2]) -> Result<(), Difference> {
+        let requests = self.requests;
+        if answers[0] == answers[1] { Ok(()) } else { Err(Difference { requests, answers }) }
+    }
+
+    /// All that was sent to the first side, as HTTP text.
+    pub fn sent(&self) -> &str {
+        &self.sides[0].sent
+    }
+}

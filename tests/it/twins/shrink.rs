@@ -1,0 +1,63 @@
+//! Leaves out requests for as long as the servers still differ.
+//!
+//! Each attempt has two new servers with nothing stored.
+//! The one surprising thing: it need not be the same difference in the end; any is a bug.
+
+use std::time::{Duration, Instant};
+
+use super::ask::Ask;
+use super::pair::{Difference, Pair};
+use crate::harness::Setup;
+
+/// Who waits for the message has waited long enough by then.
+const LONG_ENOUGH: Duration = Duration::from_secs(180);
+
+/// Sends a sequence to a new pair. Gives the difference, and all that was sent.
+fn replay(asks: &[Ask], setups: &[Setup; 2]) -> Option<(Difference, String)> {
+    let mut pair = Pair::new(setups);
+    let found = asks.iter().find_map(|ask| pair.ask(ask).err());
+    let found = found.or_else(|| pair.compare_logs().err())?;
+    Some((found, pair.sent().to_owned()))
+}
+
+/// The shortest sequence that was found, as HTTP text, with the two answers to its last request.
+pub fn shrink(mut asks: Vec<Ask>, setups: &[Setup; 2]) -> Option<(usize, String)> {
+    let began = Instant::now();
+    let (mut found, mut sent) = replay(&asks, setups)?;
+    asks.truncate(found.requests);
+    let mut length = asks.len().div_ceil(2);
+    loop {
+        let mut start = 0;
+        while start < asks.len() && began.elapsed() < LONG_ENOUGH {
+            let end = (start + length).min(asks.len());
+            let fewer = [&asks[..start], &asks[end..]].concat();
+            match replay(&fewer, setups) {
+                Some((difference, text)) => {
+                    (asks, found, sent) = (fewer, difference, text);
+                    asks.truncate(found.requests);
+                }
+                None => start = end,
+            }
+        }
+        if length == 1 || began.elapsed() >= LONG_ENOUGH {
+            break;
+        }
+        length = length.div_ceil(2);
+    }
+    let [one, other] = &found.answers;
+    let (one, other) = (differing_part(one, other), differing_part(other, one));
+    Some((asks.len(), format!("{sent}--- one side\n{one}\n--- the other side\n{other}")))
+}
+
+/// A short answer whole; of a long one, such as a change log, the lines that the other has not.
+fn differing_part(text: &str, other: &str) -> String {
+    if text.lines().count() < 40 {
+        return text.to_owned();
+    }
+    let lines = text.lines().zip(other.lines().chain(std::iter::repeat("")));
+    lines
+        .filter(|(line, other)| line != other)
+        .take(10)
+        .map(|(line, _)| format!("{line}\n"))
+        .collect()
+}

@@ -1,0 +1,115 @@
+//! The model as the generator sees it, and the items that it knows of.
+//!
+//! It sends nothing, and it may be wrong: an item may be gone with another one.
+//! The one surprising thing: it holds no id. An item is known by the request that made it and its place
+//! in that answer, so that each side puts its own id there.
+
+use toml::Table;
+
+use super::ask::Mark;
+use crate::durability::chance::Chance;
+
+/// One resource of the model.
+#[derive(Debug)]
+pub struct Noun {
+    pub name: String,
+    pub plural: String,
+    pub parent: Option<String>,
+    pub is_integer: bool,
+    pub fields: Table,
+}
+
+/// An item that was created.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub noun: String,
+    /// With marks in the places of ids.
+    pub path: String,
+    pub request: usize,
+    pub index: usize,
+    pub is_integer: bool,
+}
+
+impl Known {
+    pub fn id(&self) -> String {
+        let kind = if self.is_integer { Mark::Integer } else { Mark::Uuid };
+        kind.text(self.request, self.index)
+    }
+}
+
+#[derive(Debug)]
+pub struct World {
+    pub nouns: Vec<Noun>,
+    pub known: Vec<Known>,
+    pub gone: Vec<Known>,
+    /// Requests whose answers had a next page, with the list that it belongs to.
+    pub pages: Vec<(usize, String)>,
+}
+
+impl World {
+    pub fn new(model: &str) -> Self {
+        let model: Table = model.parse().unwrap();
+        let nouns = model["resources"].as_table().unwrap().iter().map(|(name, table)| {
+            let word = |key: &str| table.get(key).and_then(|value| value.as_str());
+            Noun {
+                name: name.clone(),
+                plural: word("plural").map_or_else(|| format!("{name}s"), str::to_owned),
+                parent: word("parent").map(str::to_owned),
+                is_integer: word("id") == Some("integer"),
+                fields: table["fields"].as_table().unwrap().clone(),
+            }
+        });
+        Self { nouns: nouns.collect(), known: Vec::new(), gone: Vec::new(), pages: Vec::new() }
+    }
+
+    pub fn noun(&self, name: &str) -> &Noun {
+        self.nouns.iter().find(|noun| noun.name == name).unwrap()
+    }
+
+    pub fn some_known(&self, chance: &mut Chance) -> Option<&Known> {
+        // Mostly one of the last: the first ones are gone or too well known.
+        let from = if chance.below(3) == 0 { 0 } else { self.known.len().saturating_sub(25) };
+        chance.one_of(&self.known[from..])
+    }
+
+    pub fn some_of(&self, noun: &str, chance: &mut Chance) -> Option<&Known> {
+        let all: Vec<_> = self.known.iter().filter(|known| known.noun == noun).collect();
+        chance.one_of(&all).copied()
+    }
+
+    /// A collection to ask something of, with its noun.
+    pub fn some_collection(&self, chance: &mut Chance) -> (String, &Noun) {
+        let noun = chance.one_of(&self.nouns).unwrap();
+        let plural = &noun.plural;
+        match &noun.parent {
+            None => (format!("/{plural}"), noun),
+            Some(parent) => match self.some_of(parent, chance) {
+                Some(known) => (format!("{}/{plural}", known.path), noun),
+                None => self.some_collection(chance),
+            },
+        }
+    }
+
+    /// A value for a reference: mostly an item that is there, sometimes one that is not.
+    pub fn some_id(&self, noun: &str, chance: &mut Chance) -> String {
+        let is_integer = self.noun(noun).is_integer;
+        let mark = match (self.some_of(noun, chance), chance.one_of(&self.gone)) {
+            (_, Some(gone)) if chance.below(10) == 0 => gone.id(),
+            (Some(known), _) => known.id(),
+            (None, _) if is_integer => "1".to_owned(),
+            (None, _) => "00000000-0000-7000-8000-000000000000".to_owned(),
+        };
+        let is_number = mark.starts_with(Mark::INTEGER) || is_integer;
+        if is_number { mark } else { format!("\"{mark}\"") }
+    }
+
+    /// Keeps in mind that an item is gone, with all that lies below it.
+    pub fn remove(&mut self, path: &str) {
+        let below = format!("{path}/");
+        let is_gone = |known: &Known| known.path == path || known.path.starts_with(&below);
+        let (gone, known) = std::mem::take(&mut self.known).into_iter().partition(is_gone);
+        self.known = known;
+        let gone: Vec<_> = gone;
+        self.gone.extend(gone);
+    }
+}
