@@ -7,6 +7,7 @@
 
 mod ask;
 mod generate;
+mod numbers;
 mod pair;
 mod shrink;
 mod values;

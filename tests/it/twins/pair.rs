@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::ask::{Ask, Learned};
+use super::numbers::Numbers;
 use crate::harness::{Answer, Client, Masks, Server, Setup, sql};
 
 /// Where two servers gave two answers.
@@ -25,6 +26,7 @@ struct Side {
     client: Option<Client>,
     learned: Learned,
     masks: Masks,
+    numbers: Numbers,
     /// The requests as they were sent, masked.
     sent: String,
 }
@@ -32,11 +34,12 @@ struct Side {
 impl Side {
     fn new(setup: &Setup) -> Self {
         let server = setup.clone().start();
-        let (learned, masks) = (Learned::default(), Masks::default());
-        Self { server, client: None, learned, masks, sent: String::new() }
+        let (learned, masks, numbers) = Default::default();
+        Self { server, client: None, learned, masks, numbers, sent: String::new() }
     }
 
-    fn ask(&mut self, ask: &Ask) -> Answer {
+    /// The answer as it came, and masked.
+    fn ask(&mut self, ask: &Ask) -> (Answer, String) {
         let (line, headers, body) = self.learned.request(ask);
         self.write_down(&line, &headers, &body);
         let mut client = self.client.take().unwrap_or_else(|| {
@@ -49,7 +52,8 @@ impl Side {
             self.client = Some(client);
         }
         self.learned.learn(ask.number, &answer);
-        answer
+        let shown = self.numbers.mask(&self.masks.answer(&answer));
+        (answer, shown)
     }
 
     fn write_down(&mut self, line: &str, headers: &[(&str, String)], body: &str) {
@@ -59,15 +63,17 @@ impl Side {
         }
         write!(text, "\n{body}\n\n").unwrap();
         // A copy: what is asked must not number what is answered.
-        self.sent.push_str(&self.masks.clone().text(&text));
+        let shown = self.numbers.clone().mask(&self.masks.clone().text(&text));
+        self.sent.push_str(&shown);
     }
 
     /// The change log, as far as it does not depend on the moment. Its numbers may have gaps.
     fn log(&mut self) -> String {
-        let columns = "resource, kind, subject, parent_id, actor, changed, before, after";
+        let columns = "resource, kind, subject, actor, changed, before, after";
         let query = format!("SELECT {columns} FROM nouns_changes ORDER BY sequence");
         let log = sql(self.server.backend(), self.server.folder(), &query);
-        self.masks.text(&log)
+        let lines = log.lines().map(|line| self.numbers.mask(&self.masks.text(line)) + "\n");
+        lines.collect()
     }
 }
 
@@ -99,10 +105,7 @@ impl Pair {
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer, Difference> {
         self.requests += 1;
         let [one, other] = &mut self.sides;
-        let answer = one.ask(ask);
-        let shown = one.masks.answer(&answer);
-        let other_answer = other.ask(ask);
-        let other_shown = other.masks.answer(&other_answer);
+        let ((answer, shown), (_, other_shown)) = (one.ask(ask), other.ask(ask));
         self.compare([shown, other_shown]).map(|()| answer)
     }
 

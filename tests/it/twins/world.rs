@@ -96,7 +96,7 @@ impl World {
         let mark = match (self.some_of(noun, chance), chance.one_of(&self.gone)) {
             (_, Some(gone)) if chance.below(10) == 0 => gone.id(),
             (Some(known), _) => known.id(),
-            (None, _) if is_integer => "1".to_owned(),
+            (None, _) if is_integer => "999999".to_owned(),
             (None, _) => "00000000-0000-7000-8000-000000000000".to_owned(),
         };
         let is_number = mark.starts_with(Mark::INTEGER) || is_integer;

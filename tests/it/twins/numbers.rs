@@ -1,0 +1,80 @@
+//! Names in place of ids that are numbers, and of what depends on how many digits they have.
+//!
+//! PostgreSQL gives a number away to a create that is then refused, SQLite gives it to the next one:
+//! both never give one twice, and only the order can be compared.
+//! The one surprising thing: a length is not lost, since the client has held it against the body.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// Where the numbers of a noun stand, beside the ids of its own items: in paths, and in these members.
+const NOUNS: &[(&str, &str)] =
+    &[("branch", r"/branches/|\x22branch_id\x22:"), ("copy", r"/copies/|\x22next\x22:")];
+
+static RULES: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
+    let rule = |places: &str| {
+        Regex::new(&format!(r"(?P<place>(?:\x22pointer\x22:\x22)?(?:{places}))(?P<number>\d+)\b"))
+            .unwrap()
+    };
+    NOUNS.iter().map(|(noun, places)| (*noun, rule(places))).collect()
+});
+static ID: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(?P<place>"id":)(?P<number>\d+)\b"#).unwrap());
+static LENGTH: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?m)^content-length: \d+$").unwrap());
+static WRAPPER: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(?m)^\{"([a-z]+)":|^([a-z]+)\|"#).unwrap());
+
+/// The numbers met so far, by noun and first appearance.
+#[derive(Debug, Clone, Default)]
+pub struct Numbers(Vec<(&'static str, String)>);
+
+impl Numbers {
+    /// An answer, or an entry of the change log.
+    pub fn mask(&mut self, text: &str) -> String {
+        let mut text = LENGTH.replace(text, "content-length: <length>").into_owned();
+        for (noun, rule) in RULES.iter() {
+            text = rule
+                .replace_all(&text, |found: &Captures<'_>| self.named(noun, found))
+                .into_owned();
+        }
+        let wrapper = WRAPPER.captures(&text);
+        let wrapper = wrapper.and_then(|found| found.get(1).or(found.get(2)));
+        let noun = match wrapper.map(|found| found.as_str()) {
+            Some("branch" | "branches") => "branch",
+            Some("copy" | "copies") => "copy",
+            _ => return text,
+        };
+        ID.replace_all(&text, |found: &Captures<'_>| self.named(noun, found)).into_owned()
+    }
+
+    fn named(&mut self, noun: &'static str, found: &Captures<'_>) -> String {
+        let (place, number) = (&found["place"], &found["number"]);
+        if place.starts_with("\"pointer\"") {
+            // Into a body: the place of an item in its list.
+            return found[0].to_owned();
+        }
+        let mut of_noun = self.0.iter().filter(|(known, _)| *known == noun);
+        let count = of_noun.clone().count();
+        let index = of_noun.position(|(_, known)| known == number);
+        if index.is_none() {
+            self.0.push((noun, number.to_owned()));
+        }
+        let index = index.unwrap_or(count);
+        format!("{place}<{noun}-{}>", index + 1)
+    }
+}
+
+#[test]
+fn numbers_are_named_by_their_noun() {
+    let mut numbers = Numbers::default();
+    let text = "location: /branches/17\ncontent-length: 99\n\n{\"branch\":{\"id\":17,\"number\":17,\"version\":1}}";
+    let masked = "location: /branches/<branch-1>\ncontent-length: <length>\n\n{\"branch\":{\"id\":<branch-1>,\"number\":17,\"version\":1}}";
+    assert_eq!(numbers.mask(text), masked);
+    let copy = "copy|created|/branches/17/books/x/copies/17|{\"id\":17,\"next\":18,\"version\":1}";
+    let masked = "copy|created|/branches/<branch-1>/books/x/copies/<copy-1>|{\"id\":<copy-1>,\"next\":<copy-2>,\"version\":1}";
+    assert_eq!(numbers.mask(copy), masked);
+    let fault = "{\"errors\":[{\"pointer\":\"/branches/1/rent\"}]}";
+    assert_eq!(numbers.mask(fault), fault);
+}
