@@ -40,6 +40,8 @@ mod power;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod replicas;
+#[cfg(test)]
 mod spec;
 #[cfg(test)]
 mod surface;

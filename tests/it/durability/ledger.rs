@@ -68,6 +68,7 @@ impl Answered {
             Some(item) => vec![item.clone()],
         };
         let request_id = answer.header("X-Request-Id").unwrap().to_owned();
+        assert!(answer.status != 503 || answer.header("Retry-After").is_some(), "{answer:?}");
         Self { status: answer.status, request_id, problem, items }
     }
 
@@ -133,17 +134,20 @@ impl Ledger {
         self
     }
 
+    /// A page for each connection, and what belongs to everyone, which is made by this line.
+    pub fn open(&mut self, line: &mut Line) -> (&mut [Page], &[Item]) {
+        let Some((own, pages)) = self.pages.split_last_mut() else { panic!("no pages") };
+        own.share(line);
+        self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
+        (pages, &self.shared)
+    }
+
     /// Sends requests on all connections at once, until each has sent its number of them, the server is
     /// gone, has said that it does not know an outcome, or turns away one request after the other.
     pub fn burst(&mut self, burst: &Burst<'_>) {
         let Some((own, pages)) = self.pages.split_last_mut() else { return };
         if let Some(mut line) = Line::connect(burst.address) {
-            for _ in self.shared.len()..SHARED {
-                let asked = own.new_customers(1);
-                if !own.ask(&mut line, asked, Expected::Change) {
-                    break;
-                }
-            }
+            own.share(&mut line);
         }
         self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
         let shared = &self.shared;
@@ -247,8 +251,18 @@ fn owner(body: &Value) -> usize {
 }
 
 impl Page {
+    /// Makes the customers that belong to everyone, as far as they are missing.
+    fn share(&mut self, line: &mut Line) {
+        for _ in self.customers.len()..SHARED {
+            let asked = self.new_customers(1);
+            if !self.ask(line, asked, Expected::Change) {
+                break;
+            }
+        }
+    }
+
     /// Writes down what it asks, asks, and writes down the answer. False when there is none.
-    fn ask(&mut self, line: &mut Line, asked: Asked, expected: Expected) -> bool {
+    pub fn ask(&mut self, line: &mut Line, asked: Asked, expected: Expected) -> bool {
         let (request, body) = asked.request();
         let entry = Entry { asked, expected, outcome: Outcome::Open };
         self.entries.push(entry);
@@ -266,7 +280,18 @@ impl Page {
         true
     }
 
-    fn was_turned_away(&self) -> bool {
+    /// After a request without an answer: the customer it concerned is asked for nothing more, since
+    /// nobody knows how it stands.
+    pub fn forget_last(&mut self) {
+        let Some(Entry { asked, .. }) = self.entries.last() else { return };
+        let (Asked::Create { collection: path, .. }
+        | Asked::Replace { path, .. }
+        | Asked::Remove { path }) = asked;
+        let customer = path.split("/orders").next().unwrap_or_default();
+        self.customers.retain(|known| known.item.path != customer);
+    }
+
+    pub fn was_turned_away(&self) -> bool {
         matches!(self.entries.last().map(|entry| &entry.outcome), Some(Outcome::Answered(answered)) if answered.status == 503)
     }
 

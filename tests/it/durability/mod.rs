@@ -3,7 +3,8 @@
 //! `ledger.rs` asks and keeps what was asked and answered, `judge.rs` holds a database against it; the
 //! other files bring the server to its end.
 //! The one surprising thing: all of it is about the files of SQLite, so nothing here runs on every
-//! backend; what a database server does with its own disk is for its own tests to show.
+//! backend; what a database server does with its own disk is for its own tests to show. The book and the
+//! judge are `tests/it/replicas/`'s as well.
 
 mod calls;
 pub mod chance;
@@ -15,8 +16,8 @@ mod judged;
 mod kill;
 pub mod ledger;
 mod left;
-mod line;
+pub mod line;
 pub mod serving;
 mod short;
 mod trace;
-mod workload;
+pub mod workload;

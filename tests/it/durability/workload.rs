@@ -115,7 +115,7 @@ impl Page {
         format!("{}-{}-{index}", self.number, self.entries.len())
     }
 
-    fn some_customer(&mut self) -> Option<Customer> {
+    pub fn some_customer(&mut self) -> Option<Customer> {
         self.chance.one_of(&self.customers).cloned()
     }
 

@@ -151,11 +151,16 @@ impl Setup {
             command.env("NOUNS_FAULT", fault);
         }
         command.args(["--open", "--listen", "127.0.0.1:0", "--log", "json", "--database"]);
-        command.arg(match &self.shared {
+        command.arg(self.address(folder));
+        command
+    }
+
+    /// The value of `--database`.
+    fn address(&self, folder: &Folder) -> String {
+        match &self.shared {
             Some(address) => address.clone(),
             None => self.backend.database(folder, self.database),
-        });
-        command
+        }
     }
 }
 
@@ -181,6 +186,11 @@ impl Server {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Where its data is, for replicas of it.
+    pub fn database(&self) -> String {
+        self.setup.address(&self.folder)
     }
 
     pub fn process_id(&self) -> u32 {

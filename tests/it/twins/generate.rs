@@ -217,7 +217,7 @@ impl Generator {
             (format!("OPTIONS {path}"), String::new()),
             (
                 format!("PUT {path}"),
-                format!("{{\"{}\":{{\"id\":7,\"version\":\"x\"}}}}", known.noun),
+                format!("{{\"{}\":{{\"id\":999999,\"version\":\"x\"}}}}", known.noun),
             ),
             ("GET /".to_owned(), String::new()),
             ("GET /-/ready".to_owned(), String::new()),

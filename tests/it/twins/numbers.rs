@@ -8,14 +8,19 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// Where the numbers of a noun stand, beside the ids of its own items: in paths, and in these members.
-const NOUNS: &[(&str, &str)] =
-    &[("branch", r"/branches/|\x22branch_id\x22:"), ("copy", r"/copies/|\x22next\x22:")];
+/// Where the numbers of a noun stand, beside the ids of its own items: in paths, in members of other
+/// items, and in what is said of an id that the path contradicts.
+const NOUNS: &[(&str, &str)] = &[
+    (
+        "branch",
+        r#"/branches/|"branch_id":|(?:/branch(?:es)?/id|/branch_id)","code":"mismatch","detail":"the path says "#,
+    ),
+    ("copy", r#"/copies/|"next":|/cop(?:y|ies)/id","code":"mismatch","detail":"the path says "#),
+];
 
 static RULES: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
     let rule = |places: &str| {
-        Regex::new(&format!(r"(?P<place>(?:\x22pointer\x22:\x22)?(?:{places}))(?P<number>\d+)\b"))
-            .unwrap()
+        Regex::new(&format!(r#"(?P<place>(?:"pointer":")?(?:{places}))(?P<number>\d+)\b"#)).unwrap()
     };
     NOUNS.iter().map(|(noun, places)| (*noun, rule(places))).collect()
 });
@@ -51,7 +56,7 @@ impl Numbers {
 
     fn named(&mut self, noun: &'static str, found: &Captures<'_>) -> String {
         let (place, number) = (&found["place"], &found["number"]);
-        if place.starts_with("\"pointer\"") {
+        if place.starts_with("\"pointer\"") && place.ends_with('/') {
             // Into a body: the place of an item in its list.
             return found[0].to_owned();
         }

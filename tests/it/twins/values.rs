@@ -135,6 +135,8 @@ const WRONG_UUIDS: &[&str] = &[
     r#""{01a1dd40-1167-7192-9063-0df3ed2ec1a6}""#,
     r#""01a1dd40116771929063-0df3ed2ec1a6""#,
 ];
+/// None that could be the id of an item on one side alone.
+const WRONG_REFS: &[&str] = &[r#""abc""#, "0", "-1", "999999", "true", "1e400", r#""""#];
 const MAILS: &[&str] =
     &[r#""ann@example.com""#, r#""Ann@Example.com""#, r#""o'neil+x@example.org""#];
 const WRONG_MAILS: &[&str] = &[r#""ann""#, r#""a@b@c""#, "1", r#""ann @example.com""#];
@@ -186,7 +188,7 @@ pub fn value(field: &Table, chance: &mut Chance, world: &World, wrong_every: usi
         "url" => (URLS, WRONG_URLS),
         "json" => (JSONS, WRONG_JSONS),
         "state" => return state(field, chance, is_wrong),
-        "ref" if is_wrong => (WRONG_UUIDS, WRONG_UUIDS),
+        "ref" if is_wrong => (WRONG_REFS, WRONG_REFS),
         "ref" => return world.some_id(field["to"].as_str().unwrap(), chance),
         "list" => return list(field["of"].as_table().unwrap(), chance, world, wrong_every),
         "object" => {

@@ -1,0 +1,226 @@
+//! Whether a history of concurrent calls on one item could have happened one call after the other.
+//!
+//! The search is that of Wing and Gong: of the calls that are left, any that began before the first of
+//! them ended may come next; what was reached by the same calls in the same state is not searched twice.
+//! The one surprising thing: it knows no clock but that of the test, in which all clients live.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+/// What was asked. An item is known by its id; a slot holds one item at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    Create { word: String },
+    Put { id: String, word: String },
+    Delete { id: String },
+    Get { id: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answered {
+    Created {
+        id: String,
+    },
+    /// The slot holds an item.
+    Taken,
+    /// After a PUT or a GET: the item as it is.
+    Item {
+        version: u64,
+        word: String,
+    },
+    Deleted,
+    Missing,
+}
+
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub asked: Asked,
+    pub answered: Answered,
+    pub begun: Instant,
+    pub ended: Instant,
+}
+
+/// What the slot holds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Item {
+    id: String,
+    version: u64,
+    word: String,
+}
+
+/// The state after a call, if the call can have had its answer in this state.
+fn after(state: Option<&Item>, call: &Call) -> Option<Option<Item>> {
+    let held = |id: &str| state.filter(|item| item.id == id);
+    match (&call.asked, &call.answered) {
+        (Asked::Create { word }, Answered::Created { id }) if state.is_none() => {
+            Some(Some(Item { id: id.clone(), version: 1, word: word.clone() }))
+        }
+        (Asked::Create { .. }, Answered::Taken) => state.map(|item| Some(item.clone())),
+        (Asked::Put { id, word }, Answered::Item { version, word: shown }) => {
+            let item = held(id)?;
+            // An update that changes nothing makes no new version.
+            let next = item.version + u64::from(item.word != *word);
+            let is_right = shown == word && *version == next;
+            is_right.then(|| Some(Item { version: next, word: word.clone(), ..item.clone() }))
+        }
+        (Asked::Get { id }, Answered::Item { version, word }) => {
+            let item = held(id)?;
+            (item.version == *version && item.word == *word).then(|| Some(item.clone()))
+        }
+        (Asked::Delete { id }, Answered::Deleted) => held(id).map(|_| None),
+        (Asked::Put { id, .. } | Asked::Get { id } | Asked::Delete { id }, Answered::Missing) => {
+            held(id).is_none().then(|| state.cloned())
+        }
+        _ => None,
+    }
+}
+
+/// Whether the calls on a slot that was empty have one order that explains every answer.
+pub fn is_linearizable(calls: &[Call]) -> bool {
+    assert!(calls.len() < 32, "a history of {} calls is too long to be searched", calls.len());
+    search(calls, 0, None, &mut HashSet::new())
+}
+
+fn search(
+    calls: &[Call],
+    done: u32,
+    state: Option<&Item>,
+    seen: &mut HashSet<(u32, Option<Item>)>,
+) -> bool {
+    let left = || (0..calls.len()).filter(|index| done & (1 << index) == 0);
+    let Some(first_end) = left().map(|index| calls[index].ended).min() else { return true };
+    if !seen.insert((done, state.cloned())) {
+        return false;
+    }
+    left().filter(|index| calls[*index].begun <= first_end).any(|index| {
+        after(state, &calls[index])
+            .is_some_and(|next| search(calls, done | 1 << index, next.as_ref(), seen))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Answered, Asked, Call, is_linearizable};
+
+    /// Calls with their first and last moment.
+    fn history(calls: &[(u64, u64, Asked, Answered)]) -> Vec<Call> {
+        let zero = Instant::now();
+        let call = |(begun, ended, asked, answered): &(u64, u64, Asked, Answered)| Call {
+            asked: asked.clone(),
+            answered: answered.clone(),
+            begun: zero + Duration::from_millis(*begun),
+            ended: zero + Duration::from_millis(*ended),
+        };
+        calls.iter().map(call).collect()
+    }
+
+    fn create(word: &str) -> Asked {
+        Asked::Create { word: word.to_owned() }
+    }
+
+    fn created(id: &str) -> Answered {
+        Answered::Created { id: id.to_owned() }
+    }
+
+    fn put(word: &str) -> Asked {
+        Asked::Put { id: "1".to_owned(), word: word.to_owned() }
+    }
+
+    fn item(version: u64, word: &str) -> Answered {
+        Answered::Item { version, word: word.to_owned() }
+    }
+
+    fn get() -> Asked {
+        Asked::Get { id: "1".to_owned() }
+    }
+
+    fn delete() -> Asked {
+        Asked::Delete { id: "1".to_owned() }
+    }
+
+    #[test]
+    fn what_can_have_happened_is_accepted() {
+        // The GET and the second PUT overlap the first PUT, and go before and after it.
+        let calls = history(&[
+            (0, 1, create("a"), created("1")),
+            (2, 9, put("b"), item(2, "b")),
+            (3, 4, get(), item(1, "a")),
+            (5, 8, put("c"), item(3, "c")),
+            (5, 8, create("x"), Answered::Taken),
+            (10, 20, delete(), Answered::Deleted),
+            (10, 20, create("d"), created("2")),
+            (10, 20, get(), Answered::Missing),
+            (21, 22, put("e"), Answered::Missing),
+        ]);
+        assert!(is_linearizable(&calls));
+        assert!(is_linearizable(&[]));
+    }
+
+    #[test]
+    fn an_update_that_changes_nothing_has_the_old_version() {
+        let start = (0, 1, create("a"), created("1"));
+        assert!(is_linearizable(&history(&[start.clone(), (2, 3, put("a"), item(1, "a"))])));
+        assert!(!is_linearizable(&history(&[start, (2, 3, put("a"), item(2, "a"))])));
+    }
+
+    #[test]
+    fn a_stale_read_is_found() {
+        let calls = history(&[
+            (0, 1, create("a"), created("1")),
+            (2, 3, put("b"), item(2, "b")),
+            (4, 5, get(), item(1, "a")),
+        ]);
+        assert!(!is_linearizable(&calls));
+    }
+
+    #[test]
+    fn reads_that_go_back_are_found() {
+        // Both overlap the PUT, but one saw it before the other began.
+        let calls = history(&[
+            (0, 1, create("a"), created("1")),
+            (2, 9, put("b"), item(2, "b")),
+            (3, 4, get(), item(2, "b")),
+            (5, 6, get(), item(1, "a")),
+        ]);
+        assert!(!is_linearizable(&calls));
+    }
+
+    #[test]
+    fn a_lost_update_is_found() {
+        let calls = history(&[
+            (0, 1, create("a"), created("1")),
+            (2, 5, put("b"), item(2, "b")),
+            (2, 5, put("c"), item(2, "c")),
+        ]);
+        assert!(!is_linearizable(&calls));
+    }
+
+    #[test]
+    fn two_in_one_slot_are_found() {
+        let calls =
+            history(&[(0, 5, create("a"), created("1")), (0, 5, create("b"), created("2"))]);
+        assert!(!is_linearizable(&calls));
+    }
+
+    #[test]
+    fn what_comes_back_after_its_end_is_found() {
+        let calls = history(&[
+            (0, 1, create("a"), created("1")),
+            (2, 3, delete(), Answered::Deleted),
+            (4, 5, get(), item(1, "a")),
+        ]);
+        assert!(!is_linearizable(&calls));
+    }
+
+    #[test]
+    fn one_removal_is_done_once() {
+        let calls = history(&[
+            (0, 1, create("a"), created("1")),
+            (2, 5, delete(), Answered::Deleted),
+            (2, 5, delete(), Answered::Deleted),
+        ]);
+        assert!(!is_linearizable(&calls));
+    }
+}

@@ -1,0 +1,122 @@
+//! A model that changes while several servers share its database: one applies it, the others wait and
+//! check.
+//!
+//! How two models differ is for `src/model/diff.rs` to say, and for `tests/it/operate/` to show.
+//! The one surprising thing: a server that runs on with the older model is served by the same tables.
+
+use std::thread;
+
+use expect_test::expect;
+use serde_json::{Value, json};
+
+use super::REPLICAS;
+use crate::harness::{Backend, Ended, Folder, Server, Setup, sql};
+
+const NOTES: &str = "title = \"Notes\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
+
+/// The same with one field more, which has a default and an index.
+fn longer() -> String {
+    format!("{NOTES}mood = {{ type = \"text\", default = \"calm\", filter = true }}\n")
+}
+
+/// An empty database, which goes with its folder.
+fn empty() -> (Folder, String) {
+    let folder = Folder::new();
+    let address = Backend::Postgres.database(&folder, "nouns.db");
+    (folder, address)
+}
+
+/// Starts servers on one database at the same time.
+fn start_at_once(address: &str, model: &str) -> Vec<Server> {
+    thread::scope(|scope| {
+        let start = || Setup::replica(address.to_owned()).model(model).start();
+        let starts: Vec<_> = (0..REPLICAS).map(|_| scope.spawn(start)).collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    })
+}
+
+fn start_refused(address: &str, model: &str) -> Ended {
+    let setup = Setup::replica(address.to_owned()).model(model);
+    match setup.try_start_in(Folder::new()) {
+        Ok(server) => panic!("it serves at {}", server.address),
+        Err((ended, _)) => ended,
+    }
+}
+
+/// What is created at one is shown by all.
+fn all_serve_the_same(servers: &[Server], note: &Value) {
+    for server in servers {
+        let path = server.create("/notes", json!({ "note": note }).to_string());
+        let shown = server.get(&path).json();
+        for (name, value) in note.as_object().unwrap() {
+            assert_eq!(shown["note"][name], *value);
+        }
+        for other in servers {
+            assert_eq!(other.get(&path).json(), shown);
+        }
+    }
+}
+
+#[test]
+fn one_makes_the_tables_and_all_serve() {
+    let (folder, address) = empty();
+    let servers = start_at_once(&address, NOTES);
+    all_serve_the_same(&servers, &json!({"text": "tea"}));
+    let count = "SELECT count(*) FROM nouns_system WHERE name = 'model'";
+    assert_eq!(sql(Backend::Postgres, folder.path(), count), "1\n");
+}
+
+#[test]
+fn one_adds_the_field_and_all_serve() {
+    let (_folder, address) = empty();
+    let server = Setup::replica(address.clone()).model(NOTES).start();
+    let old = server.create("/notes", r#"{"note":{"text":"tea"}}"#);
+    server.stop();
+    let servers = start_at_once(&address, &longer());
+    for server in &servers {
+        assert_eq!(server.get(&old).json()["note"]["mood"], "calm");
+    }
+    all_serve_the_same(&servers, &json!({"text": "tea", "mood": "merry"}));
+}
+
+#[test]
+fn an_older_model_is_refused() {
+    let (_folder, address) = empty();
+    let server = Setup::replica(address.clone()).model(&longer()).start();
+    let path = server.create("/notes", r#"{"note":{"text":"tea"}}"#);
+    let ended = start_refused(&address, NOTES);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
+    expect![[r#"
+        nouns: ADDRESS holds data of another model, and this one would lose or break some of it:
+          note.mood: the field was removed, but the database keeps values for it
+        nothing was changed; take these changes back, or start with another --database
+    "#]]
+    .assert_eq(&ended.stderr.replace(&address, "ADDRESS"));
+    let other = NOTES.replace("note", "page");
+    let ended = start_refused(&address, &other);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
+    expect![[r#"
+        nouns: ADDRESS holds data of another model, and this one would lose or break some of it:
+          note: the resource was removed, but the database keeps its items
+        nothing was changed; take these changes back, or start with another --database
+    "#]]
+    .assert_eq(&ended.stderr.replace(&address, "ADDRESS"));
+    assert_eq!(server.get(&path).json()["note"]["mood"], "calm", "nothing has changed for others");
+}
+
+/// As in a deployment that replaces one server after the other.
+#[test]
+fn a_server_with_the_older_model_serves_on() {
+    let (_folder, address) = empty();
+    let older = Setup::replica(address.clone()).model(NOTES).start();
+    let first = older.create("/notes", r#"{"note":{"text":"tea"}}"#);
+    let newer = Setup::replica(address).model(&longer()).start();
+    let second = older.create("/notes", r#"{"note":{"text":"jam"}}"#);
+    for path in [&first, &second] {
+        assert_eq!(newer.get(path).json()["note"]["mood"], "calm");
+    }
+    assert_eq!(newer.put(&first, r#"{"note":{"text":"tea","mood":"merry"}}"#).status, 200);
+    assert_eq!(older.put(&first, r#"{"note":{"text":"coffee"}}"#).json()["note"]["version"], 3);
+    let note = newer.get(&first).json()["note"].clone();
+    assert_eq!((&note["text"], &note["mood"]), (&json!("coffee"), &json!("merry")));
+}

@@ -1,0 +1,138 @@
+//! Concurrent calls on one item through every replica, checked for an order that explains them.
+//!
+//! `NOUNS_SOAK=1` plays 4,000 rounds in place of 150.
+//! The one surprising thing: the server makes the ids, so that clients cannot create the same item; they
+//! create into the same slot, by a value that may occur once.
+
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::checker::{Answered, Asked, Call, is_linearizable};
+use super::servers;
+use crate::durability::chance::{Chance, seed};
+use crate::harness::{Backend, Client, Server};
+
+const MODEL: &str = "title = \"Slots\"\n[resources.slot.fields]\n\
+    key = { type = \"text\", unique = true }\nword = { type = \"text\" }\n";
+const CLIENTS: usize = 4;
+const CALLS_EACH_MAX: usize = 3;
+
+fn rounds() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 4_000 } else { 150 }
+}
+
+/// What the clients of a round share.
+#[derive(Debug, Default)]
+struct Round {
+    /// Ids that have been created in it.
+    ids: Vec<String>,
+    calls: Vec<Call>,
+}
+
+/// One client with a connection to each replica.
+struct Caller {
+    number: usize,
+    clients: Vec<Client>,
+    chance: Chance,
+}
+
+impl Caller {
+    fn choose(&mut self, round: &Mutex<Round>, turn: usize) -> Asked {
+        let ids = round.lock().unwrap().ids.clone();
+        // Mostly the newest; a word is not always new.
+        let newest = ids.len() - 1 - usize::from(ids.len() > 1 && self.chance.below(6) == 0);
+        let id = ids[newest].clone();
+        let word = format!("{} {turn}", self.number % (1 + self.chance.below(CLIENTS)));
+        match self.chance.below(10) {
+            0..2 => Asked::Create { word },
+            2..6 => Asked::Put { id, word },
+            6 => Asked::Delete { id },
+            _ => Asked::Get { id },
+        }
+    }
+
+    fn call(&mut self, key: &str, asked: Asked) -> Call {
+        let body = |word: &str| json!({"slot": {"key": key, "word": word}}).to_string();
+        let (line, body) = match &asked {
+            Asked::Create { word } => ("POST /slots".to_owned(), body(word)),
+            Asked::Put { id, word } => (format!("PUT /slots/{id}"), body(word)),
+            Asked::Delete { id } => (format!("DELETE /slots/{id}"), String::new()),
+            Asked::Get { id } => (format!("GET /slots/{id}"), String::new()),
+        };
+        let replica = self.chance.below(self.clients.len());
+        let begun = Instant::now();
+        let answer = self.clients[replica].request(&line, &[], body);
+        let ended = Instant::now();
+        let item = |name: &str| answer.json()["slot"][name].clone();
+        let text = |name: &str| item(name).as_str().unwrap().to_owned();
+        let answered = match answer.status {
+            201 => Answered::Created { id: text("id") },
+            200 => {
+                Answered::Item { version: item("version").as_u64().unwrap(), word: text("word") }
+            }
+            204 => Answered::Deleted,
+            404 => Answered::Missing,
+            409 if answer.problem() == "taken" => Answered::Taken,
+            _ => panic!("nothing is wrong with the servers: {line}: {answer:?}"),
+        };
+        Call { asked, answered, begun, ended }
+    }
+
+    /// Plays its part of a round.
+    fn play(&mut self, key: &str, round: &Mutex<Round>) {
+        for turn in 0..1 + self.chance.below(CALLS_EACH_MAX) {
+            let asked = self.choose(round, turn);
+            let call = self.call(key, asked);
+            let mut round = round.lock().unwrap();
+            if let Answered::Created { id } = &call.answered {
+                round.ids.push(id.clone());
+            }
+            round.calls.push(call);
+        }
+    }
+}
+
+on_every_backend! {
+    /// Every round begins with an item in its slot.
+    fn calls_on_one_item_have_one_order(backend: Backend) {
+        let seed = seed("one item");
+        let servers: Vec<Server> = servers(backend, MODEL);
+        let mut chance = Chance::new(seed);
+        let mut callers: Vec<_> = (0..CLIENTS)
+            .map(|number| Caller {
+                number,
+                clients: servers.iter().map(Server::client).collect(),
+                chance: Chance::new(chance.next()),
+            })
+            .collect();
+        let (mut calls, mut at_once) = (0, 0);
+        for number in 0..rounds() {
+            let key = format!("{number}");
+            let round = Mutex::new(Round::default());
+            let first = callers[number % CLIENTS].call(&key, Asked::Create { word: "first".to_owned() });
+            let Answered::Created { id } = &first.answered else { panic!("{first:?}") };
+            round.lock().unwrap().ids.push(id.clone());
+            round.lock().unwrap().calls.push(first);
+            let start = Barrier::new(CLIENTS);
+            thread::scope(|scope| {
+                for caller in &mut callers {
+                    let (key, round, start) = (&key, &round, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        caller.play(key, round);
+                    });
+                }
+            });
+            let mut history = round.into_inner().unwrap().calls;
+            history.sort_by_key(|call| call.begun);
+            assert!(is_linearizable(&history), "NOUNS_SEED={seed}: round {number} has no order:\n{history:#?}");
+            calls += history.len();
+            at_once += history.windows(2).filter(|pair| pair[1].begun < pair[0].ended).count();
+        }
+        println!("one item: {} rounds with {calls} calls, {at_once} of which began while another was under way", rounds());
+        assert!(at_once > rounds(), "hardly any calls were under way at once: {at_once} of {calls}");
+    }
+}
