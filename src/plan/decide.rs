@@ -202,8 +202,12 @@ pub fn lost(pointers: &[String]) -> Vec<Fault> {
     pointers.iter().map(fault).collect()
 }
 
-/// The faults of a value that another item has.
-pub fn taken(resource: &Resource, unique: &Unique, root: &str) -> Refusal {
+/// The faults of values that other items have, by all the rules they break.
+pub fn taken(resource: &Resource, rules: &[&Unique], root: &str) -> Refusal {
+    Refusal::Taken(rules.iter().flat_map(|unique| taken_by(resource, unique, root)).collect())
+}
+
+fn taken_by(resource: &Resource, unique: &Unique, root: &str) -> Vec<Fault> {
     let within = match unique.scope {
         UniqueScope::Resource => "",
         UniqueScope::Parent => " under the same parent",
@@ -215,5 +219,5 @@ pub fn taken(resource: &Resource, unique: &Unique, root: &str) -> Refusal {
         code: Code::Taken,
         detail: format!("another {} has {together}{within}", resource.name),
     };
-    Refusal::Taken(fields.map(|field| fault(&field.name)).collect())
+    fields.map(|field| fault(&field.name)).collect()
 }

@@ -64,6 +64,12 @@ pub(super) trait Driver {
         Ok(())
     }
 
+    /// Makes the connection fit to look at what is stored, after a statement that was refused. What the
+    /// transaction has written may be gone by then.
+    async fn recover(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// The last statements of a transaction: a backend that commits by itself does so behind them.
     async fn finish(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
         self.execute_each(strokes).await

@@ -5,7 +5,7 @@
 use super::Broken;
 use super::driver::{Bind, Columns};
 use super::sql::ENTRY_BINDS;
-use crate::model::{Class, Field, Model, Resource};
+use crate::model::{Class, Field, Model, Resource, Unique, UniqueScope};
 use crate::value::{Decimal, Id, IdKind, Item, Value};
 
 /// With room for an entry of the change log behind them.
@@ -37,6 +37,26 @@ pub(super) fn update_binds<'a>(
         .filter_map(|index| Some(bind(resource.fields.get(*index)?, after.values.get(*index)?)));
     binds.extend(values);
     binds
+}
+
+/// The columns of a unique rule, in their order; `None` when one of them has no value.
+pub(super) fn unique_binds<'a>(
+    resource: &Resource,
+    unique: &Unique,
+    item: &'a Item,
+) -> Option<Vec<Bind<'a>>> {
+    let parent = match unique.scope {
+        UniqueScope::Resource => None,
+        UniqueScope::Parent => item.parent.map(Bind::Id),
+    };
+    let mut binds = Vec::from_iter(parent);
+    for at in &unique.fields {
+        match bind(resource.fields.get(*at)?, item.values.get(*at)?) {
+            Bind::Null => return None,
+            value => binds.push(value),
+        }
+    }
+    Some(binds)
 }
 
 /// A reference is kept as the id that it is.

@@ -6,12 +6,12 @@
 use super::Broken;
 use super::driver::{Bind, Columns, Driver, Failure, Stopped, Stroke};
 use super::gather::is_referred_to;
-use super::rows::{insert_binds, read_item, update_binds};
+use super::rows::{insert_binds, read_item, unique_binds, update_binds};
 use super::sql::{ENTRY_BINDS, unique_rule};
 use super::transaction::{Context, Halt, broken};
 use crate::formats;
 use crate::intent::push_subject;
-use crate::model::{ChangesKept, Resource};
+use crate::model::{ChangesKept, Resource, Unique, UniqueScope};
 use crate::plan::decide::taken;
 use crate::plan::{By, Collection, Dependent, Step, Write};
 use crate::value::{ChangeKind, Item, Moment};
@@ -102,20 +102,51 @@ async fn save<D: Driver>(
         let row = one.row(context, resource);
         context.sql.push_with_entry(&mut strokes, row, (&entry.binds(log), at == 0));
     }
-    driver.finish(&strokes).await.map_err(|Stopped { at, failure }| {
-        let root = saved.get(at * saved.len() / strokes.len().max(1)).map(|saved| &*saved.root);
-        blame(failure, resource, root.unwrap_or_default())
-    })
+    let Err(Stopped { at, failure }) = driver.finish(&strokes).await else { return Ok(()) };
+    let at = at * saved.len() / strokes.len().max(1);
+    match (failure, saved.split_at_checked(at)) {
+        (Failure::Taken(message), Some((before, [blamed, ..]))) => {
+            let Some(rule) = unique_rule(resource, &message) else {
+                return Err(Failure::Engine(message).into());
+            };
+            let rules = broken_rules(driver, context, resource, (before, blamed)).await?;
+            // Whoever stood in the way may be gone by now.
+            let rules = if rules.is_empty() { vec![rule] } else { rules };
+            Err(taken(resource, &rules, &blamed.root).into())
+        }
+        (failure, _) => Err(failure.into()),
+    }
 }
 
-fn blame(failure: Failure, resource: &Resource, root: &str) -> Halt<Box<Write>> {
-    match failure {
-        Failure::Taken(message) => match unique_rule(resource, &message) {
-            Some(unique) => taken(resource, unique, root).into(),
-            None => Failure::Engine(message).into(),
-        },
-        failure => failure.into(),
+/// All unique rules that an item breaks, of which an engine names one: by what is stored, and by the
+/// items that came before it in the same request.
+async fn broken_rules<'a, D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    resource: &'a Resource,
+    (before, blamed): (&[Saved], &Saved),
+) -> Result<Vec<&'a Unique>, Failure> {
+    driver.recover().await?;
+    let item = &blamed.after;
+    let mut asked = Vec::new();
+    let mut strokes = Vec::new();
+    let holders = &context.sql.table(resource.index).holders;
+    for (unique, sql) in resource.unique.iter().zip(holders) {
+        // What is null is not the same as anything.
+        if let Some(columns) = unique_binds(resource, unique, item) {
+            asked.push(unique);
+            strokes.push(Stroke::new(sql, [vec![Bind::Id(item.id)], columns].concat()));
+        }
     }
+    let held = driver.rows_each(&strokes, |_, _| Ok(())).await?;
+    let is_same = |unique: &Unique, other: &Item| {
+        (unique.scope == UniqueScope::Resource || other.parent == item.parent)
+            && unique.fields.iter().all(|at| other.values.get(*at) == item.values.get(*at))
+    };
+    let broken = asked.into_iter().zip(held).filter(|(unique, rows)| {
+        !rows.is_empty() || before.iter().any(|other| is_same(unique, &other.after))
+    });
+    Ok(broken.map(|(unique, _)| unique).collect())
 }
 
 async fn remove<D: Driver>(

@@ -12,7 +12,8 @@ use std::fmt::Write;
 use super::driver::{Bind, Stroke};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 pub(super) use define::{
-    add_column, add_references, create_table, drop_index, indexes, recall, remember, unique_rule,
+    add_column, add_references, create_table, drop_index, indexes, recall, remember,
+    unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
 
@@ -72,6 +73,8 @@ pub(super) struct Table {
     /// 1: id.
     pub(super) delete: String,
     pub(super) links: Vec<Link>,
+    /// For each unique rule: who else has these values. 1: id, then the rule's columns.
+    pub(super) holders: Vec<String>,
 }
 
 impl Table {
@@ -252,6 +255,19 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
         dialect,
         delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {insert}"),
         links: links(model, resource, p),
+        holders: resource
+            .unique
+            .iter()
+            .map(|unique| {
+                let columns = unique_columns(resource, unique);
+                let same = columns
+                    .iter()
+                    .zip(2..)
+                    .map(|(column, number)| format!(" AND {} = {p}{number}", quoted(column)));
+                let same: String = same.collect();
+                format!("SELECT 1 FROM {name} WHERE \"id\" <> {p}1{same} LIMIT 1")
+            })
+            .collect(),
     }
 }
 

@@ -243,6 +243,15 @@ impl Driver for PostgresDriver<'_> {
         self.run(strokes, true).await
     }
 
+    async fn recover(&mut self) -> Result<(), Failure> {
+        let is_block = std::mem::replace(&mut self.stage, Stage::None) == Stage::Open;
+        if is_block {
+            let done = self.connection.client.batch_execute("ROLLBACK").await;
+            done.map_err(|error| self.failed(&error))?;
+        }
+        Ok(())
+    }
+
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
         let now = self.now();
         match resource.id {

@@ -188,7 +188,10 @@ pub(in crate::store) fn indexes(resource: &Resource) -> Vec<Index> {
 }
 
 /// The columns of a unique rule: its fields, and before them the parent, where it holds within one.
-fn unique_columns<'a>(resource: &'a Resource, unique: &Unique) -> Vec<&'a str> {
+pub(in crate::store) fn unique_columns<'a>(
+    resource: &'a Resource,
+    unique: &Unique,
+) -> Vec<&'a str> {
     let within = match unique.scope {
         UniqueScope::Resource => None,
         UniqueScope::Parent => resource.parent_key.as_deref(),

@@ -92,6 +92,7 @@ fn a_create_that_is_refused() {
                                 taken time  intr  lock  full  gone  sync  fault panic
         allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
     "#]]
     .assert_eq(&table(("POST /people", body), "c"));
 }
@@ -106,6 +107,7 @@ fn a_create_of_many_of_which_the_last_is_refused() {
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         ROLLBACK TO             uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
         RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
     "#]]
