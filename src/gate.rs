@@ -26,7 +26,8 @@ pub struct Gate {
     held_bytes: AtomicUsize,
     places: Semaphore,
     waiting: AtomicUsize,
-    waiting_max: usize,
+    /// So many work, and as many wait.
+    requests_max: usize,
 }
 
 impl Gate {
@@ -35,8 +36,22 @@ impl Gate {
             held_bytes: AtomicUsize::new(0),
             places: Semaphore::new(requests_max),
             waiting: AtomicUsize::new(0),
-            waiting_max: requests_max,
+            requests_max,
         }
+    }
+
+    /// Requests that have passed and are not done.
+    pub fn under_way(&self) -> usize {
+        self.requests_max.saturating_sub(self.places.available_permits())
+    }
+
+    /// Requests that wait for a place.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// Room for the body of one request, to be asked for as it arrives.
@@ -139,7 +154,7 @@ struct Seat<'a>(&'a Gate);
 impl<'a> Seat<'a> {
     fn take(gate: &'a Gate) -> Result<Self, StoreError> {
         let seat = Self(gate);
-        if gate.waiting.fetch_add(1, Ordering::Relaxed) < gate.waiting_max {
+        if gate.waiting.fetch_add(1, Ordering::Relaxed) < gate.requests_max {
             Ok(seat)
         } else {
             Err(StoreError::Busy)

@@ -32,11 +32,12 @@ mod problem;
 mod json;
 mod value;
 
-// Around it all: one file a command; sockets, threads and time limits; one line a request; the only
-// clock.
+// Around it all: one file a command; sockets, threads and time limits; one line a request; what
+// is counted; the only clock.
 mod cli;
 mod server;
 mod log;
+mod metrics;
 mod clock;
 // What a panic said, and how a test plants one.
 mod fault;

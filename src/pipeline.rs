@@ -9,7 +9,9 @@
 //! `answer` is the table of contents of the whole server: read it first. The numbers are the order of
 //! checks, the same for every resource and on every backend.
 
-use std::cell::OnceCell;
+mod measure;
+
+use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -30,7 +32,8 @@ use crate::formats::json::Occasion;
 use crate::gate::{self, Gate};
 use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
-use crate::model::Model;
+use crate::metrics::{Answered, Local, Metrics};
+use crate::model::{Model, ResourceIndex};
 use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
@@ -50,6 +53,7 @@ pub struct Shared {
     pub replies: Replies,
     pub gate: Gate,
     pub log: Log,
+    pub metrics: Arc<Metrics>,
     /// The `--listen` addresses: names that an open server answers to.
     pub listen: Vec<String>,
 }
@@ -59,6 +63,7 @@ pub struct Shared {
 pub struct App {
     pub shared: Arc<Shared>,
     pub store: store::Worker,
+    pub metrics: Local,
 }
 
 /// The whole way of one request.
@@ -76,6 +81,7 @@ async fn answer(
     wire::check_head(parts, limits)?;
     // 2  does it lead somewhere?                          501 404 308 405
     let route = intent::route(model, &parts.method, path, query)?;
+    asked.resource.set(route.resource());
     // 3  does it come from where it may come from?        403 421
     wire::check_site(parts, model.server.base_url.as_deref())?;
     wire::check_host_is_ours(wire::authority(parts), listen)?;
@@ -84,7 +90,7 @@ async fn answer(
     // 5  may they?                                        403
     permit::check(caller, &route)?;
     // 6  is there a form the client can read?             406
-    let format = formats::choose(&asked.accept, route.verb.has_answer())?;
+    let format = formats::choose(&asked.accept, route.offer())?;
     // 7  can we read what the client sends?               415
     formats::check_readable(&parts.headers, route.verb.has_body())?;
     stages.mark("head");
@@ -114,6 +120,7 @@ async fn answer(
     // 13 does what is stored allow it?                    409
     let done = match plan {
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
+        Plan::Measure => return Ok(reply::metrics(measure::text(app).await)),
         Plan::Read(read) => gate.pass(asked.until, app.store.read(read)).await,
         Plan::Write(write) => {
             let work = app.store.write(write, bytes.len(), asked.until);
@@ -166,6 +173,8 @@ struct Asked<'a> {
     until: Instant,
     /// Known once step 4 is passed; the log wants it too.
     caller: OnceCell<Caller>,
+    /// Known once step 2 is passed, for what is counted.
+    resource: Cell<Option<ResourceIndex>>,
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
@@ -180,6 +189,7 @@ pub async fn serve(
     answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
+        app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
         respond(reply::speechless(), &Method::GET, &id, after)
     })
@@ -205,6 +215,7 @@ async fn exchange(
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
         caller: OnceCell::new(),
+        resource: Cell::new(None),
     };
     let mut stages = Stages::start();
 
@@ -234,6 +245,12 @@ fn record(
     stages: &Stages,
 ) {
     let (reply, problem) = said;
+    let answered = Answered {
+        resource: asked.resource.get(),
+        verb: asked.parts.method.as_str(),
+        status: reply.status.as_u16(),
+        took: stages.total(),
+    };
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
         request_id: asked.id.as_str(),
@@ -248,6 +265,8 @@ fn record(
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
         stages,
     });
+    // Last: what panics before is counted by `serve`, once.
+    app.metrics.count(&answered, stages.iter());
 }
 
 fn respond(reply: Reply, method: &Method, id: &RequestId, after: After) -> Response<Full<Bytes>> {

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::gate::Gate;
 use crate::log::{Level, Log, Style};
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::settings;
 use crate::pipeline::{App, Shared};
@@ -41,8 +42,9 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     refuse_strangers(&listen, &listeners)?;
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
     catch_panics(&log);
-    let store = store::open(&database, &model, &log, is_patient).map_err(refusal)?;
-    let outcome = serve(&model, listeners, listen, &log, &store);
+    let metrics = Metrics::new(&model);
+    let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
+    let outcome = serve(&model, (listeners, listen), (&log, &metrics), &store);
     // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
         store.close();
@@ -60,9 +62,8 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
 
 fn serve(
     model: &Arc<Model>,
-    listeners: Vec<Listener>,
-    listen: Vec<String>,
-    log: &Log,
+    (listeners, listen): (Vec<Listener>, Vec<String>),
+    (log, metrics): (&Log, &Arc<Metrics>),
     store: &Store,
 ) -> Result<ExitOutcome, Refusal> {
     let limits = &model.server.limits;
@@ -70,17 +71,21 @@ fn serve(
         limits: *limits,
         http2_prior_knowledge: model.server.http2_prior_knowledge.unwrap_or(false),
         base_path: model.server.base_path.as_deref().unwrap_or("").into(),
+        metrics: Arc::clone(metrics),
     };
     let shared = Arc::new(Shared {
         model: Arc::clone(model),
         replies: Replies::new(model),
         gate: Gate::new(limits.requests_max),
         log: log.clone(),
+        metrics: Arc::clone(metrics),
         listen,
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let app =
-        |_| Ok(App { shared: Arc::clone(&shared), store: store.worker(cores).map_err(refusal)? });
+    let app = |_| {
+        let store = store.worker(cores).map_err(refusal)?;
+        Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.local() })
+    };
     let apps = (0..cores).map(app).collect::<Result<Vec<_>, Refusal>>()?;
     Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses);

@@ -35,6 +35,22 @@ impl fmt::Debug for Format {
     }
 }
 
+/// What a path has to answer with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// No body, so there is nothing to choose.
+    Nothing,
+    /// Items, or a document: in any format.
+    Data,
+    /// Numbers for Prometheus, which has a format of its own.
+    Metrics,
+}
+
+/// The text that Prometheus reads; a client that lists another version of it is not told this one.
+const METRICS: Media = Media { essence: "text/plain", parameters: &[("version", "0.0.4")] };
+pub const METRICS_TYPE: HeaderValue =
+    HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
 /// Every format, the preferred one first.
 pub static ALL: &[&Format] = &[&json::FORMAT];
 
@@ -43,14 +59,19 @@ static OFFERED: LazyLock<Vec<Media>> =
 
 /// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed
 /// types; where there is no body, there is nothing to refuse.
-pub fn choose(accept: &Accept<'_>, has_answer: bool) -> Result<&'static Format, Problem> {
+pub fn choose(accept: &Accept<'_>, offer: Offer) -> Result<&'static Format, Problem> {
     crate::fault::point("negotiate");
-    if !has_answer {
-        return Ok(&json::FORMAT);
-    }
-    let chosen = accept::choose(accept, &OFFERED).and_then(|index| ALL.get(index));
-    chosen.copied().ok_or_else(|| {
-        let offered = listed(ALL.iter().copied());
+    let chosen = match offer {
+        Offer::Nothing => Some(&json::FORMAT),
+        // No item is written, so the format is not asked for anything.
+        Offer::Metrics => accept::choose(accept, &[METRICS]).map(|_| &json::FORMAT),
+        Offer::Data => accept::choose(accept, &OFFERED).and_then(|index| ALL.get(index)).copied(),
+    };
+    chosen.ok_or_else(|| {
+        let offered = match offer {
+            Offer::Metrics => METRICS.essence.to_owned(),
+            Offer::Nothing | Offer::Data => listed(ALL.iter().copied()),
+        };
         Problem::new(&problem::NOT_ACCEPTABLE).detail(format!("what can be sent: {offered}"))
     })
 }
@@ -112,9 +133,25 @@ mod tests {
             assert!(format.content_type.as_bytes().starts_with(format.media.essence.as_bytes()));
             assert!(ALL[index + 1..].iter().all(|other| other.media != format.media), "{format:?}");
             let only = [format.media.essence.as_bytes()];
-            let chosen = choose(&accept::parse(only), true).unwrap();
+            let chosen = choose(&accept::parse(only), Offer::Data).unwrap();
             assert_eq!(chosen.media, format.media);
         }
         assert!(ALL.iter().any(|format| format.is_read));
+    }
+
+    #[test]
+    fn prometheus_gets_its_own_format_and_nobody_else_another() {
+        let sent = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;\
+            version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\
+            text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        let is_fine = |sent: &str, offer| choose(&accept::parse([sent.as_bytes()]), offer).is_ok();
+        for sent in [sent, "*/*", "text/plain", "text/*", "text/plain; charset=utf-8"] {
+            assert!(is_fine(sent, Offer::Metrics), "{sent}");
+        }
+        for sent in ["application/json", "text/plain;version=1.0.0", "text/html", "*/*;q=0"] {
+            assert!(!is_fine(sent, Offer::Metrics), "{sent}");
+            assert!(is_fine(sent, Offer::Nothing), "{sent}");
+        }
+        assert!(!is_fine("text/plain", Offer::Data));
     }
 }

@@ -27,6 +27,7 @@ pub enum Intent<'a> {
     Home,
     Health,
     Ready,
+    Metrics,
     Explain(&'static Kind),
     /// Which methods a place takes.
     Options(Place),
@@ -77,6 +78,7 @@ pub fn read<'a>(
         (_, Place::Explanation(kind)) => return Ok(Intent::Explain(kind)),
         (_, place @ Place::Server) => return Ok(Intent::Options(place)),
         (_, Place::Home) => Intent::Home,
+        (_, Place::Metrics) => Intent::Metrics,
         (Verb::Post, Place::Collection(address)) => {
             let bodies = read_bodies(model.resource(address.resource), limits, body)?;
             Intent::Create(address, bodies)

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use http::{HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
+use crate::formats::Offer;
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Kind, Problem};
@@ -20,6 +21,7 @@ pub enum Place {
     Home,
     Health,
     Ready,
+    Metrics,
     Explanation(&'static Kind),
     /// `OPTIONS *`: the server as a whole.
     Server,
@@ -53,14 +55,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether success is answered with a body (or, for HEAD, with the headers of one).
-    pub fn has_answer(self) -> bool {
-        match self {
-            Self::Get | Self::Head | Self::Post | Self::Put => true,
-            Self::Delete | Self::Options => false,
-        }
-    }
-
     /// Whether the body of the request means something; that of any other is read and ignored.
     pub fn has_body(self) -> bool {
         match self {
@@ -77,6 +71,28 @@ pub struct Route {
 }
 
 impl Route {
+    /// What success is answered with (or, for HEAD, with the headers of).
+    pub fn offer(&self) -> Offer {
+        match (self.verb, &self.place) {
+            (Verb::Delete | Verb::Options, _) => Offer::Nothing,
+            (Verb::Get | Verb::Head | Verb::Post | Verb::Put, Place::Metrics) => Offer::Metrics,
+            (Verb::Get | Verb::Head | Verb::Post | Verb::Put, _) => Offer::Data,
+        }
+    }
+
+    /// The resource it leads to, if any.
+    pub fn resource(&self) -> Option<ResourceIndex> {
+        match &self.place {
+            Place::Collection(address) | Place::Item(address) => Some(address.resource),
+            Place::Home
+            | Place::Health
+            | Place::Ready
+            | Place::Metrics
+            | Place::Explanation(_)
+            | Place::Server => None,
+        }
+    }
+
     /// A list of new items may be larger than one item.
     pub fn body_bytes_max(&self, limits: &Limits) -> usize {
         match (self.verb, &self.place) {
@@ -142,7 +158,9 @@ const EVERYWHERE: &[(&str, Verb)] = &[GET, HEAD, POST, PUT, DELETE, OPTIONS];
 
 fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
     match place {
-        Place::Home | Place::Health | Place::Ready | Place::Explanation(_) => &[GET, HEAD, OPTIONS],
+        Place::Home | Place::Health | Place::Ready | Place::Metrics | Place::Explanation(_) => {
+            &[GET, HEAD, OPTIONS]
+        }
         Place::Server => &[OPTIONS],
         Place::Collection(_) => &[GET, HEAD, POST, OPTIONS],
         Place::Item(_) => &[GET, HEAD, PUT, DELETE, OPTIONS],
@@ -181,6 +199,7 @@ fn find_own<'a>(mut segments: impl Iterator<Item = &'a str>) -> Option<Place> {
     let place = match &*name {
         "health" => Place::Health,
         "ready" => Place::Ready,
+        "metrics" => Place::Metrics,
         "problems" => Place::Explanation(problem::by_slug(&decode(segments.next()?)?)?),
         _ => return None,
     };

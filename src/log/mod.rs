@@ -107,6 +107,11 @@ impl Log {
         self.put(level, |out| line::event(out, self.style, &event));
     }
 
+    /// Lines that were dropped since the start.
+    pub fn dropped(&self) -> u64 {
+        self.writer.dropped_ever()
+    }
+
     /// Waits until all lines so far are written, but not for ever: a pipe nobody reads must not keep
     /// the program from ending.
     pub fn flush(&self) {

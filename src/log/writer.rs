@@ -31,6 +31,8 @@ pub(super) struct Writer {
 struct State {
     buffer: Vec<u8>,
     dropped: u64,
+    /// Since the start, those that are reported included.
+    dropped_ever: u64,
     /// The thread waits with nothing to do.
     asleep: bool,
     /// The thread should not wait for more lines.
@@ -61,6 +63,7 @@ impl Writer {
         let mut state = self.lock();
         if state.buffer.len() + line.len() > BUFFER_BYTES_MAX {
             state.dropped += 1;
+            state.dropped_ever += 1;
         } else {
             state.buffer.extend_from_slice(line);
         }
@@ -69,6 +72,10 @@ impl Writer {
             drop(state);
             self.work.notify_one();
         }
+    }
+
+    pub(super) fn dropped_ever(&self) -> u64 {
+        self.lock().dropped_ever
     }
 
     pub(super) fn flush(&self) {
@@ -225,5 +232,6 @@ mod tests {
         let note =
             String::from_utf8(text.into_iter().filter(|byte| *byte != b'x').collect()).unwrap();
         assert!(note.contains(&format!("\"dropped\":\"{}\"", 12 - kept)), "{note}");
+        assert_eq!(writer.dropped_ever(), 12 - kept as u64);
     }
 }

@@ -21,6 +21,8 @@ use admit::{Aim, Sent};
 pub enum Plan {
     /// Nothing stored is needed.
     Say(Saying),
+    /// What was counted: of the store, only how far its change log goes.
+    Measure,
     Read(Read),
     Write(Write),
 }
@@ -29,7 +31,7 @@ impl Plan {
     /// The collection it is about, if any.
     pub fn about(&self) -> Option<&Collection> {
         match self {
-            Self::Say(_) | Self::Read(Read::Ready) => None,
+            Self::Say(_) | Self::Measure | Self::Read(Read::Ready | Read::Positions) => None,
             Self::Read(Read::Item(collection, _) | Read::Page(collection, _)) => Some(collection),
             Self::Read(Read::Refuse(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
@@ -50,6 +52,8 @@ pub enum Saying {
 pub enum Read {
     /// Can the store serve?
     Ready,
+    /// How far does the change log go?
+    Positions,
     Item(Collection, Id),
     Page(Collection, Span),
     /// The body has faults, but a missing item comes first in the order of checks.
@@ -106,12 +110,20 @@ pub enum Count {
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     Ready,
+    Positions(Positions),
     Item(Item),
     Page(Page),
     Created(Item),
     CreatedMany(Vec<Item>),
     Updated(Item),
     Removed,
+}
+
+/// The first and the last entry of the change log, by number; none when it is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Positions {
+    pub oldest: Option<i64>,
+    pub newest: Option<i64>,
 }
 
 impl Outcome {
@@ -123,7 +135,7 @@ impl Outcome {
             }
             Self::Page(page) => &page.items,
             Self::CreatedMany(items) => items,
-            Self::Ready | Self::Removed => &[],
+            Self::Ready | Self::Positions(_) | Self::Removed => &[],
         }
     }
 }
@@ -156,6 +168,7 @@ pub fn make(model: &Model, intent: Intent<'_>, by: impl FnOnce() -> By) -> Resul
         Intent::Health => Plan::Say(Saying::Health),
         Intent::Explain(kind) => Plan::Say(Saying::Explain(kind)),
         Intent::Options(place) => Plan::Say(Saying::Options(place)),
+        Intent::Metrics => Plan::Measure,
         Intent::Ready => Plan::Read(Read::Ready),
         Intent::Show(address) => {
             let (collection, id) = item(address)?;

@@ -94,7 +94,8 @@ impl Replies {
         let resource = model.resource(collection.resource);
         let mut body = Vec::with_capacity(512);
         match outcome {
-            Outcome::Ready => document(json::status("ready")),
+            // These are about no collection.
+            Outcome::Ready | Outcome::Positions(_) => document(json::status("ready")),
             Outcome::Item(item) => {
                 (format.item)(&mut body, resource, item);
                 let mut reply = data(StatusCode::OK, format, body);
@@ -177,6 +178,11 @@ fn data(status: StatusCode, format: &Format, body: Vec<u8>) -> Reply {
 
 fn document(body: Vec<u8>) -> Reply {
     data(StatusCode::OK, &json::FORMAT, body)
+}
+
+/// Says what was counted.
+pub fn metrics(text: String) -> Reply {
+    with_body(StatusCode::OK, formats::METRICS_TYPE, text.into_bytes())
 }
 
 /// Says what the model alone tells.

@@ -54,6 +54,7 @@ impl Acceptor {
         crate::fault::point("accept");
         // Answers are written whole; waiting to fill a packet would only delay them.
         stream.set_nodelay(true)?;
+        self.refusals.metrics.server.accepted.add(1);
         if self.workers.iter().map(Worker::open).sum::<usize>() >= self.connections_max {
             self.refuse(stream, peer);
             return Ok(());
@@ -71,6 +72,7 @@ impl Acceptor {
     }
 
     fn refuse(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) {
+        self.refusals.metrics.server.refused.add(1);
         self.complain(
             "too many connections",
             &format!("at most {} are served at a time", self.connections_max),

@@ -9,13 +9,10 @@ use std::future::{Future, poll_fn, ready};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use http::{HeaderValue, Request, Response, header};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
@@ -25,12 +22,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::Settings;
+use super::answer::Answer;
 use super::refusal::{self, Refusals};
 use super::socket::{Stream, Watched};
 use super::watch::{Ask, Exchange, Phase, Watch};
 use crate::clock;
 use crate::formats::accept::Accept;
-use crate::gate;
 use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
 use crate::pipeline::{self, App};
@@ -47,7 +44,13 @@ const LINGER_BYTES_MAX: usize = 16 << 20;
 /// Sockets that a worker closes in one round of its tasks.
 const CLOSINGS_MAX: usize = 4;
 
-const NOT_READING: &str = "connection cut: the client does not read its answer";
+/// Why a connection is cut.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    Unread,
+    Streams,
+    Frames,
+}
 
 /// What all connections of one worker share.
 pub(super) struct Shared {
@@ -82,7 +85,20 @@ impl Shared {
         drop(turn);
     }
 
-    fn say_cut(&self, message: &str, peer: SocketAddr) {
+    fn say_cut(&self, why: Cut, peer: SocketAddr) {
+        let server = &self.refusals.metrics.server;
+        let (count, message) = match why {
+            Cut::Unread => {
+                (&server.cut_unread, "connection cut: the client does not read its answer")
+            }
+            Cut::Streams => {
+                (&server.cut_streams, "connection cut: too many requests are left open")
+            }
+            Cut::Frames => {
+                (&server.cut_frames, "connection cut: too many frames that ask for nothing")
+            }
+        };
+        count.add(1);
         self.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
     }
 }
@@ -224,7 +240,7 @@ where
         (Some(Err(_)), _) => return shared.close_in_turn(stream).await,
         (None, _) if has_unread => {
             stream.forget_unsent();
-            return shared.say_cut(NOT_READING, peer);
+            return shared.say_cut(Cut::Unread, peer);
         }
         (None, Phase::Head) => Some(Problem::new(&problem::TOO_SLOW).detail(format!(
             "expected the whole head within {} seconds",
@@ -262,8 +278,8 @@ where
             }
             Ask::Cut => {
                 let why = match (watch.has_unread(), watch.is_idle()) {
-                    (true, _) => NOT_READING,
-                    (false, false) => "connection cut: too many requests are left open",
+                    (true, _) => Cut::Unread,
+                    (false, false) => Cut::Streams,
                     (false, true) => return Poll::Ready(None),
                 };
                 // The stream is hyper's: it hears of this when it is asked for the last time.
@@ -279,7 +295,7 @@ where
     if let Some(why) = why_cut {
         shared.say_cut(why, peer);
     } else if watch.is_overspent() {
-        shared.say_cut("connection cut: too many frames that ask for nothing", peer);
+        shared.say_cut(Cut::Frames, peer);
     }
 }
 
@@ -295,6 +311,7 @@ pub(super) async fn refuse<S>(
     let mut stages = Stages::start();
     let id = RequestId::new();
     let answer = refusals.answer(problem, accept, &id);
+    refusals.metrics.server.count_refusal(problem.kind().status.as_u16());
     let sent = timeout(LINGER_MAX, stream.write_all(&answer)).await;
     stages.mark("refuse");
     refusals.log.request(&RequestLine {
@@ -349,6 +366,7 @@ impl Service<Request<Incoming>> for Requests {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         if !self.watch.has_room() {
+            self.shared.refusals.metrics.server.streams_refused.add(1);
             if self.watch.may_complain() {
                 let message = "requests refused: too many streams of HTTP/2 are under way";
                 self.shared.refusals.log.event(Level::Warning, message, &[]);
@@ -359,93 +377,7 @@ impl Service<Request<Incoming>> for Requests {
         let (app, peer) = (Rc::clone(&self.shared.app), self.peer);
         Box::pin(async move {
             let response = pipeline::serve(&app, request, peer).await;
-            let kept = Kept::new(exchange, &app, response.body());
-            Ok(response.map(|body| Answer { body, kept: Some(kept) }))
+            Ok(response.map(|body| Answer::new(exchange, &app, body)))
         })
-    }
-}
-
-/// What lasts as long as the bytes of an answer do.
-struct Kept {
-    _exchange: Exchange,
-    large: Option<(Rc<App>, usize)>,
-}
-
-impl Kept {
-    fn new(exchange: Exchange, app: &Rc<App>, body: &Full<Bytes>) -> Self {
-        let bytes = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-        exchange.answered(bytes);
-        let large = (bytes > gate::SMALL_BYTES).then(|| {
-            app.shared.gate.hold(bytes);
-            (Rc::clone(app), bytes)
-        });
-        Self { _exchange: exchange, large }
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some((app, bytes)) = &self.large {
-            app.shared.gate.release(*bytes);
-        }
-    }
-}
-
-/// The body of an answer.
-struct Answer {
-    body: Full<Bytes>,
-    kept: Option<Kept>,
-}
-
-impl Answer {
-    /// Without a body: a client that lets nothing through could keep one here.
-    fn too_many_streams() -> Response<Self> {
-        let mut response = Response::new(Self { body: Full::default(), kept: None });
-        *response.status_mut() = problem::BUSY.status;
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        response
-    }
-}
-
-impl Body for Answer {
-    type Data = Piece;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
-        // There is one piece, and the exchange goes with it: hyper keeps it until the last byte is sent.
-        polled.map_ok(|frame| frame.map_data(|bytes| Piece { bytes, _kept: this.kept.take() }))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// Bytes of an answer, dropped when they are sent.
-struct Piece {
-    bytes: Bytes,
-    _kept: Option<Kept>,
-}
-
-impl Buf for Piece {
-    fn remaining(&self) -> usize {
-        self.bytes.remaining()
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.bytes.chunk()
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
     }
 }

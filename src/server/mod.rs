@@ -5,6 +5,7 @@
 //! has the fewest. The port is not shared between sockets, so a second server on it is told so.
 
 mod accept;
+mod answer;
 mod bind;
 mod connection;
 mod files;
@@ -32,6 +33,7 @@ pub use self::bind::{Listener, bind};
 use self::refusal::Refusals;
 use self::worker::{Reports, Seed, Worker};
 use crate::log::{Level, Log};
+use crate::metrics::Metrics;
 use crate::model::settings::Limits;
 use crate::pipeline::App;
 
@@ -50,6 +52,7 @@ pub struct Settings {
     pub http2_prior_knowledge: bool,
     /// The deployment's prefix of every path; may be empty.
     pub base_path: Arc<str>,
+    pub metrics: Arc<Metrics>,
 }
 
 /// How serving ended.
@@ -99,7 +102,11 @@ pub fn run(
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
         let (stage, _) = channel::channel(Stage::Serving);
-        let refusals = Refusals { log, base_path: Arc::clone(&settings.base_path) };
+        let refusals = Refusals {
+            log,
+            base_path: Arc::clone(&settings.base_path),
+            metrics: Arc::clone(&settings.metrics),
+        };
         let settings = Arc::new(settings);
         // HTTP/1 has a request for each connection; with HTTP/2 there shall be no more of them.
         let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_LEAST);

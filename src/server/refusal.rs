@@ -11,6 +11,7 @@ use crate::clock;
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
 use crate::log::Log;
+use crate::metrics::Metrics;
 use crate::model::settings::Limits;
 use crate::problem::{self, Kind, Problem};
 use crate::reply::{self, Reply};
@@ -62,6 +63,7 @@ pub(super) fn accept_in(unparsed: &[u8]) -> Accept<'_> {
 pub(super) struct Refusals {
     pub(super) log: Log,
     pub(super) base_path: Arc<str>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl Refusals {
@@ -123,7 +125,10 @@ mod tests {
     fn the_message_is_whole_and_its_body_is_json() {
         let id = RequestId::new();
         let log = Log::start_to(crate::log::Style::Json, std::io::sink()).unwrap();
-        let refusals = Refusals { log, base_path: "/v1".into() };
+        let model =
+            crate::model::read("nouns.toml", include_str!("../../examples/store/nouns.toml"));
+        let metrics = Metrics::new(&model.unwrap());
+        let refusals = Refusals { log, base_path: "/v1".into(), metrics };
         for problem in [
             Problem::new(&problem::BAD_REQUEST).detail("a \"quoted\" \\ word\r\n"),
             Problem::new(&problem::BUSY),

@@ -141,6 +141,7 @@ async fn run(
                 if leaving {
                     watch.ask(Ask::Leave);
                 }
+                shared.refusals.metrics.server.open.raise();
                 let place = Place { watch, open: Arc::clone(&open), ended: Rc::clone(&ended), shared: Rc::clone(&shared), peer };
                 tokio::task::spawn_local(place.serve(stream));
             },
@@ -189,6 +190,7 @@ impl Drop for Place {
         }
         self.watch.end();
         self.open.fetch_sub(1, Ordering::Relaxed);
+        self.shared.refusals.metrics.server.open.lower();
         self.ended.notify_one();
     }
 }

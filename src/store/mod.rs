@@ -9,6 +9,7 @@ mod driver;
 mod faulty;
 mod gather;
 mod ids;
+mod positions;
 mod postgres;
 mod rows;
 mod schema;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::log::Log;
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Refusal, Write};
 pub use changes::Changes;
@@ -112,13 +114,13 @@ pub enum Store {
 pub fn open(
     database: &Database,
     model: &Arc<Model>,
-    log: &Log,
+    (log, metrics): (&Log, &Arc<Metrics>),
     is_patient: bool,
 ) -> Result<Store, OpenError> {
     match database {
-        Database::Sqlite(path) => sqlite::open(path, model, log).map(Store::Sqlite),
+        Database::Sqlite(path) => sqlite::open(path, model, log, metrics).map(Store::Sqlite),
         Database::Postgres(address) => {
-            postgres::open(address, model, log, is_patient).map(Store::Postgres)
+            postgres::open(address, model, (log, metrics), is_patient).map(Store::Postgres)
         }
     }
 }

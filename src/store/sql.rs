@@ -25,6 +25,11 @@ const ENTRY_COLUMNS: &str =
 /// Whether the database answers at all.
 pub(super) const READY: &str = "SELECT 1 FROM nouns_system";
 
+/// The first and the last entry of the change log. Each half looks at one end of an index; `min` and
+/// `max` in one would read the whole table.
+pub(super) const POSITIONS: &str = "SELECT (SELECT min(sequence) FROM nouns_changes), \
+     (SELECT max(sequence) FROM nouns_changes)";
+
 /// The last id given in a table with integer keys. 1: the table.
 pub(super) const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::driver::{Bind, Columns, Driver, Failure, Stroke};
 use super::gather::Gathering;
+use super::positions;
 use super::rows::read_item;
 use super::script::{self, Log};
 use super::sql::{READY, Sql};
@@ -70,6 +71,7 @@ pub(super) async fn read<D: Driver>(
             driver.rows(READY, &[], |_| Ok(())).await?;
             Ok(Outcome::Ready)
         }
+        Read::Positions => Ok(Outcome::Positions(positions::read(driver).await?)),
         Read::Item(collection, id) => {
             let item = item(driver, context, collection, *id).await?;
             item.map(Outcome::Item).ok_or(StoreError::Refused(Refusal::Missing))

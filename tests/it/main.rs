@@ -31,6 +31,8 @@ mod http2;
 #[cfg(test)]
 mod json_bodies;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod operate;
 #[cfg(test)]
 mod order;

@@ -47,7 +47,7 @@ impl Changes {
             lock_ms_max: millis,
             idle_in_transaction_ms_max: millis,
         };
-        let pool = Pool::new(Arc::clone(address), session, 1);
+        let pool = Pool::new(Arc::clone(address), session, 1, Arc::default());
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;

@@ -16,6 +16,7 @@ use super::open::{self, Unopened};
 use super::pool::{Pool, Purpose};
 use crate::clock;
 use crate::log::{Level, Log};
+use crate::metrics::Metrics;
 use crate::store::OpenError;
 use crate::store::driver::{Bind, Columns, Driver, Failure};
 use crate::store::ids::Ids;
@@ -43,6 +44,7 @@ struct Work {
     session: Session,
     shown: String,
     log: Log,
+    metrics: Arc<Metrics>,
 }
 
 impl Keeper {
@@ -51,15 +53,16 @@ impl Keeper {
         address: Arc<Address>,
         context: Arc<Context>,
         session: Session,
-        log: &Log,
+        (log, metrics): (&Log, &Arc<Metrics>),
         is_patient: bool,
     ) -> Result<Self, OpenError> {
         let shown = address.to_string();
         // Tables with much in them take longer to change than a request may.
         let millis = u64::try_from(START_MAX.as_millis()).unwrap_or(u64::MAX);
         let opening = Session { statement_ms_max: millis, lock_ms_max: millis, ..session };
-        let pool = Arc::new(Pool::new(address, opening, 1));
-        let work = Work { context, pool, session, shown, log: log.clone() };
+        let pool = Arc::new(Pool::new(address, opening, 1, metrics.pool()));
+        let (log, metrics) = (log.clone(), Arc::clone(metrics));
+        let work = Work { context, pool, session, shown, log, metrics };
         let (opened, wait) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
@@ -181,6 +184,7 @@ impl Work {
         match step.await {
             Ok(count) => {
                 lease.keep();
+                self.metrics.changes_swept.add(u64::try_from(count).unwrap_or(0));
                 if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
             }
             Err(failure) => self.unswept(&format!("{failure:?}")),

@@ -35,6 +35,7 @@ use super::{Broken, OpenError, StoreError};
 use crate::clock;
 use crate::fault;
 use crate::log::Log;
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::settings::{Pooling, ServerTable};
 use crate::plan::{Action, Outcome, Read, Write};
@@ -51,6 +52,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Shared {
     address: Arc<Address>,
+    metrics: Arc<Metrics>,
     session: Session,
     context: Arc<Context>,
     connections_max: usize,
@@ -60,15 +62,17 @@ pub struct Shared {
 pub(super) fn open(
     address: &Arc<Address>,
     model: &Arc<Model>,
-    log: &Log,
+    (log, metrics): (&Log, &Arc<Metrics>),
     is_patient: bool,
 ) -> Result<Arc<Shared>, OpenError> {
     let context = open::context(model);
     let session = session(&model.server);
+    let (address, counted) = (Arc::clone(address), (log, metrics));
     let keeper =
-        Keeper::start(Arc::clone(address), Arc::clone(&context), session, log, is_patient)?;
+        Keeper::start(Arc::clone(&address), Arc::clone(&context), session, counted, is_patient)?;
     Ok(Arc::new(Shared {
-        address: Arc::clone(address),
+        address,
+        metrics: Arc::clone(metrics),
         session,
         context,
         connections_max: model.server.limits.database_connections_max,
@@ -114,7 +118,8 @@ impl Worker {
     pub(super) fn new(shared: &Arc<Shared>, workers: usize) -> Self {
         let address = Arc::clone(&shared.address);
         let connections_max = shared.connections_max.div_ceil(workers.max(1)).max(1);
-        let pool = Pool::new(address, shared.session, connections_max);
+        let counted = shared.metrics.pool();
+        let pool = Pool::new(address, shared.session, connections_max, counted);
         let limits = &shared.context.model.server.limits;
         Self(Arc::new(Inner {
             context: Arc::clone(&shared.context),

@@ -13,6 +13,8 @@ use tokio_postgres::{CancelToken, Client, Error, Statement};
 
 use super::Address;
 use super::connect::{ConnectError, Session};
+use crate::clock;
+use crate::metrics::{self, Gauge};
 use crate::store::StoreError;
 
 /// Prepared statements that a connection keeps: more than a usual model has, but updates come in as
@@ -26,6 +28,26 @@ pub(super) struct Connection {
     pub(super) client: Client,
     statements: HashMap<Box<str>, (Statement, u64)>,
     uses: u64,
+    _open: Raised,
+}
+
+/// One more of something, until it is dropped.
+struct Raised {
+    counted: Arc<metrics::Pool>,
+    of: fn(&metrics::Pool) -> &Gauge,
+}
+
+impl Raised {
+    fn new(counted: &Arc<metrics::Pool>, of: fn(&metrics::Pool) -> &Gauge) -> Self {
+        of(counted).raise();
+        Self { counted: Arc::clone(counted), of }
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        (self.of)(&self.counted).lower();
+    }
 }
 
 impl Connection {
@@ -63,6 +85,7 @@ pub(super) struct Pool {
     idle: Mutex<Vec<Connection>>,
     places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
+    counted: Arc<metrics::Pool>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -72,7 +95,12 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(address: Arc<Address>, session: Session, connections_max: usize) -> Self {
+    pub(super) fn new(
+        address: Arc<Address>,
+        session: Session,
+        connections_max: usize,
+        counted: Arc<metrics::Pool>,
+    ) -> Self {
         let writing_max = if connections_max > 2 { connections_max - 1 } else { connections_max };
         Self {
             address,
@@ -80,6 +108,7 @@ impl Pool {
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(connections_max)),
             writing: Arc::new(Semaphore::new(writing_max)),
+            counted,
         }
     }
 
@@ -89,7 +118,9 @@ impl Pool {
         purpose: Purpose,
         until: Instant,
     ) -> Result<Lease, StoreError> {
-        let deadline = until.min(crate::clock::now() + WAIT_MAX);
+        let began = clock::now();
+        let deadline = until.min(began + WAIT_MAX);
+        let waiting = Raised::new(&self.counted, |counted| &counted.waiting);
         let places = async {
             let writing = match purpose {
                 Purpose::Read => None,
@@ -107,6 +138,8 @@ impl Pool {
                 StoreError::Unavailable(format!("no connection to the database: {error}"))
             })?,
         };
+        drop(waiting);
+        self.counted.wait.observe_time(clock::now().saturating_duration_since(began));
         Ok(Lease { connection: Some(connection), pool: Arc::clone(self), _places: places })
     }
 
@@ -119,9 +152,11 @@ impl Pool {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // The latest first: what is not needed grows old, and is closed by whoever closes idle connections.
         while let Some(connection) = idle.pop() {
+            self.counted.idle.lower();
             if !connection.client.is_closed() {
                 return Some(connection);
             }
+            self.counted.lost.add(1);
         }
         None
     }
@@ -131,7 +166,9 @@ impl Pool {
         let (client, driver) = self.address.connect(&self.session, deadline).await?;
         // It ends with the client, or with an error that the client sees too.
         tokio::task::spawn_local(driver);
-        Ok(Connection { client, statements: HashMap::new(), uses: 0 })
+        self.counted.opened.add(1);
+        let open = Raised::new(&self.counted, |counted| &counted.open);
+        Ok(Connection { client, statements: HashMap::new(), uses: 0, _open: open })
     }
 }
 
@@ -150,10 +187,17 @@ impl Lease {
 
     /// Gives the connection back: it is whole, and in no transaction.
     pub(super) fn keep(mut self) {
-        if let Some(connection) = self.connection.take()
-            && !connection.client.is_closed()
-        {
+        if let Some(connection) = self.connection.take_if(|kept| !kept.client.is_closed()) {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            self.pool.counted.idle.raise();
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.connection.is_some() {
+            self.pool.counted.lost.add(1);
         }
     }
 }

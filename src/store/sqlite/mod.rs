@@ -9,6 +9,7 @@ mod changes;
 mod driver;
 mod mail;
 mod open;
+mod queue;
 mod reader;
 #[cfg(any(fuzzing, test))]
 mod rehearsal;
@@ -36,8 +37,8 @@ use super::{Broken, OpenError, StoreError};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
 use mail::Mailbox;
+use queue::{Job, Queue};
 use reader::{Done, Pool, Reader};
-use writer::{Job, Queue};
 
 /// A read that takes longer than this shows that the disk is slow.
 const QUICK: Duration = Duration::from_millis(2);
@@ -192,7 +193,7 @@ impl Worker {
 /// Reads that touch few rows.
 fn is_short(read: &Read) -> bool {
     match read {
-        Read::Ready | Read::Item(..) | Read::Refuse(_) => true,
+        Read::Ready | Read::Positions | Read::Item(..) | Read::Refuse(_) => true,
         Read::Page(_, span) => span.limit <= 100,
     }
 }

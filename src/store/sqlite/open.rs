@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -16,10 +16,12 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::SqliteDriver;
+use super::queue::Queue;
 use super::reader::Pool;
-use super::writer::{Queue, Writer};
+use super::writer::Writer;
 use super::{OpenError, Shared};
 use crate::log::Log;
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::store::driver::{Driver, Failure, at_once};
 use crate::store::ids::Ids;
@@ -43,11 +45,13 @@ pub(in crate::store) fn open(
     path: &Path,
     model: &Arc<Model>,
     log: &Log,
+    metrics: &Arc<Metrics>,
 ) -> Result<Arc<Shared>, OpenError> {
     let file = Files::find(path)?;
     let (lock, lock_is_new) = lock(&file)?;
     let was_there = Files::ENDS.map(|end| file.beside(end).symlink_metadata().is_ok());
-    let opened = file.refuse_strays().and_then(|()| open_locked(&file, model, log, lock));
+    let opened =
+        file.refuse_strays().and_then(|()| open_locked(&file, model, (log, metrics), lock));
     if opened.is_err() {
         for (end, was_there) in Files::ENDS.iter().zip(was_there) {
             if !was_there {
@@ -146,14 +150,15 @@ fn was_begun_empty(journal: &Path) -> bool {
 fn open_locked(
     files: &Files,
     model: &Arc<Model>,
-    log: &Log,
+    (log, metrics): (&Log, &Arc<Metrics>),
     lock: File,
 ) -> Result<Arc<Shared>, OpenError> {
     let (connection, log_pages) = connect(files, model)?;
     let context = Arc::new(Context { model: Arc::clone(model), sql: Sql::new(model, &SQLITE) });
     let (pool, readers) = Pool::start(&files.real, &context)?;
-    let (queue, jobs) = Queue::new();
-    let stopped = Arc::new(AtomicBool::new(false));
+    let counted = metrics.writer();
+    let (queue, jobs) = Queue::new(&counted);
+    let stopped = Arc::clone(&counted.stopped);
     let writer = Writer {
         connection,
         context: Arc::clone(&context),
@@ -162,6 +167,8 @@ fn open_locked(
         stopped: Arc::clone(&stopped),
         log_pages,
         log: log.clone(),
+        metrics: Arc::clone(metrics),
+        counted,
         changes_keep: changes_keep(model.server.changes_keep),
     };
     let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || writer.work());

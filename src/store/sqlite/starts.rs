@@ -10,6 +10,7 @@ use expect_test::{Expect, expect};
 use rusqlite::Connection;
 
 use crate::log::{Log, Style};
+use crate::metrics::Metrics;
 use crate::model;
 use crate::store::faulty::{self, Way};
 
@@ -73,7 +74,8 @@ impl Drop for Folder {
 /// One start and its end; a panic is told like any other failure.
 fn start(path: &Path, text: &str) -> Result<(), String> {
     let model = Arc::new(model::read("rooms.toml", text).unwrap());
-    let opened = catch_unwind(AssertUnwindSafe(|| super::open(path, &model, &LOG)));
+    let opened =
+        catch_unwind(AssertUnwindSafe(|| super::open(path, &model, &LOG, &Metrics::new(&model))));
     match opened {
         Ok(Ok(shared)) => {
             shared.close();

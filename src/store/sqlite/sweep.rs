@@ -44,7 +44,9 @@ impl Writer {
             at_once(self.driver().execute(&self.context.sql.sweep, &binds)).unwrap_or(Ok(0));
         match count {
             Ok(count) => {
-                self.commit(Vec::new());
+                if self.commit(Vec::new()) {
+                    self.metrics.changes_swept.add(u64::try_from(count).unwrap_or(0));
+                }
                 Ok(if count > 0 { Swept::More } else { Swept::All })
             }
             Err(failure) => {

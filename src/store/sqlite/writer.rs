@@ -5,20 +5,23 @@
 //! alone. When the storage fails, the whole group is undone and told so; when it fails at the commit
 //! itself, nobody can know what the disk has, and writing stops.
 
+use std::iter;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Error, ErrorCode};
 
 use super::driver::{SqliteDriver, failure};
 use super::mail::{Answer, Ticket, send_all};
+use super::queue::{Job, Jobs};
 use crate::clock;
 use crate::fault;
 use crate::log::{Level, Log};
+use crate::metrics::{self, Metrics};
 use crate::plan::{Action, Write};
 use crate::store::driver::{Driver, at_once};
 use crate::store::ids::Ids;
@@ -26,7 +29,6 @@ use crate::store::sweep::SWEEP_EVERY;
 use crate::store::transaction::{self, Context, Halt, Pace};
 use crate::store::{Broken, StoreError};
 
-const WAITING_MAX: usize = 4_096;
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 // A test says itself which requests share a commit.
@@ -35,47 +37,6 @@ const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } 
 /// that is written often is brought over often; more, and a start after a kill reads longer, and
 /// from 4,096 on so does every reader.
 const CHECKPOINT_PAGES: usize = 2_000;
-
-/// A write that waits for its turn.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) write: Write,
-    pub(super) bytes: usize,
-    /// Set by whoever decides its fate first: the writer, or the client's time limit.
-    pub(super) claimed: Arc<AtomicBool>,
-    pub(super) answer: Ticket,
-}
-
-/// The way to the writer thread.
-#[derive(Debug)]
-pub(super) struct Queue(Mutex<Option<SyncSender<Job>>>);
-
-impl Job {
-    /// Whether nobody waits for it any more.
-    fn is_abandoned(&self) -> bool {
-        self.answer.is_closed() || self.claimed.load(Ordering::Acquire)
-    }
-}
-
-impl Queue {
-    pub(super) fn new() -> (Self, Receiver<Job>) {
-        let (sender, jobs) = sync_channel(WAITING_MAX);
-        (Self(Mutex::new(Some(sender))), jobs)
-    }
-
-    pub(super) fn push(&self, job: Job) -> Result<(), StoreError> {
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match sender.as_ref().ok_or(StoreError::Busy)?.try_send(job) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => Err(StoreError::Busy),
-            Err(TrySendError::Disconnected(_)) => Err(stopped()),
-        }
-    }
-
-    pub(super) fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
 
 pub(super) fn stopped() -> StoreError {
     StoreError::Unavailable("writing has stopped after a failure of the storage".to_owned())
@@ -87,11 +48,14 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) context: Arc<Context>,
     pub(super) ids: Ids,
-    pub(super) jobs: Receiver<Job>,
+    pub(super) jobs: Jobs,
     pub(super) stopped: Arc<AtomicBool>,
     /// Pages in the log file, as of the last commit.
     pub(super) log_pages: Arc<AtomicUsize>,
     pub(super) log: Log,
+    pub(super) metrics: Arc<Metrics>,
+    /// What of them is the writer's own.
+    pub(super) counted: Arc<metrics::Writer>,
     /// How long the change log is kept; `None` is for ever.
     pub(super) changes_keep: Option<Duration>,
 }
@@ -157,7 +121,7 @@ impl Writer {
     /// A group, if there is one before it is time to sweep, and a step of the sweep when it is.
     fn group_or_sweep(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let wait = next_sweep.saturating_duration_since(clock::now());
-        match self.jobs.recv_timeout(wait) {
+        match self.jobs.next_within(wait) {
             Ok(job) => self.group(job),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
@@ -197,7 +161,7 @@ impl Writer {
             }
             let over = clock::now().saturating_duration_since(began) > GROUP_WORK_MAX;
             if !over && bytes < GROUP_BYTES_MAX && done.len() < GROUP_REQUESTS_MAX {
-                next = self.jobs.try_recv().ok();
+                next = self.jobs.next_waiting();
             }
         }
         fault::point("commit");
@@ -213,7 +177,7 @@ impl Writer {
             StoreError::Unavailable(cause) => StoreError::Unavailable(cause.clone()),
             other => StoreError::Unavailable(format!("{other:?}")),
         };
-        for job in [first].into_iter().chain(self.jobs.try_iter()) {
+        for job in [first].into_iter().chain(iter::from_fn(|| self.jobs.next_waiting())) {
             if !job.claimed.swap(true, Ordering::AcqRel) {
                 send_all([(job.answer, Err(again()))]);
             }
@@ -229,8 +193,8 @@ impl Writer {
             Ran::Done(answer, outcome) if self.connection.is_autocommit() => {
                 send_all([(answer, outcome)]);
             }
-            Ran::Done(answer, outcome) => self.commit(vec![(answer, outcome)]),
-            Ran::Skipped | Ran::TooLong(_) => self.commit(Vec::new()),
+            Ran::Done(answer, outcome) => drop(self.commit(vec![(answer, outcome)])),
+            Ran::Skipped | Ran::TooLong(_) => drop(self.commit(Vec::new())),
             Ran::Failed(answer, cause) => self.undo(Vec::new(), answer, &cause),
         }
     }
@@ -317,25 +281,36 @@ impl Writer {
         }
     }
 
-    /// One sync for all; then the answers.
-    pub(super) fn commit(&self, done: Done) {
-        match self.statement("COMMIT") {
+    /// One sync for all; then the answers. Says whether it was done.
+    pub(super) fn commit(&self, done: Done) -> bool {
+        let began = clock::now();
+        let committed = self.statement("COMMIT");
+        self.counted.commit.observe_time(clock::now().saturating_duration_since(began));
+        if !done.is_empty() {
+            self.counted.group_requests.observe(u64::try_from(done.len()).unwrap_or(u64::MAX));
+        }
+        match &committed {
             Ok(()) => {
                 send_all(done);
                 self.checkpoint_when_due();
             }
-            Err(error) => self.commit_failed(done, &error),
+            Err(error) => self.commit_failed(done, error),
         }
+        committed.is_ok()
     }
 
     /// Brings the log file into the database once it has grown, after the answers. SQLite would do it
     /// by itself, but would not say when the sync of the database fails.
     fn checkpoint_when_due(&self) {
         fault::point("checkpoint");
-        if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
+        let pages = self.log_pages.load(Ordering::Relaxed);
+        self.counted.log_pages.set(pages);
+        if pages < CHECKPOINT_PAGES {
             return;
         }
+        let began = clock::now();
         let done = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        self.counted.checkpoint.observe_time(clock::now().saturating_duration_since(began));
         match done {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
                 self.stop(&error.to_string());

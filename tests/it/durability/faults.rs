@@ -70,6 +70,8 @@ pub fn check_stopped(server: &Server, of: &str) {
         (200, 200),
         "{of}"
     );
+    let metrics = server.get("/-/metrics");
+    assert!(metrics.text().contains("\nnouns_writer_stopped 1\n"), "{of}: {metrics:?}");
     wait_until("the log says that writing has stopped", || {
         server.log().contains(STOPPED).then_some(())
     });

@@ -105,7 +105,7 @@ on_every_backend! {
         let lines = [
             ("GET /customers", ""), (&format!("GET {path}"), ""), (&format!("PUT {path}"), ANN), ("POST /customers", ANN),
             ("POST /customers", "{"), ("GET /nothing", ""), ("BREW /", ""), ("GET /customers/", ""), ("GET /", ""),
-            ("GET /-/health", ""), ("GET /-/ready", ""), ("GET /-/problems/taken", ""), ("OPTIONS /customers", ""), (&format!("DELETE {path}"), ""),
+            ("GET /-/health", ""), ("GET /-/ready", ""), ("GET /-/metrics", ""), ("GET /-/problems/taken", ""), ("OPTIONS /customers", ""), (&format!("DELETE {path}"), ""),
         ];
         let mut request_ids = Vec::new();
         for (line, body) in lines {

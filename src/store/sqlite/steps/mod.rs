@@ -20,10 +20,12 @@ use uuid::Uuid;
 
 use super::driver::SqliteDriver;
 use super::mail::{Answer, Mailbox};
-use super::writer::{Job, Queue, Writer};
+use super::queue::{Job, Queue};
+use super::writer::Writer;
 use crate::clock;
 use crate::intent::{self, Address, Place, Route, Verb};
 use crate::log::{Log, Style};
+use crate::metrics::Metrics;
 use crate::model::{self, Model};
 use crate::plan::{self, By, Outcome, Plan, Refusal, Write};
 use crate::store::StoreError;
@@ -83,7 +85,9 @@ impl Trial {
         let ids = Ids::default();
         let mut driver = SqliteDriver { connection: &connection, ids: &ids };
         at_once(schema::create(&mut driver, &model, &SQLITE)).unwrap().unwrap();
-        let (queue, jobs) = Queue::new();
+        let metrics = Metrics::new(&model);
+        let counted = metrics.writer();
+        let (queue, jobs) = Queue::new(&counted);
         let writer = Writer {
             connection,
             context: Arc::new(Context {
@@ -95,6 +99,8 @@ impl Trial {
             stopped: Arc::new(AtomicBool::new(false)),
             log_pages: Arc::new(AtomicUsize::new(0)),
             log: LOG.clone(),
+            metrics,
+            counted,
             changes_keep: None,
         };
         let mut trial = Self { writer, queue, mailbox: Arc::default(), model, requests: 0 };

@@ -1,0 +1,69 @@
+//! What the system says of this process.
+//!
+//! What it does not say is left out: only Linux has `/proc`.
+
+use std::fs;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Seconds of processor time, in the program and in the system for it.
+#[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
+pub(super) fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Memory that is in use, and that is asked for, in bytes.
+pub(super) fn memory_bytes() -> (Option<u64>, Option<u64>) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    (field(&status, "VmRSS:"), field(&status, "VmSize:"))
+}
+
+/// The system counts in KiB.
+fn field(status: &str, name: &str) -> Option<u64> {
+    let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Files and sockets that are open. Newer systems say so as the folder's size; else they are counted.
+pub(super) fn open_files() -> Option<u64> {
+    const FOLDER: &str = "/proc/self/fd";
+    match fs::metadata(FOLDER).map(|folder| folder.len()) {
+        Ok(count @ 1..) => Some(count),
+        // The folder itself is open while it is read.
+        Ok(0) | Err(_) => {
+            let count = fs::read_dir(FOLDER).ok()?.count();
+            u64::try_from(count).ok()?.checked_sub(1)
+        }
+    }
+}
+
+/// `None` is no limit at all.
+pub(super) fn open_files_max() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_name() {
+        let status = "Name:\tnouns\nVmSize:\t  204800 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(field(status, "VmRSS:"), Some(1 << 20));
+        assert_eq!(field(status, "VmHWM:"), None);
+        assert_eq!(field("VmRSS: much", "VmRSS:"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_has_memory_files_and_time() {
+        let (resident, virtual_) = memory_bytes();
+        assert!(resident.unwrap() > 1 << 20 && virtual_.unwrap() >= resident.unwrap());
+        let held: Vec<_> = (0..50).map(|_| fs::File::open("/dev/null").unwrap()).collect();
+        assert!(open_files().unwrap() >= 50);
+        drop(held);
+        assert!(cpu_seconds() > 0.0);
+    }
+}

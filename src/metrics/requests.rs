@@ -1,0 +1,235 @@
+//! What every request is counted by: its resource, verb and status, and how long each stage took.
+//!
+//! The table is made once, from the model, for each thread that answers: two threads never write to the
+//! same line of memory, and nothing a client sends can make the table larger.
+//! The one surprising thing: a status or verb that has no column is counted as `other`, never lost.
+
+use std::array;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::count::{Count, Histogram, TIMES};
+use crate::model::ResourceIndex;
+
+/// Of a label whose value has no column of its own.
+pub(super) const OTHER: &str = "other";
+
+pub(super) const VERBS: [&str; 8] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
+
+/// Every status that is sent, and those that the order of checks has places for.
+const STATUSES: [u16; 26] = [
+    200, 201, 204, 304, 308, 400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 414, 415, 417, 421,
+    422, 428, 429, 431, 500, 501, 503,
+];
+const COLUMNS: usize = STATUSES.len() + 1;
+
+/// The stages of a request as `log::Stages` names them.
+pub(super) const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];
+
+const STATUS_MAX: usize = 600;
+
+/// From a status to its column.
+static COLUMN: [u8; STATUS_MAX] = columns();
+
+#[expect(clippy::indexing_slicing, reason = "done by the compiler, which would say so")]
+#[expect(clippy::cast_possible_truncation, reason = "there are few columns")]
+const fn columns() -> [u8; STATUS_MAX] {
+    let mut columns = [STATUSES.len() as u8; STATUS_MAX];
+    let mut at = 0;
+    while at < STATUSES.len() {
+        columns[STATUSES[at] as usize] = at as u8;
+        at += 1;
+    }
+    columns
+}
+
+fn column(status: u16) -> usize {
+    COLUMN.get(usize::from(status)).copied().map_or(STATUSES.len(), usize::from)
+}
+
+fn line(verb: &str) -> usize {
+    match verb {
+        "GET" => 0,
+        "HEAD" => 1,
+        "POST" => 2,
+        "PUT" => 3,
+        "PATCH" => 4,
+        "DELETE" => 5,
+        "OPTIONS" => 6,
+        _ => 7,
+    }
+}
+
+fn stage(name: &str) -> usize {
+    match name {
+        "head" => 0,
+        "body" => 1,
+        "plan" => 2,
+        "store" => 3,
+        "reply" => 4,
+        _ => 5,
+    }
+}
+
+/// Requests by status.
+#[derive(Debug, Default)]
+pub(super) struct Statuses([Count; COLUMNS]);
+
+impl Statuses {
+    pub(super) fn of(&self, status: u16) -> Option<&Count> {
+        self.0.get(column(status))
+    }
+
+    /// Adds what was counted here to sums by column.
+    fn add_to(&self, sums: &mut [u64; COLUMNS]) {
+        for (sum, count) in sums.iter_mut().zip(&self.0) {
+            *sum += count.value();
+        }
+    }
+}
+
+/// One resource, by verb. Aligned, so that the tables of two threads share no line of memory, nor the
+/// pair of lines that is fetched as one.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Row([Statuses; VERBS.len()]);
+
+/// What one thread counts.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Shard {
+    whole: Histogram,
+    stages: [Histogram; STAGES.len()],
+    /// By resource; the last one is for what is none.
+    rows: Box<[Row]>,
+}
+
+impl Shard {
+    pub(super) fn new(resources: usize) -> Self {
+        Self {
+            whole: Histogram::new(&TIMES),
+            stages: array::from_fn(|_| Histogram::new(&TIMES)),
+            rows: (0..=resources).map(|_| Row::default()).collect(),
+        }
+    }
+
+    pub(super) fn whole(&self) -> &Histogram {
+        &self.whole
+    }
+
+    pub(super) fn stage(&self, at: usize) -> Option<&Histogram> {
+        self.stages.get(at)
+    }
+}
+
+/// How many requests there were of a row and a verb: a status and a count, where there were any.
+pub(super) fn by_status(
+    shards: &[Arc<Shard>],
+    row: usize,
+    verb: usize,
+    beside: Option<&Statuses>,
+) -> impl Iterator<Item = (Option<u16>, u64)> {
+    let mut sums = [0; COLUMNS];
+    let counted = shards.iter().filter_map(|shard| shard.rows.get(row)?.0.get(verb));
+    for statuses in counted.chain(beside) {
+        statuses.add_to(&mut sums);
+    }
+    let names = STATUSES.into_iter().map(Some).chain([None]);
+    names.zip(sums).filter(|(_, count)| *count > 0)
+}
+
+/// One request that was answered.
+#[derive(Debug)]
+pub struct Answered<'a> {
+    /// What its path leads to; `None` where that is no resource.
+    pub resource: Option<ResourceIndex>,
+    pub verb: &'a str,
+    pub status: u16,
+    pub took: Duration,
+}
+
+/// One thread's way to count its requests. It can be given to a thread and not shared by two.
+#[derive(Debug)]
+pub struct Local {
+    shard: Arc<Shard>,
+    _of_one_thread: PhantomData<Cell<()>>,
+}
+
+impl Local {
+    pub(super) fn new(shard: Arc<Shard>) -> Self {
+        Self { shard, _of_one_thread: PhantomData }
+    }
+
+    pub fn count(
+        &self,
+        answered: &Answered<'_>,
+        stages: impl Iterator<Item = (&'static str, Duration)>,
+    ) {
+        let shard = &*self.shard;
+        let last = shard.rows.len().saturating_sub(1);
+        let row = answered.resource.map_or(last, |resource| resource.0.min(last));
+        let statuses = shard.rows.get(row).and_then(|row| row.0.get(line(answered.verb)));
+        if let Some(count) = statuses.and_then(|statuses| statuses.of(answered.status)) {
+            count.add_alone(1);
+        }
+        shard.whole.observe_time_alone(answered.took);
+        for (name, took) in stages {
+            if let Some(histogram) = shard.stages.get(stage(name)) {
+                histogram.observe_time_alone(took);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem;
+
+    #[test]
+    fn every_status_of_a_problem_has_a_column() {
+        for kind in problem::ALL {
+            assert!(column(kind.status.as_u16()) < STATUSES.len(), "{kind:?}");
+        }
+        for (at, status) in STATUSES.into_iter().enumerate() {
+            assert_eq!(column(status), at);
+        }
+        for status in [0, 199, 299, 599, 600, u16::MAX] {
+            assert_eq!(column(status), STATUSES.len(), "{status}");
+        }
+    }
+
+    #[test]
+    fn every_verb_and_stage_has_its_place() {
+        for (at, verb) in VERBS.into_iter().enumerate() {
+            assert_eq!(line(verb), at);
+        }
+        for (at, name) in STAGES.into_iter().enumerate() {
+            assert_eq!(stage(name), at);
+        }
+        assert_eq!(line("get"), line(OTHER));
+    }
+
+    #[test]
+    fn tables_share_no_line_of_memory() {
+        assert_eq!((align_of::<Row>(), align_of::<Shard>()), (128, 128));
+        assert_eq!((size_of::<Row>() % 128, size_of::<Shard>() % 128), (0, 0));
+    }
+
+    #[test]
+    fn a_resource_that_is_not_there_is_none() {
+        let shard = Arc::new(Shard::new(1));
+        let local = Local::new(Arc::clone(&shard));
+        for resource in [None, Some(ResourceIndex(1)), Some(ResourceIndex(9))] {
+            let answered = Answered { resource, verb: "GET", status: 200, took: Duration::ZERO };
+            local.count(&answered, [("head", Duration::ZERO)].into_iter());
+        }
+        let shards = [shard];
+        let counted = |row| by_status(&shards, row, 0, None).collect::<Vec<_>>();
+        assert_eq!(counted(1), [(Some(200), 3)]);
+        assert_eq!(counted(0), []);
+    }
+}

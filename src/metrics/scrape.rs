@@ -1,0 +1,256 @@
+//! Everything that is counted, as the text that Prometheus reads.
+//!
+//! Each family is named and explained where it is written; `docs/metrics.md` shows the same list.
+//! The one surprising thing: label values that nothing was counted for are left out, and so are numbers
+//! that nobody can tell at the moment.
+
+use std::sync::atomic::Ordering;
+use std::time::UNIX_EPOCH;
+
+use super::count::{Count, Gauge, Histogram, Seen};
+use super::requests::{OTHER, STAGES, VERBS, by_status};
+use super::text::{Kind, Text};
+use super::{Metrics, Now, Pool, Writer, process};
+
+/// The label of what is no resource; none can be called so.
+const NO_RESOURCE: &str = "-";
+
+impl Metrics {
+    /// Everything, as Prometheus reads it.
+    pub fn text(&self, now: &Now) -> String {
+        let mut text = Text::with_capacity(16 << 10);
+        text.family("nouns_build_info", Kind::Gauge, "Which version this is")
+            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        self.write_requests(&mut text);
+        self.write_server(&mut text, now);
+        self.write_changes(&mut text, now);
+        self.write_writer(&mut text);
+        self.write_pool(&mut text);
+        self.write_process(&mut text);
+        text.finish()
+    }
+
+    fn write_requests(&self, text: &mut Text) {
+        let shards = self.shards();
+        text.family(
+            "nouns_requests_total",
+            Kind::Counter,
+            "Requests answered, by the resource that the path leads to (- for none), verb and status",
+        );
+        let names = self.resources.iter().map(|name| &**name).chain([NO_RESOURCE]);
+        for (row, resource) in names.enumerate() {
+            for (at, verb) in VERBS.into_iter().enumerate() {
+                // What never became a request has no resource, and no verb that is known.
+                let is_last = row == self.resources.len() && at == VERBS.len() - 1;
+                let beside = is_last.then_some(&self.server.refusals);
+                for (status, count) in by_status(&shards, row, at, beside) {
+                    let status = status.map_or(OTHER.to_owned(), |code| code.to_string());
+                    let labels = [("resource", resource), ("verb", verb), ("status", &*status)];
+                    text.sample(&labels, count);
+                }
+            }
+        }
+        text.family(
+            "nouns_request_seconds",
+            Kind::Histogram,
+            "Time from the head of a request to its answer",
+        );
+        if let Some(seen) = Seen::by(shards.iter().map(|shard| shard.whole())) {
+            text.histogram(&[], &seen);
+        }
+        text.family("nouns_stage_seconds", Kind::Histogram, "Time of a request in each stage");
+        for (at, stage) in STAGES.into_iter().enumerate() {
+            let seen = Seen::by(shards.iter().filter_map(|shard| shard.stage(at)));
+            if let Some(seen) = seen.filter(|seen| seen.count() > 0) {
+                text.histogram(&[("stage", stage)], &seen);
+            }
+        }
+    }
+
+    fn write_server(&self, text: &mut Text, now: &Now) {
+        use Kind::{Counter, Gauge};
+        let server = &self.server;
+        text.family("nouns_requests_under_way", Gauge, "Requests that the store works on")
+            .sample(&[], now.under_way);
+        text.family(
+            "nouns_requests_waiting",
+            Gauge,
+            "Requests that wait to be let in to the store",
+        )
+        .sample(&[], now.waiting);
+        text.family("nouns_held_bytes", Gauge, "Bytes of bodies and large answers in memory")
+            .sample(&[], now.held_bytes);
+        text.family("nouns_connections_open", Gauge, "Connections that are served")
+            .sample(&[], server.open.value());
+        text.family("nouns_connections_accepted_total", Counter, "Connections accepted")
+            .sample(&[], server.accepted.value());
+        text.family(
+            "nouns_connections_refused_total",
+            Counter,
+            "Connections accepted and closed again: too many",
+        )
+        .sample(&[], server.refused.value());
+        text.family(
+            "nouns_connections_cut_total",
+            Counter,
+            "Connections cut: the answer is not read (unread), too many requests are left open \
+             (streams), too many frames ask for nothing (frames)",
+        );
+        for (reason, count) in [
+            ("unread", &server.cut_unread),
+            ("streams", &server.cut_streams),
+            ("frames", &server.cut_frames),
+        ] {
+            if count.value() > 0 {
+                text.sample(&[("reason", reason)], count.value());
+            }
+        }
+        text.family(
+            "nouns_streams_refused_total",
+            Counter,
+            "Requests of HTTP/2 refused: too many streams",
+        )
+        .sample(&[], server.streams_refused.value());
+        text.family(
+            "nouns_log_lines_dropped_total",
+            Counter,
+            "Log lines dropped: they came faster than they could be written",
+        )
+        .sample(&[], now.log_lines_dropped);
+    }
+
+    fn write_changes(&self, text: &mut Text, now: &Now) {
+        let positions = now.positions.as_ref();
+        text.family(
+            "nouns_changes_newest_sequence",
+            Kind::Gauge,
+            "Number of the newest entry of the change log",
+        );
+        if let Some(newest) = positions.and_then(|positions| positions.newest) {
+            text.sample(&[], newest);
+        }
+        text.family(
+            "nouns_changes_oldest_sequence",
+            Kind::Gauge,
+            "Number of the oldest entry of the change log that is kept",
+        );
+        if let Some(oldest) = positions.and_then(|positions| positions.oldest) {
+            text.sample(&[], oldest);
+        }
+        text.family(
+            "nouns_changes_swept_total",
+            Kind::Counter,
+            "Entries that this server has swept from the change log",
+        )
+        .sample(&[], self.changes_swept.value());
+    }
+
+    /// SQLite's.
+    fn write_writer(&self, text: &mut Text) {
+        let writer = self.writer.get().map(|writer| &**writer);
+        let gauge = |text: &mut Text, of: fn(&Writer) -> &Gauge| {
+            if let Some(writer) = writer {
+                text.sample(&[], of(writer).value());
+            }
+        };
+        let histogram = |text: &mut Text, of: fn(&Writer) -> &Histogram| {
+            if let Some(seen) = Seen::by(writer.map(of)) {
+                text.histogram(&[], &seen);
+            }
+        };
+        text.family("nouns_writer_waiting", Kind::Gauge, "Writes that wait for the writer");
+        gauge(text, |writer| &writer.waiting);
+        text.family(
+            "nouns_writer_group_requests",
+            Kind::Histogram,
+            "Requests that share one commit",
+        );
+        histogram(text, |writer| &writer.group_requests);
+        text.family("nouns_writer_commit_seconds", Kind::Histogram, "Time of a commit, synced");
+        histogram(text, |writer| &writer.commit);
+        text.family(
+            "nouns_writer_checkpoint_seconds",
+            Kind::Histogram,
+            "Time to bring the log file into the database",
+        );
+        histogram(text, |writer| &writer.checkpoint);
+        text.family("nouns_writer_log_pages", Kind::Gauge, "Pages in the log file");
+        gauge(text, |writer| &writer.log_pages);
+        text.family(
+            "nouns_writer_stopped",
+            Kind::Gauge,
+            "1 when writing has stopped after a failure of the storage",
+        );
+        if let Some(writer) = writer {
+            text.sample(&[], u8::from(writer.stopped.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// PostgreSQL's.
+    fn write_pool(&self, text: &mut Text) {
+        let pool = self.pool.get().map(|pool| &**pool);
+        let gauge = |text: &mut Text, of: fn(&Pool) -> &Gauge| {
+            if let Some(pool) = pool {
+                text.sample(&[], of(pool).value());
+            }
+        };
+        let count = |text: &mut Text, of: fn(&Pool) -> &Count| {
+            if let Some(pool) = pool {
+                text.sample(&[], of(pool).value());
+            }
+        };
+        text.family("nouns_pool_connections_open", Kind::Gauge, "Connections to the database");
+        gauge(text, |pool| &pool.open);
+        text.family("nouns_pool_connections_idle", Kind::Gauge, "Of these, those nobody uses");
+        gauge(text, |pool| &pool.idle);
+        text.family(
+            "nouns_pool_connections_opened_total",
+            Kind::Counter,
+            "Connections to the database that were made",
+        );
+        count(text, |pool| &pool.opened);
+        text.family(
+            "nouns_pool_connections_lost_total",
+            Kind::Counter,
+            "Connections to the database that ended by failure",
+        );
+        count(text, |pool| &pool.lost);
+        text.family("nouns_pool_waiting", Kind::Gauge, "Requests that wait for a connection");
+        gauge(text, |pool| &pool.waiting);
+        text.family(
+            "nouns_pool_wait_seconds",
+            Kind::Histogram,
+            "Time that requests waited for a connection",
+        );
+        if let Some(seen) = Seen::by(pool.map(|pool| &pool.wait)) {
+            text.histogram(&[], &seen);
+        }
+    }
+
+    /// By the names that every program uses for them.
+    fn write_process(&self, text: &mut Text) {
+        let optional = |text: &mut Text, value: Option<u64>| {
+            if let Some(value) = value {
+                text.sample(&[], value);
+            }
+        };
+        text.family("process_cpu_seconds_total", Kind::Counter, "Processor time used, in seconds")
+            .sample(&[], process::cpu_seconds());
+        let (resident, virtual_) = process::memory_bytes();
+        text.family("process_resident_memory_bytes", Kind::Gauge, "Memory in use");
+        optional(text, resident);
+        text.family("process_virtual_memory_bytes", Kind::Gauge, "Memory asked for");
+        optional(text, virtual_);
+        text.family("process_open_fds", Kind::Gauge, "Open files, connections included");
+        optional(text, process::open_files());
+        text.family("process_max_fds", Kind::Gauge, "Files that may be open");
+        optional(text, process::open_files_max());
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        text.family(
+            "process_start_time_seconds",
+            Kind::Gauge,
+            "When the server started, since 1970",
+        )
+        .sample(&[], started.as_secs_f64());
+    }
+}

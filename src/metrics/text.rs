@@ -1,0 +1,138 @@
+//! The text that Prometheus reads, version 0.0.4 of its format.
+//!
+//! It knows how lines look and not what is counted. Names and label values are ours or the model's:
+//! nothing in them needs escaping.
+//! The one surprising thing: a family says its name and meaning also when it has no samples, so that one
+//! list is what every server prints.
+
+use std::fmt::{Display, Write};
+
+use super::count::Seen;
+
+/// What a family's numbers mean.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+type Labels<'a> = [(&'a str, &'a str)];
+
+/// A text in the making. Writing to a `String` cannot fail.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    out: String,
+    name: &'static str,
+}
+
+impl Text {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self { out: String::with_capacity(bytes), name: "" }
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.out
+    }
+
+    /// Begins a family: the samples that follow are its.
+    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> &mut Self {
+        self.name = name;
+        let kind = kind.as_str();
+        let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        self
+    }
+
+    pub(super) fn sample(&mut self, labels: &Labels<'_>, value: impl Display) -> &mut Self {
+        self.line("", labels, None, &value);
+        self
+    }
+
+    pub(super) fn histogram(&mut self, labels: &Labels<'_>, seen: &Seen) -> &mut Self {
+        for (bound, count) in seen.up_to() {
+            self.line("_bucket", labels, Some(&seen.scale.shown(bound)), &count);
+        }
+        self.line("_bucket", labels, Some(&"+Inf"), &seen.count());
+        self.line("_sum", labels, None, &seen.scale.shown(seen.sum));
+        self.line("_count", labels, None, &seen.count());
+        self
+    }
+
+    fn line(
+        &mut self,
+        end: &str,
+        labels: &Labels<'_>,
+        le: Option<&dyn Display>,
+        value: &dyn Display,
+    ) {
+        let (out, name) = (&mut self.out, self.name);
+        let _ = write!(out, "{name}{end}");
+        let mut before = '{';
+        for (label, value) in labels {
+            let _ = write!(out, "{before}{label}=\"{value}\"");
+            before = ',';
+        }
+        if let Some(le) = le {
+            let _ = write!(out, "{before}le=\"{le}\"");
+            before = ',';
+        }
+        if before == ',' {
+            out.push('}');
+        }
+        let _ = writeln!(out, " {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::super::count::{Histogram, SIZES};
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let mut text = Text::with_capacity(64);
+        text.family("a_total", Kind::Counter, "Of a.").sample(&[], 3);
+        text.family("b", Kind::Gauge, "Of b.").sample(&[("x", "1"), ("y", "-")], 0.5);
+        text.family("c", Kind::Histogram, "Of c.");
+        let histogram = Histogram::new(&SIZES);
+        histogram.observe(3);
+        histogram.observe(600);
+        text.histogram(&[("x", "1")], &Seen::by([&histogram]).unwrap());
+        expect![[r#"
+            # HELP a_total Of a.
+            # TYPE a_total counter
+            a_total 3
+            # HELP b Of b.
+            # TYPE b gauge
+            b{x="1",y="-"} 0.5
+            # HELP c Of c.
+            # TYPE c histogram
+            c_bucket{x="1",le="1"} 0
+            c_bucket{x="1",le="2"} 0
+            c_bucket{x="1",le="4"} 1
+            c_bucket{x="1",le="8"} 1
+            c_bucket{x="1",le="16"} 1
+            c_bucket{x="1",le="32"} 1
+            c_bucket{x="1",le="64"} 1
+            c_bucket{x="1",le="128"} 1
+            c_bucket{x="1",le="256"} 1
+            c_bucket{x="1",le="512"} 1
+            c_bucket{x="1",le="+Inf"} 2
+            c_sum{x="1"} 603
+            c_count{x="1"} 2
+        "#]]
+        .assert_eq(&text.finish());
+    }
+}

@@ -1,0 +1,19 @@
+//! What a scrape finds: the numbers that were counted, and those that stand elsewhere.
+//!
+//! It passes no gate, and does not fail when the store does: a server in trouble is the one to look at.
+
+use super::App;
+use crate::metrics::Now;
+
+/// The text for Prometheus.
+pub(super) async fn text(app: &App) -> String {
+    let positions = app.store.positions().await;
+    let shared = &app.shared;
+    shared.metrics.text(&Now {
+        under_way: shared.gate.under_way(),
+        waiting: shared.gate.waiting(),
+        held_bytes: shared.gate.held_bytes(),
+        log_lines_dropped: shared.log.dropped(),
+        positions,
+    })
+}

@@ -1,0 +1,84 @@
+//! Writes that wait for the writer, and the way to it.
+//!
+//! What a write does, and when, is the writer's business.
+//! The one surprising thing: a write whose client has left stays in its place, and is passed over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::mail::Ticket;
+use super::writer::stopped;
+use crate::metrics;
+use crate::plan::Write;
+use crate::store::StoreError;
+
+const WAITING_MAX: usize = 4_096;
+
+/// A write that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) write: Write,
+    pub(super) bytes: usize,
+    /// Set by whoever decides its fate first: the writer, or the client's time limit.
+    pub(super) claimed: Arc<AtomicBool>,
+    pub(super) answer: Ticket,
+}
+
+/// The way to the writer thread.
+#[derive(Debug)]
+pub(super) struct Queue {
+    sender: Mutex<Option<SyncSender<Job>>>,
+    counted: Arc<metrics::Writer>,
+}
+
+/// The writer's end of it.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    receiver: Receiver<Job>,
+    counted: Arc<metrics::Writer>,
+}
+
+impl Jobs {
+    pub(super) fn next_within(&self, wait: Duration) -> Result<Job, RecvTimeoutError> {
+        self.receiver.recv_timeout(wait).inspect(|_| self.counted.waiting.lower())
+    }
+
+    pub(super) fn next_waiting(&self) -> Option<Job> {
+        self.receiver.try_recv().ok().inspect(|_| self.counted.waiting.lower())
+    }
+}
+
+impl Job {
+    /// Whether nobody waits for it any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.answer.is_closed() || self.claimed.load(Ordering::Acquire)
+    }
+}
+
+impl Queue {
+    pub(super) fn new(counted: &Arc<metrics::Writer>) -> (Self, Jobs) {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let queue = Self { sender: Mutex::new(Some(sender)), counted: Arc::clone(counted) };
+        (queue, Jobs { receiver, counted: Arc::clone(counted) })
+    }
+
+    pub(super) fn push(&self, job: Job) -> Result<(), StoreError> {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = sender.as_ref().ok_or(StoreError::Busy)?;
+        // Before the writer can take it, so that there are never fewer than none.
+        self.counted.waiting.raise();
+        sender.try_send(job).map_err(|refused| {
+            self.counted.waiting.lower();
+            match refused {
+                TrySendError::Full(_) => StoreError::Busy,
+                TrySendError::Disconnected(_) => stopped(),
+            }
+        })
+    }
+
+    pub(super) fn close(&self) {
+        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
