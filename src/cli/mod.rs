@@ -21,7 +21,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::fault;
 use crate::model::settings;
 use crate::model::{self, Model};
-use crate::store::Database;
+use crate::store::{Address, Database, Environment};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -255,7 +255,34 @@ const DATABASE: &str = "sqlite:nouns.db";
 /// The database that the flag or the environment names, else the model, else the default.
 fn database(flag: Option<&str>, model: &Model) -> Result<Database, Refusal> {
     let text = flag.or(model.server.database.as_deref()).unwrap_or(DATABASE);
-    Database::parse(text, &Default::default()).map_err(refusal)
+    refuse_shown_password(text)?;
+    Database::parse(text, &environment()).map_err(refusal)
+}
+
+/// The arguments of a process can be read by everyone on the machine; its environment cannot.
+fn refuse_shown_password(database: &str) -> Result<(), Refusal> {
+    let is_argument =
+        || std::env::args_os().any(|argument| argument.to_string_lossy().ends_with(database));
+    if Address::shows_password(database) && is_argument() {
+        return Err(refusal(
+            "a password in --database can be read by everyone on this machine; leave it out there, and \
+             set NOUNS_DATABASE to the whole address, PGPASSWORD to the password, or put it into ~/.pgpass",
+        ));
+    }
+    Ok(())
+}
+
+/// What libpq takes from the environment where an address does not say it.
+fn environment() -> Environment {
+    #[expect(clippy::disallowed_methods, reason = "names that every client of PostgreSQL knows")]
+    let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let text = |name: &str| value(name).and_then(|value| value.into_string().ok());
+    Environment {
+        password: text("PGPASSWORD").map(Into::into),
+        passfile: value("PGPASSFILE").map(Into::into),
+        user: text("PGUSER").or_else(|| text("USER")),
+        home: value("HOME").map(Into::into),
+    }
 }
 
 /// Colours are for people: on a terminal, and where nobody said no.

@@ -207,6 +207,10 @@ fn parts(rest: &str) -> Result<Values, String> {
         keep("password", decode(password, "the password")?);
     }
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if rest.contains('@') {
+        // libpq would look for a host of that name, and say it aloud.
+        return Err(UNESCAPED.to_owned());
+    }
     let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
     let hosts: Vec<(String, &str)> = hosts.split(',').map(host).collect::<Result<_, _>>()?;
     // One empty host is none; among several it stands for the socket.
@@ -221,7 +225,7 @@ fn parts(rest: &str) -> Result<Values, String> {
         let (key, value) = pair
             .split_once('=')
             .filter(|(_, value)| !value.contains('='))
-            .ok_or("expected key=value after the ?, each pair with one =, and & between them")?;
+            .ok_or("expected key=value after the ?, with & between pairs; another = is %3D")?;
         let key = decode(key, "the name of a parameter")?;
         let value = decode(value, &format!("the parameter {key:?}"))?;
         match (&*key, &*value) {
@@ -293,7 +297,10 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             Host::Folder(folder) => escaped(&folder.to_string_lossy()).fmt(f)?,
-            Host::Name { name, .. } if name.contains(':') => write!(f, "[{name}]")?,
+            // Only the % of a zone has to be escaped there.
+            Host::Name { name, .. } if name.contains(':') => {
+                write!(f, "[{}]", name.replace('%', "%25"))?;
+            }
             Host::Name { name, .. } => escaped(name).fmt(f)?,
         }
         write!(f, ":{}", self.port)

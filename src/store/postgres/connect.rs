@@ -27,8 +27,8 @@ use super::address::{Address, Binding, Host, Mode, Target, Wanted};
 use super::tls::{Connector, Stream};
 use crate::clock;
 use crate::model::settings::Pooling;
+pub use error::ConnectError;
 use error::Fault;
-pub use error::{ConnectError, is_gone};
 
 /// What keeps a connection alive: somebody has to poll it, or nothing is sent or read.
 pub(super) type Driver = Connection<Socket, Stream>;
@@ -80,8 +80,7 @@ impl Address {
         let mut faults: Vec<(&Target, Fault)> = Vec::new();
         for (index, target) in self.targets.iter().enumerate() {
             let left = deadline.saturating_duration_since(clock::now());
-            let share = left / u32::try_from(self.targets.len() - index).unwrap_or(u32::MAX);
-            let share = self.connect_timeout.map_or(share, |limit| limit.min(left));
+            let share = share(left, self.targets.len() - index, self.connect_timeout);
             let attempt = Attempt { address: self, target, session, connector: &connector, share };
             match attempt.run().await {
                 Ok(connected) => return Ok(connected),
@@ -95,7 +94,7 @@ impl Address {
                 }
             }
         }
-        Err(error::report(self, &faults))
+        Err(error::report(self, session.pooling, &faults))
     }
 }
 
@@ -108,6 +107,12 @@ impl Address {
             Err(_) => Ok(()),
         }
     }
+}
+
+/// The time for one host, of what is left for so many.
+fn share(left: Duration, hosts: usize, limit: Option<Duration>) -> Duration {
+    let even = left / u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
+    limit.map_or(even, |limit| limit.min(left))
 }
 
 /// One host, tried once, or twice where encryption is welcome and not needed.

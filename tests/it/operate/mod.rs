@@ -2,6 +2,7 @@
 //!
 //! A start that fails says so in one message, exits with 2, and leaves every byte as it was.
 
+mod address;
 mod command;
 mod database;
 mod disk;

@@ -90,7 +90,8 @@ pub(super) fn read(mut values: Values, environment: &Environment) -> Result<Addr
     let name = take("dbname").unwrap_or_else(|| user.clone());
     let password = take("password").map(Password).or_else(|| environment.password.clone());
     let passfile = take("passfile").map(PathBuf::from);
-    let mut targets = targets(take("host"), take("hostaddr"), take("port"))?;
+    let (hosts, numbers, ports) = (take("host"), take("hostaddr"), take("port"));
+    let mut targets = targets(hosts.as_deref(), numbers.as_deref(), ports.as_deref())?;
     match password {
         Some(password) => {
             targets.iter_mut().for_each(|target| target.password = Some(password.clone()));
@@ -103,7 +104,7 @@ pub(super) fn read(mut values: Values, environment: &Environment) -> Result<Addr
         name,
         application_name: take("application_name").unwrap_or_else(|| "nouns".to_owned()),
         options: take("options"),
-        wanted: wanted(take("target_session_attrs"))?,
+        wanted: wanted(take("target_session_attrs").as_deref())?,
         connect_timeout: number(take("connect_timeout"), "connect_timeout")?
             .map(Duration::from_secs),
         keepalive: keepalive(&mut take)?,
@@ -173,8 +174,8 @@ fn number(text: Option<String>, key: &str) -> Result<Option<u64>, String> {
     }
 }
 
-fn wanted(text: Option<String>) -> Result<Wanted, String> {
-    match text.as_deref() {
+fn wanted(text: Option<&str>) -> Result<Wanted, String> {
+    match text {
         None | Some("read-write" | "primary") => Ok(Wanted::Writable),
         Some("any") => Ok(Wanted::Any),
         Some(other) => Err(format!(
@@ -184,12 +185,12 @@ fn wanted(text: Option<String>) -> Result<Wanted, String> {
 }
 
 fn targets(
-    hosts: Option<String>,
-    numbers: Option<String>,
-    ports: Option<String>,
+    hosts: Option<&str>,
+    numbers: Option<&str>,
+    ports: Option<&str>,
 ) -> Result<Vec<Target>, String> {
-    let numbers = numbers.as_deref().map(addresses).transpose()?;
-    let hosts = match (hosts.as_deref(), &numbers) {
+    let numbers = numbers.map(addresses).transpose()?;
+    let hosts = match (hosts, &numbers) {
         (Some(hosts), None) => hosts.split(',').map(|name| host(name, None)).collect(),
         (None, None) => vec![host("", None)],
         (None, Some(numbers)) => {
@@ -211,8 +212,7 @@ fn targets(
                 .collect::<Vec<_>>()
         }
     };
-    let ports: Vec<u16> =
-        ports.as_deref().unwrap_or("").split(',').map(port).collect::<Result<_, _>>()?;
+    let ports: Vec<u16> = ports.unwrap_or("").split(',').map(port).collect::<Result<_, _>>()?;
     let count = hosts.len();
     let target = |(index, host)| {
         let port = match ports.as_slice() {
@@ -263,7 +263,7 @@ fn tls(
         "system" => Roots::System,
         file => Roots::File(file.into()),
     });
-    let mode = mode(take("sslmode"), roots.as_ref())?;
+    let mode = mode(take("sslmode").as_deref(), roots.as_ref())?;
     // As libpq: a file in this place is meant.
     let usual = || {
         let file = environment.home.as_ref()?.join(".postgresql/root.crt");
@@ -273,11 +273,17 @@ fn tls(
     let mode = match (mode, &roots) {
         // Who names the one to trust wants it looked at: libpq does so too.
         (Mode::Require, Some(_)) => Mode::VerifyChain,
-        (Mode::VerifyChain | Mode::VerifyName, None) => {
-            let word = if mode == Mode::VerifyName { "verify-full" } else { "verify-ca" };
-            return Err(format!(
-                "sslmode={word} needs to know whom to trust: add sslrootcert=FILE, or sslrootcert=system"
-            ));
+        (Mode::VerifyChain, None) => {
+            return Err(
+                "sslmode=verify-ca needs to know whom to trust: add sslrootcert=FILE".to_owned()
+            );
+        }
+        (Mode::VerifyName, None) => {
+            return Err(
+                "sslmode=verify-full needs to know whom to trust: add sslrootcert=FILE, or \
+                 sslrootcert=system"
+                    .to_owned(),
+            );
         }
         (mode, _) => mode,
     };
@@ -310,8 +316,8 @@ const MODES: &[(&str, Mode)] = &[
     ("verify-full", Mode::VerifyName),
 ];
 
-fn mode(text: Option<String>, roots: Option<&Roots>) -> Result<Mode, String> {
-    let found = text.as_deref().map(|text| {
+fn mode(text: Option<&str>, roots: Option<&Roots>) -> Result<Mode, String> {
+    let found = text.map(|text| {
         let found = MODES.iter().find(|(word, _)| *word == text).map(|(_, mode)| *mode);
         found.ok_or_else(|| {
             let words = MODES.iter().map(|(word, _)| *word);

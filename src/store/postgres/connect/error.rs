@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use rustls::CertificateError;
 use tokio_postgres::Error;
-use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::error::{DbError, SqlState};
 
 use super::super::address::{Address, Host, Target};
+use crate::model::settings::Pooling;
 
 /// One message for the operator, with the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,20 +52,6 @@ impl From<Error> for Fault {
     }
 }
 
-/// Whether an error means that the connection it came from is of no use any more.
-pub fn is_gone(error: &Error) -> bool {
-    match error.as_db_error() {
-        Some(refusal) => {
-            matches!(refusal.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
-        }
-        None => {
-            error.is_closed()
-                || [READ_OR_WRITE, UNEXPECTED, UNREADABLE].contains(&&*error.to_string())
-        }
-    }
-}
-
-const READ_OR_WRITE: &str = "error communicating with the server";
 const UNEXPECTED: &str = "unexpected message from server";
 const UNREADABLE: &str = "error parsing response from server";
 const HANDSHAKE: &str = "error performing TLS handshake";
@@ -89,12 +76,12 @@ impl Fault {
     }
 
     /// What is said of one host, and whether it passes.
-    fn tell(&self, address: &Address, target: &Target) -> ConnectError {
+    fn tell(&self, address: &Address, pooling: Pooling, target: &Target) -> ConnectError {
         let place = target.place();
         let lasting = |text: String| ConnectError::Lasting(text);
         match self {
             Self::Engine(error) => match error.as_db_error() {
-                Some(refusal) => refused(refusal, address, target),
+                Some(refusal) => refused(refusal, address, pooling, target),
                 None => failed(error, address, target),
             },
             Self::TimedOut(limit) => unreachable(&place, &format!("no answer within {limit:.1?}")),
@@ -131,7 +118,12 @@ fn unreachable(place: &str, why: &str) -> ConnectError {
 }
 
 /// The server has answered, and said no.
-fn refused(refusal: &DbError, address: &Address, target: &Target) -> ConnectError {
+fn refused(
+    refusal: &DbError,
+    address: &Address,
+    pooling: Pooling,
+    target: &Target,
+) -> ConnectError {
     let place = target.place();
     let said = refusal.message();
     let code = refusal.code().code();
@@ -147,8 +139,12 @@ fn refused(refusal: &DbError, address: &Address, target: &Target) -> ConnectErro
         "53300" => passing("has no free connection"),
         _ if code.starts_with("53") || code.starts_with("58") => passing("is in trouble"),
         "28P01" => lasting("refuses the password", PASSWORD),
-        _ if said.contains("no encryption") => {
-            lasting("lets nobody in without encryption", "add sslmode=require to the address")
+        _ if said.contains("no encryption") || said.contains("SSL off") => lasting(
+            "does not let us in without encryption",
+            "add sslmode=require to the address, or a line to its pg_hba.conf",
+        ),
+        _ if said.contains("client certificate") => {
+            lasting("does not let us in", "add sslcert and sslkey to the address")
         }
         "28000" if said.contains("pg_hba.conf") => {
             lasting("does not let us in", "add a line for this user and host to its pg_hba.conf")
@@ -167,7 +163,13 @@ fn refused(refusal: &DbError, address: &Address, target: &Target) -> ConnectErro
         }
         // All that pgbouncer has to say goes by this code.
         "08P01" if said.contains("unsupported startup parameter") => {
-            lasting("is behind a proxy that does not pass our settings on", POOLING)
+            let way = match pooling {
+                Pooling::Session => POOLING,
+                Pooling::Transaction => {
+                    "leave options out of the address; ALTER ROLE … SET does the same"
+                }
+            };
+            lasting("is behind a proxy that does not pass our settings on", way)
         }
         "08P01" if said.contains("no such database") || said.contains("no such user") => lasting(
             "is behind a proxy that does not know where to go",
@@ -207,6 +209,9 @@ fn failed(error: &Error, address: &Address, target: &Target) -> ConnectError {
             Some(error) if error.kind() == io::ErrorKind::PermissionDenied => lasting(format!(
                 "we may not connect to PostgreSQL at {place} ({error}); check who may use this socket"
             )),
+            Some(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                lasting(format!("what answers at {place} is not PostgreSQL; check host and port"))
+            }
             Some(error) => unreachable(&place, &io_words(error, &target.host)),
             None if error.is_closed() => unreachable(&place, "it closed the connection"),
             None => unreachable(&place, &error.to_string()),
@@ -221,6 +226,10 @@ fn io_words(error: &io::Error, host: &Host) -> String {
         (io::ErrorKind::UnexpectedEof, _) => "it closed the connection".to_owned(),
         (io::ErrorKind::NotFound, Host::Folder(_)) => "there is no such socket".to_owned(),
         (io::ErrorKind::TimedOut, _) => "no answer in time".to_owned(),
+        // The words of the reader of messages.
+        _ if error.to_string() == "bytes remaining on stream" => {
+            "its answer was cut short; is it PostgreSQL?".to_owned()
+        }
         _ => error.to_string(),
     }
 }
@@ -272,11 +281,19 @@ fn untrusted(error: &rustls::Error, address: &Address, target: &Target) -> Conne
     ))
 }
 
-/// One message about all hosts that were tried. It passes when one of them may.
-pub(super) fn report(address: &Address, faults: &[(&Target, Fault)]) -> ConnectError {
-    let told: Vec<_> = faults.iter().map(|(target, fault)| fault.tell(address, target)).collect();
+/// One message about all hosts that were tried. It passes when one of them may, and none said that it
+/// is about us.
+pub(super) fn report(
+    address: &Address,
+    pooling: Pooling,
+    faults: &[(&Target, Fault)],
+) -> ConnectError {
+    let told: Vec<_> =
+        faults.iter().map(|(target, fault)| fault.tell(address, pooling, target)).collect();
     let words = told.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and ");
-    if told.iter().any(|error| matches!(error, ConnectError::Passing(_))) {
+    let passes = |error: &ConnectError| matches!(error, ConnectError::Passing(_));
+    let is_about_us = faults.iter().any(|(_, fault)| fault.is_about_us());
+    if told.iter().any(passes) && !is_about_us {
         ConnectError::Passing(words)
     } else {
         ConnectError::Lasting(words)

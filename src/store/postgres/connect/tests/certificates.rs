@@ -1,0 +1,292 @@
+//! What each `sslmode` says of each certificate that a server may have.
+
+use std::fmt::Write as _;
+
+use expect_test::{Expect, expect};
+
+use super::cluster::{Cluster, is_of_version_1};
+use super::*;
+
+const EC: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256";
+const RSA: &str = "-newkey rsa:2048";
+
+/// Of the connection as it is: by which version it is encrypted, if it is.
+const ENCRYPTED: &str =
+    "SELECT coalesce(version, 'plain') FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+
+fn cluster_with_certificates() -> Cluster {
+    let cluster = Cluster::start();
+    cluster.write("names", "subjectAltName = DNS:localhost, IP:127.0.0.1\n");
+    cluster.write("other", "subjectAltName = DNS:db.example.com\n");
+    cluster.write("none", "basicConstraints = CA:FALSE\n");
+    cluster.sign_itself("ca", EC, "");
+    cluster.sign_itself("stranger-ca", EC, "");
+    cluster.sign_itself("itself", EC, " -addext subjectAltName=DNS:localhost");
+    cluster.sign("ca", "good", EC, " -days 30 -extfile names");
+    cluster.sign("ca", "another-name", EC, " -days 30 -extfile other");
+    cluster.sign("ca", "localhost", EC, " -days 30 -extfile none");
+    cluster.sign("ca", "version-1", EC, " -days 30");
+    cluster.sign("stranger-ca", "stranger", EC, " -days 30 -extfile names");
+    cluster.sign("ca", "sha384", RSA, " -days 30 -sha384 -extfile names");
+    cluster.sign("ca", "sha512", EC, " -days 30 -sha512 -extfile names");
+    cluster.sign("ca", "certified", EC, " -days 30 -extfile none");
+    cluster.sign_for_last_year("expired", EC, "-cert ca.crt -keyfile ca.key -extensions signed");
+    let itself = "-selfsign -keyfile itself-expired.key -extensions itself";
+    cluster.sign_for_last_year("itself-expired", EC, itself);
+    cluster
+}
+
+/// One line for each way to ask.
+fn table(cluster: &Cluster, host: &str, root: &str) -> String {
+    let root = cluster.file(root);
+    let modes = [
+        "disable",
+        "prefer",
+        "require",
+        "require&sslrootcert=ROOT",
+        "verify-ca&sslrootcert=ROOT",
+        "verify-full&sslrootcert=ROOT",
+    ];
+    let mut table = String::new();
+    for mode in modes {
+        let address = format!("postgres://nouns@{host}:{}/postgres?sslmode={mode}", cluster.port);
+        let address = address.replace("ROOT", root.to_str().unwrap());
+        let told = cluster.mask(&said(ask(&address, &SESSION, ENCRYPTED)));
+        // The time of an expired certificate is in its message.
+        let told = told
+            .split_once(" (invalid peer certificate: certificate expired")
+            .map_or(told.clone(), |(before, rest)| {
+                format!("{before} (…){}", rest.rsplit_once(')').unwrap().1)
+            });
+        writeln!(table, "{mode}: {told}").unwrap();
+    }
+    table
+}
+
+fn check(cluster: &Cluster, certificate: Option<&str>, expected: &Expect) {
+    cluster.serve(certificate);
+    expected.assert_eq(&table(cluster, "localhost", "ca.crt"));
+}
+
+#[test]
+fn each_sslmode_with_each_certificate() {
+    let cluster = cluster_with_certificates();
+    without_tls_and_with(&cluster);
+    binding(&cluster, "good");
+    client_certificates(&cluster);
+    certificates_with_a_fault(&cluster);
+    one_that_signs_itself(&cluster);
+    other_forms(&cluster);
+}
+
+fn without_tls_and_with(cluster: &Cluster) {
+    check(
+        cluster,
+        None,
+        &expect![[r#"
+        disable: plain
+        prefer: plain
+        require: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+        require&sslrootcert=ROOT: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+        verify-ca&sslrootcert=ROOT: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+        verify-full&sslrootcert=ROOT: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+    "#]],
+    );
+    check(
+        cluster,
+        Some("good"),
+        &expect![[r#"
+        disable: plain
+        prefer: TLSv1.3
+        require: TLSv1.3
+        require&sslrootcert=ROOT: TLSv1.3
+        verify-ca&sslrootcert=ROOT: TLSv1.3
+        verify-full&sslrootcert=ROOT: TLSv1.3
+    "#]],
+    );
+    // By its number, which the certificate has too; and by one who did not sign it.
+    expect![[r#"
+        disable: plain
+        prefer: TLSv1.3
+        require: TLSv1.3
+        require&sslrootcert=ROOT: TLSv1.3
+        verify-ca&sslrootcert=ROOT: TLSv1.3
+        verify-full&sslrootcert=ROOT: TLSv1.3
+    "#]]
+    .assert_eq(&table(cluster, "127.0.0.1", "ca.crt"));
+    expect![[r#"
+        disable: plain
+        prefer: TLSv1.3
+        require: TLSv1.3
+        require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+        verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+        verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+    "#]].assert_eq(&table(cluster, "localhost", "stranger-ca.crt"));
+}
+
+fn certificates_with_a_fault(cluster: &Cluster) {
+    check(
+        cluster,
+        Some("another-name"),
+        &expect![[r#"
+            disable: plain
+            prefer: TLSv1.3
+            require: TLSv1.3
+            require&sslrootcert=ROOT: TLSv1.3
+            verify-ca&sslrootcert=ROOT: TLSv1.3
+            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is made out for another name (invalid peer certificate: certificate not valid for name "localhost"; certificate is only valid for DnsName("db.example.com")); use the host name that it has as a subject alternative name (its common name is not looked at), or sslmode=verify-ca
+        "#]],
+    );
+    // Its common name is right, and is not looked at.
+    check(
+        cluster,
+        Some("localhost"),
+        &expect![[r#"
+            disable: plain
+            prefer: TLSv1.3
+            require: TLSv1.3
+            require&sslrootcert=ROOT: TLSv1.3
+            verify-ca&sslrootcert=ROOT: TLSv1.3
+            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is made out for another name (invalid peer certificate: certificate not valid for name "localhost"; certificate is not valid for any names (according to its subjectAltName extension)); use the host name that it has as a subject alternative name (its common name is not looked at), or sslmode=verify-ca
+        "#]],
+    );
+    check(
+        cluster,
+        Some("expired"),
+        &expect![[r#"
+            disable: plain
+            prefer: TLSv1.3
+            require: TLSv1.3
+            require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+            verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+        "#]],
+    );
+    check(
+        cluster,
+        Some("stranger"),
+        &expect![[r#"
+            disable: plain
+            prefer: TLSv1.3
+            require: TLSv1.3
+            require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+            verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+        "#]],
+    );
+}
+
+fn one_that_signs_itself(cluster: &Cluster) {
+    cluster.serve(Some("itself"));
+    expect![[r#"
+        disable: plain
+        prefer: TLSv1.3
+        require: TLSv1.3
+        require&sslrootcert=ROOT: TLSv1.3
+        verify-ca&sslrootcert=ROOT: TLSv1.3
+        verify-full&sslrootcert=ROOT: TLSv1.3
+    "#]]
+    .assert_eq(&table(cluster, "localhost", "itself.crt"));
+    expect![[r#"
+        disable: plain
+        prefer: TLSv1.3
+        require: TLSv1.3
+        require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+        verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+        verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+    "#]].assert_eq(&table(cluster, "localhost", "ca.crt"));
+    cluster.serve(Some("itself-expired"));
+    expect![[r#"
+        disable: plain
+        prefer: TLSv1.3
+        require: TLSv1.3
+        require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+        verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+        verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+    "#]].assert_eq(&table(cluster, "localhost", "itself-expired.crt"));
+}
+
+fn other_forms(cluster: &Cluster) {
+    cluster.serve(Some("version-1"));
+    if is_of_version_1(&cluster.file("version-1.crt")) {
+        expect![[r#"
+            disable: plain
+            prefer: TLSv1.3
+            require: TLSv1.3
+            require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
+            verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
+            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
+        "#]].assert_eq(&table(cluster, "localhost", "ca.crt"));
+        binding(cluster, "version-1");
+    }
+    for certificate in ["sha384", "sha512"] {
+        cluster.serve(Some(certificate));
+        binding(cluster, certificate);
+    }
+}
+
+/// The password's proof covers the certificate, by each hash that a certificate may be signed with; the
+/// server would refuse a wrong one.
+fn binding(cluster: &Cluster, certificate: &str) {
+    for (user, binding, expected) in [
+        ("scram:right", "require", "TLSv1.3"),
+        ("scram:right", "prefer", "TLSv1.3"),
+        ("scram:right", "disable", "TLSv1.3"),
+        ("md5:right", "prefer", "TLSv1.3"),
+        (
+            "md5:right",
+            "require",
+            "LASTING PostgreSQL at 127.0.0.1:PORT and we do not agree on a proof (server did not use channel binding); check the password and channel_binding",
+        ),
+        (
+            "scram:wrong",
+            "require",
+            "LASTING PostgreSQL at 127.0.0.1:PORT refuses the password (password authentication failed for user \"scram\"); set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile",
+        ),
+    ] {
+        let place = format!("127.0.0.1:{}/postgres", cluster.port);
+        let address =
+            format!("postgres://{user}@{place}?sslmode=require&channel_binding={binding}");
+        let told = cluster.mask(&said(ask(&address, &SESSION, ENCRYPTED)));
+        assert_eq!(told, expected, "{certificate} {user} {binding}");
+    }
+    let address = format!(
+        "postgres://scram:right@127.0.0.1:{}/postgres?sslmode=disable&channel_binding=require",
+        cluster.port
+    );
+    let told = said(ask(&address, &SESSION, ENCRYPTED));
+    assert!(told.contains("we do not agree on a proof"), "{told}");
+}
+
+/// A server that lets one in by a certificate of ours. One that is signed by a stranger is not here: the
+/// server ends such a connection while we write, and then its words may be lost.
+fn client_certificates(cluster: &Cluster) {
+    let place = format!("127.0.0.1:{}/postgres?sslmode=require", cluster.port);
+    let with = |certificate: &str, key: &str| {
+        let (certificate, key) = (cluster.file(certificate), cluster.file(key));
+        let files = format!("&sslcert={}&sslkey={}", certificate.display(), key.display());
+        cluster.mask(&said(ask(
+            &format!("postgres://certified@{place}{files}"),
+            &SESSION,
+            ENCRYPTED,
+        )))
+    };
+    let told = [
+        cluster.mask(&said(ask(&format!("postgres://certified@{place}"), &SESSION, ENCRYPTED))),
+        with("certified.crt", "certified.key"),
+        with("good.crt", "good.key"),
+        with("certified.crt", "good.key"),
+        with("none.crt", "certified.key"),
+        with("certified.crt", "names"),
+        with("names", "certified.key"),
+    ];
+    expect![[r#"
+        LASTING PostgreSQL at 127.0.0.1:PORT does not let us in (connection requires a valid client certificate); add sslcert and sslkey to the address
+        TLSv1.3
+        LASTING PostgreSQL at 127.0.0.1:PORT does not let us in (certificate authentication failed for user "certified"); check the user of the address
+        LASTING database: sslcert FOLDER/certified.crt and sslkey FOLDER/good.key do not go together (keys may not be consistent: KeyMismatch)
+        LASTING database: sslcert: cannot read FOLDER/none.crt (I/O error: No such file or directory (os error 2))
+        LASTING database: sslkey: cannot read FOLDER/names (no items found); a key with a passphrase is not taken
+        LASTING database: sslcert: there is no certificate in FOLDER/names, which must be a file in PEM
+    "#]].assert_eq(&format!("{}\n", told.join("\n")));
+}

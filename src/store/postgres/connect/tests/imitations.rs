@@ -1,0 +1,115 @@
+//! Servers that are none, or that say what a real one says only at moments that are hard to meet.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener};
+
+use expect_test::expect;
+
+use super::*;
+
+/// Answers each connection's first message with these bytes, once, and closes it.
+fn answering(bytes: &[u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    let bytes = bytes.to_vec();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(&bytes);
+        // Closed with something unread, it would be reset, and what was written might be lost.
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = io::copy(&mut stream, &mut io::sink());
+    });
+    place
+}
+
+/// An `ErrorResponse`, as the protocol has it.
+fn refusal(code: &str, message: &str) -> Vec<u8> {
+    let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
+    let length = u32::try_from(fields.len() + 4).unwrap();
+    [b"E", &length.to_be_bytes()[..], fields.as_bytes()].concat()
+}
+
+#[test]
+fn what_a_server_may_answer() {
+    let answers: [(&str, Vec<u8>); 17] = [
+        ("starting", refusal("57P03", "the database system is starting up")),
+        ("stopping", refusal("57P03", "the database system is shutting down")),
+        ("ended", refusal("57P01", "terminating connection due to administrator command")),
+        ("full", refusal("53300", "sorry, too many clients already")),
+        ("disk", refusal("53100", "could not write init file")),
+        ("files", refusal("58030", "could not read block 0")),
+        ("options", refusal("08P01", "unsupported startup parameter: options")),
+        (
+            "options since 1.20",
+            refusal("08P01", "unsupported startup parameter in options: lock_timeout"),
+        ),
+        ("proxy without a way", refusal("08P01", "no such database: shop")),
+        ("proxy that is full", refusal("08P01", "no more connections allowed (max_client_conn)")),
+        (
+            "proxy that waits",
+            refusal("08P01", "server login has been failing, try again later (server_login_retry)"),
+        ),
+        (
+            "old rules",
+            refusal(
+                "28000",
+                "no pg_hba.conf entry for host \"10.0.0.1\", user \"ann\", database \"shop\", SSL off",
+            ),
+        ),
+        ("other", refusal("XX000", "cache lookup failed")),
+        ("nothing", Vec::new()),
+        ("HTTP", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        ("noise", vec![0xff; 64]),
+        ("Kerberos", vec![b'R', 0, 0, 0, 8, 0, 0, 0, 7]),
+    ];
+    let mut told = String::new();
+    for (name, bytes) in answers {
+        let place = answering(&bytes);
+        let address = format!("postgres://ann@{place}/shop?sslmode=disable");
+        let outcome = said(ask(&address, &SESSION, "SELECT 1")).replace(&place, "PLACE");
+        writeln!(told, "{name}: {outcome}").unwrap();
+    }
+    expect![[r#"
+        starting: PASSING PostgreSQL at PLACE is not ready (the database system is starting up)
+        stopping: PASSING PostgreSQL at PLACE is not ready (the database system is shutting down)
+        ended: PASSING PostgreSQL at PLACE is stopping (terminating connection due to administrator command)
+        full: PASSING PostgreSQL at PLACE has no free connection (sorry, too many clients already)
+        disk: PASSING PostgreSQL at PLACE is in trouble (could not write init file)
+        files: PASSING PostgreSQL at PLACE is in trouble (could not read block 0)
+        options: LASTING PostgreSQL at PLACE is behind a proxy that does not pass our settings on (unsupported startup parameter: options); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
+        options since 1.20: LASTING PostgreSQL at PLACE is behind a proxy that does not pass our settings on (unsupported startup parameter in options: lock_timeout); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
+        proxy without a way: LASTING PostgreSQL at PLACE is behind a proxy that does not know where to go (no such database: shop); check its settings, or the address
+        proxy that is full: PASSING PostgreSQL at PLACE cannot be reached through the proxy (no more connections allowed (max_client_conn))
+        proxy that waits: PASSING PostgreSQL at PLACE cannot be reached through the proxy (server login has been failing, try again later (server_login_retry))
+        old rules: LASTING PostgreSQL at PLACE does not let us in without encryption (no pg_hba.conf entry for host "10.0.0.1", user "ann", database "shop", SSL off); add sslmode=require to the address, or a line to its pg_hba.conf
+        other: LASTING PostgreSQL at PLACE refuses the connection (cache lookup failed); check the address
+        nothing: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, check --database, or use --wait
+        HTTP: PASSING cannot reach PostgreSQL at PLACE (its answer was cut short; is it PostgreSQL?); start it, check --database, or use --wait
+        noise: PASSING cannot reach PostgreSQL at PLACE (invalid message length: header length < 4); start it, check --database, or use --wait
+        Kerberos: LASTING PostgreSQL at PLACE and we do not agree on a proof (unsupported authentication method); check the password and channel_binding
+    "#]].assert_eq(&told);
+}
+
+/// Where encryption is welcome, one that does not know how is talked to without; where it is asked for, not.
+#[test]
+fn answers_to_the_request_for_encryption() {
+    let mut told = String::new();
+    for (name, bytes) in [("no", "N"), ("yes, and then noise", "Sxxxxxxxxxxxx"), ("what", "E")] {
+        for mode in ["prefer", "require"] {
+            let place = answering(bytes.as_bytes());
+            let address = format!("postgres://ann@{place}/shop?sslmode={mode}");
+            let outcome = said(ask(&address, &SESSION, "SELECT 1")).replace(&place, "PLACE");
+            writeln!(told, "{name}, {mode}: {outcome}").unwrap();
+        }
+    }
+    expect![[r#"
+        no, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, check --database, or use --wait
+        no, require: LASTING PostgreSQL at PLACE has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+        yes, and then noise, prefer: LASTING TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
+        yes, and then noise, require: LASTING TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
+        what, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, check --database, or use --wait
+        what, require: LASTING PostgreSQL at PLACE has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+    "#]].assert_eq(&told);
+}

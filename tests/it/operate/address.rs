@@ -1,0 +1,75 @@
+//! A PostgreSQL that cannot be reached, and addresses that are wrong or say too much.
+
+use std::process::Command;
+
+use expect_test::{Expect, expect};
+
+use super::check_refusal;
+use crate::harness::{Ended, Folder, NOUNS, Process};
+
+const SERVE: [&str; 4] = ["serve", "--open", "--listen", "127.0.0.1:0"];
+
+/// Starts with these arguments and variables, and shows the one message. Port 1 is nobody's.
+fn refused(arguments: &[&str], variables: &[(&str, &str)], model: Option<&str>, message: &Expect) {
+    let folder = Folder::new();
+    let mut command = Command::new(NOUNS);
+    command.args(SERVE).args(arguments).current_dir(folder.path());
+    command.env_clear().envs(variables.iter().copied());
+    if let Some(text) = model {
+        std::fs::write(folder.path().join("nouns.toml"), text).unwrap();
+    }
+    let ended: Ended = Process::spawn(&mut command).end();
+    assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
+    check_refusal(&ended, folder.path(), message);
+}
+
+#[test]
+fn nobody_is_there() {
+    refused(&["--database", "postgres://ann@127.0.0.1:1/shop"], &[], None, &expect![[""]]);
+}
+
+#[test]
+fn a_password_that_everyone_could_read() {
+    let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
+    let message = &expect![[""]];
+    refused(&["--database", address], &[], None, message);
+    refused(&[&format!("--database={address}")], &[], None, message);
+    // The same in the environment does not make it better.
+    refused(&["--database", address], &[("NOUNS_DATABASE", address)], None, message);
+}
+
+#[test]
+fn a_password_in_its_place() {
+    let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
+    let message = &expect![[""]];
+    refused(&[], &[("NOUNS_DATABASE", address)], None, message);
+    let model = format!(
+        "title = \"Shop\"\n[server]\ndatabase = \"{address}\"\n[resources.cup.fields]\nsize = {{ type = \"integer\" }}\n"
+    );
+    refused(&[], &[], Some(&model), message);
+    let plain = "postgres://ann@127.0.0.1:1/shop";
+    refused(&["--database", plain], &[("PGPASSWORD", "hunter2")], None, message);
+}
+
+#[test]
+fn an_address_that_is_wrong() {
+    refused(&["--database", "postgres://127.0.0.1/shop"], &[], None, &expect![[""]]);
+    refused(
+        &["--database", "postgres://127.0.0.1/shop?sslmod=require"],
+        &[("PGUSER", "ann")],
+        None,
+        &expect![[""]],
+    );
+    refused(
+        &["--database", "postgres://ann@127.0.0.1/shop?passfile=/there/is/none"],
+        &[],
+        None,
+        &expect![[""]],
+    );
+    refused(
+        &[],
+        &[("NOUNS_DATABASE", "postgres://ann:hunter2/x@127.0.0.1/shop")],
+        None,
+        &expect![[""]],
+    );
+}
