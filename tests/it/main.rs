@@ -19,6 +19,8 @@ mod connections;
 #[cfg(test)]
 mod contention;
 #[cfg(test)]
+mod database_faults;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod durability;

@@ -1,0 +1,127 @@
+//! A database that fails: away, slow, locked, full, or cut off at any point of a conversation.
+//!
+//! Between the server and PostgreSQL stands a proxy of our own (`proxy`); `session` looks at what is
+//! stored, past it.
+//! The one surprising thing: whether a change is there is looked up only after every connection of the
+//! server is gone from the database, since a statement may be done after its answer was given up.
+
+mod points;
+mod proxy;
+mod session;
+mod tables;
+
+use std::net::SocketAddr;
+
+use crate::harness::{Answer, Client, Folder, Postgres, Server, Setup, wait_until};
+use proxy::Proxy;
+use session::Session;
+
+/// Two kinds of keys, children, a reference, and a value that must be unique.
+const MODEL: &str = r#"
+title = "Faults"
+[server]
+changes_keep = "forever"
+[server.limits]
+LIMITS
+[resources.person]
+plural = "people"
+[resources.person.fields]
+name = { type = "text", required = true }
+badge = { type = "text", unique = true }
+[resources.team]
+id = "integer"
+[resources.team.fields]
+name = { type = "text", required = true }
+[resources.task]
+parent = "team"
+on_delete = "cascade"
+[resources.task.fields]
+title = { type = "text", required = true }
+owner = { type = "ref", to = "person" }
+"#;
+
+fn model(limits: &str) -> String {
+    MODEL.replace("LIMITS", limits)
+}
+
+/// A server with a proxy between it and its database.
+#[derive(Debug)]
+struct Bench {
+    client: Client,
+    session: Session,
+    server: Server,
+    proxy: Proxy,
+}
+
+/// What is counted: rows of each table, the sum of their versions, entries of the log.
+type Counts = Vec<i64>;
+
+impl Bench {
+    fn start(limits: &str) -> Self {
+        let database = Postgres::of_the_tests();
+        let folder = Folder::new();
+        folder.with_database(Postgres::create);
+        let name = Postgres::name(folder.path());
+        let proxy = Proxy::start(place(&database));
+        let address = proxied(&proxy, &name);
+        let server = Setup::replica(address).model(&model(limits)).start_in(folder);
+        let session = Session::open(place(&database), &name);
+        Self { client: server.client(), session, server, proxy }
+    }
+
+    fn request(&mut self, (line, body): &(String, String)) -> Answer {
+        self.client.request(line, &[], body)
+    }
+
+    fn create(&mut self, path: &str, body: String) -> String {
+        let answer = self.request(&(format!("POST {path}"), body));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.header("Location").unwrap().to_owned()
+    }
+
+    /// Closes every connection to the database, and waits until the database has ended what was on them.
+    fn settle(&mut self) {
+        self.proxy.relent();
+        self.proxy.end_all();
+        let session = &mut self.session;
+        wait_until("the database is quiet", || {
+            let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+            (session.value(others) == "0").then_some(())
+        });
+    }
+
+    fn counts(&mut self) -> Counts {
+        let rows = self.session.rows(
+            "SELECT (SELECT count(*) FROM people), (SELECT coalesce(sum(version), 0) FROM people), \
+             (SELECT count(*) FROM teams), (SELECT count(*) FROM tasks), \
+             (SELECT count(*) FROM nouns_changes)",
+        );
+        rows[0].iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// Every version of every item has its entry in the log, and every removal.
+    fn check_log(&mut self) {
+        for (table, resource) in [("people", "person"), ("teams", "team"), ("tasks", "task")] {
+            let wrong = self.session.value(&format!(
+                "SELECT count(*) FROM (SELECT id, count(*) FILTER (WHERE kind <> 'deleted') AS versions, \
+                 count(*) FILTER (WHERE kind = 'deleted') AS ends FROM nouns_changes \
+                 WHERE resource = '{resource}' GROUP BY id) AS entries \
+                 FULL JOIN {table} ON {table}.id::text = entries.id \
+                 WHERE CASE WHEN {table}.id IS NULL THEN ends IS DISTINCT FROM 1 \
+                 ELSE versions IS DISTINCT FROM version OR ends <> 0 END"
+            ));
+            assert_eq!(wrong, "0", "{table} and the change log do not fit together");
+        }
+    }
+}
+
+/// Where a server is.
+fn place(database: &Postgres) -> SocketAddr {
+    let address = database.address_of("");
+    address.rsplit_once('@').unwrap().1.trim_end_matches('/').parse().unwrap()
+}
+
+fn proxied(proxy: &Proxy, name: &str) -> String {
+    format!("postgres://nouns@{}/{name}?sslmode=disable", proxy.address)
+}

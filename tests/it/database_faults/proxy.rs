@@ -1,0 +1,318 @@
+//! A proxy between a server and PostgreSQL that lets every message through, until it is told to fail.
+//!
+//! It knows where a message begins and ends, and what kind it is; it reads none.
+//! The one surprising thing: messages are counted from the moment a fault is planted, over all
+//! connections, so a fault is met once whichever connection comes to it first.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::harness::wait_until;
+
+/// Who sends a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Server,
+    Database,
+}
+
+/// What happens to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It is closed, as by an end of the other process.
+    Cut,
+    /// It is reset, as by a firewall, or a machine that has started anew.
+    Reset,
+    /// It is closed, and so is every new one.
+    Away,
+    /// Nothing goes through any more, and nobody is told.
+    Hole,
+    /// All goes on, later.
+    Delay(Duration),
+}
+
+/// Where in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Before,
+    Middle,
+    After,
+}
+
+/// What is to go wrong: at the message with this number, from 1 on, of those that a side sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    pub side: Side,
+    pub number: usize,
+    pub place: Place,
+    pub way: Way,
+}
+
+/// What becomes of a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Open,
+    Shut,
+    /// It is taken, and nothing is ever said.
+    Silent,
+}
+
+#[derive(Debug)]
+struct State {
+    door: Door,
+    fault: Option<Fault>,
+    /// The kinds of the messages since `watch`, in the order in which they passed.
+    seen: Vec<(Side, char)>,
+    connections: usize,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    state: Mutex<State>,
+}
+
+/// Runs until dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    /// Counted up to end all connections; gone with the proxy, which ends it.
+    round: Option<watch::Sender<u64>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Proxy {
+    pub fn start(target: SocketAddr) -> Self {
+        let state = State { door: Door::Open, fault: None, seen: Vec::new(), connections: 0 };
+        let shared = Arc::new(Shared { target, state: Mutex::new(state) });
+        let (round, rounds) = watch::channel(0);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let kept = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(serve(listener, &kept, rounds));
+        });
+        Self { address, shared, round: Some(round), thread: Some(thread) }
+    }
+
+    /// Counts from here on, and lets this happen.
+    pub fn plant(&self, fault: Fault) {
+        let mut state = self.shared.state();
+        state.seen.clear();
+        state.fault = Some(fault);
+    }
+
+    /// Counts from here on, and lets all through.
+    pub fn watch(&self) {
+        self.shared.state().seen.clear();
+    }
+
+    /// The messages since `plant` or `watch`.
+    pub fn seen(&self) -> Vec<(Side, char)> {
+        self.shared.state().seen.clone()
+    }
+
+    /// Whether the planted fault has not been met.
+    pub fn is_planted(&self) -> bool {
+        self.shared.state().fault.is_some()
+    }
+
+    /// New connections are closed at once.
+    pub fn shut(&self) {
+        self.shared.state().door = Door::Shut;
+    }
+
+    /// New connections get no answer.
+    pub fn silence(&self) {
+        self.shared.state().door = Door::Silent;
+    }
+
+    /// Nothing more goes wrong; what went wrong already stays.
+    pub fn relent(&self) {
+        let mut state = self.shared.state();
+        state.door = Door::Open;
+        state.fault = None;
+    }
+
+    /// Closes all connections, and waits until the server has seen it.
+    pub fn end_all(&self) {
+        self.round.as_ref().unwrap().send_modify(|round| *round += 1);
+        wait_until("all connections are closed", || {
+            (self.shared.state().connections == 0).then_some(())
+        });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.round.take();
+        drop(self.thread.take().unwrap().join());
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A message passes: what is to happen to it.
+    fn pass(&self, side: Side, kind: char) -> Option<(Place, Way)> {
+        let mut state = self.state();
+        state.seen.push((side, kind));
+        let count = state.seen.iter().filter(|(sent_by, _)| *sent_by == side).count();
+        let fault = state.fault.filter(|fault| (fault.side, fault.number) == (side, count))?;
+        state.fault = None;
+        if fault.way == Way::Away {
+            state.door = Door::Shut;
+        }
+        Some((fault.place, fault.way))
+    }
+}
+
+async fn serve(
+    listener: std::net::TcpListener,
+    shared: &Arc<Shared>,
+    rounds: watch::Receiver<u64>,
+) {
+    listener.set_nonblocking(true).unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    let mut ended = rounds.clone();
+    loop {
+        let client = tokio::select! {
+            accepted = listener.accept() => accepted.unwrap().0,
+            // The sender is gone when the proxy is.
+            changed = ended.changed() => if changed.is_err() { return } else { continue },
+        };
+        shared.state().connections += 1;
+        let mut round = rounds.clone();
+        round.mark_unchanged();
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            connection(client, &shared, round).await;
+            shared.state().connections -= 1;
+        });
+    }
+}
+
+async fn connection(client: TcpStream, shared: &Shared, mut round: watch::Receiver<u64>) {
+    let door = shared.state().door;
+    let connected = match door {
+        Door::Open => TcpStream::connect(shared.target).await.ok(),
+        Door::Shut => None,
+        Door::Silent => {
+            drop(round.changed().await);
+            None
+        }
+    };
+    let Some(database) = connected else { return reset(&client) };
+    client.set_nodelay(true).unwrap();
+    database.set_nodelay(true).unwrap();
+    // The first message of a server has no kind.
+    let mut ends = [End::new(client, Side::Server, 0), End::new(database, Side::Database, 1)];
+    loop {
+        let [server, database] = &mut ends;
+        let (from, is_open) = tokio::select! {
+            is_open = server.read() => (0, is_open),
+            is_open = database.read() => (1, is_open),
+            _ = round.changed() => return close(ends).await,
+        };
+        let next = if is_open { forward(&mut ends, from, shared).await } else { Next::Close };
+        match next {
+            Next::Go => {}
+            Next::Close => return close(ends).await,
+            Next::Reset => return ends.iter().for_each(|end| reset(&end.stream)),
+            Next::Wait => {
+                drop(round.changed().await);
+                return close(ends).await;
+            }
+        }
+    }
+}
+
+/// What becomes of a connection after a message.
+enum Next {
+    Go,
+    Close,
+    Reset,
+    Wait,
+}
+
+/// Closes both ends, and waits until the server has seen it.
+async fn close([mut server, database]: [End; 2]) {
+    drop(database);
+    drop(server.stream.shutdown().await);
+    while server.read().await {}
+}
+
+/// One end of a connection, and what came from there and was not yet passed on.
+struct End {
+    stream: TcpStream,
+    side: Side,
+    bytes: Vec<u8>,
+    /// Bytes before the length of a message: its kind, if it has one.
+    kind_bytes: usize,
+}
+
+impl End {
+    fn new(stream: TcpStream, side: Side, kind_bytes: usize) -> Self {
+        Self { stream, side, bytes: Vec::new(), kind_bytes }
+    }
+
+    /// False at the end of the connection.
+    async fn read(&mut self) -> bool {
+        self.stream.read_buf(&mut self.bytes).await.is_ok_and(|count| count > 0)
+    }
+
+    /// The first whole message, and its kind.
+    fn take(&mut self) -> Option<(char, Vec<u8>)> {
+        let length = self.bytes.get(self.kind_bytes..self.kind_bytes + 4)?;
+        let length = u32::from_be_bytes(length.try_into().unwrap()) as usize + self.kind_bytes;
+        let kind = if self.kind_bytes == 1 { char::from(self.bytes[0]) } else { '-' };
+        if self.bytes.len() < length {
+            return None;
+        }
+        self.kind_bytes = 1;
+        Some((kind, self.bytes.drain(..length).collect()))
+    }
+}
+
+/// Passes on what has come from one end.
+async fn forward(ends: &mut [End; 2], from: usize, shared: &Shared) -> Next {
+    while let Some((kind, message)) = ends[from].take() {
+        let fault = shared.pass(ends[from].side, kind);
+        let to = &mut ends[1 - from].stream;
+        let first = match fault {
+            Some((Place::Before, _)) => 0,
+            Some((Place::Middle, _)) => message.len() / 2,
+            Some((Place::After, _)) | None => message.len(),
+        };
+        let is_sent = to.write_all(&message[..first]).await.is_ok();
+        match fault.map(|(_, way)| way) {
+            None if is_sent => {}
+            None | Some(Way::Cut | Way::Away) => return Next::Close,
+            Some(Way::Reset) => return Next::Reset,
+            Some(Way::Hole) => return Next::Wait,
+            Some(Way::Delay(pause)) => {
+                tokio::time::sleep(pause).await;
+                if to.write_all(&message[first..]).await.is_err() {
+                    return Next::Close;
+                }
+            }
+        }
+    }
+    Next::Go
+}
+
+/// What is closed from here on is closed by a reset, with no word about what was sent.
+fn reset(stream: &TcpStream) {
+    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
