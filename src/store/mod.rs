@@ -136,7 +136,9 @@ impl Store {
     /// A handle for one worker thread, of so many.
     pub fn worker(&self, workers: usize) -> Result<Worker, OpenError> {
         match self {
-            Self::Sqlite(shared) => sqlite::Worker::new(shared).map(Worker::Sqlite),
+            Self::Sqlite(shared) => {
+                sqlite::Worker::new(shared).map(|worker| Worker::Sqlite(Box::new(worker)))
+            }
             Self::Postgres(shared) => Ok(Worker::Postgres(postgres::Worker::new(shared, workers))),
         }
     }
@@ -153,7 +155,7 @@ impl Store {
 /// One thread's way into the store.
 #[derive(Debug)]
 pub enum Worker {
-    Sqlite(sqlite::Worker),
+    Sqlite(Box<sqlite::Worker>),
     Postgres(postgres::Worker),
 }
 

@@ -14,7 +14,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::{Backend, Client, NOUNS, Postgres, Replica, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Client, NOUNS, Postgres, Server, Setup, sql, wait_until};
 
 const WRITERS: usize = 16;
 const ALL: &str = "SELECT sequence FROM nouns_changes ORDER BY sequence";
@@ -147,9 +147,9 @@ impl Late {
 on_every_backend! {
     fn every_change_comes_once_and_in_order(backend: Backend) {
         let server = Setup::new(backend).start();
-        let others: Vec<Replica> = match backend {
+        let others: Vec<Server> = match backend {
             Backend::Sqlite => Vec::new(),
-            Backend::Postgres => (0..2).map(|_| server.replica()).collect(),
+            Backend::Postgres => (0..2).map(|_| Setup::replica(server.database()).start()).collect(),
         };
         let mut addresses = vec![server.address];
         addresses.extend(others.iter().map(|replica| replica.address));

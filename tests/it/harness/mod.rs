@@ -252,17 +252,6 @@ impl Server {
         answer.header("Location").expect("a created item has a Location").to_owned()
     }
 
-    /// The value of its `--database`.
-    pub fn database(&self) -> String {
-        self.setup.backend.database(&self.folder, self.setup.database)
-    }
-
-    /// One more server on the same database, for as long as it is kept.
-    pub fn replica(&self) -> Replica {
-        let process = Process::spawn(&mut self.setup.command(&self.folder));
-        Replica { address: address_in(&process.first_line()), process }
-    }
-
     /// Sends SIGTERM without waiting for the end.
     pub fn terminate(&self) {
         self.process.signal("TERM");
@@ -307,14 +296,6 @@ impl Server {
         let setup = self.setup.clone();
         setup.start_in(self.stop())
     }
-}
-
-/// Another server on the database of a server.
-#[derive(Debug)]
-pub struct Replica {
-    pub address: SocketAddr,
-    /// Ended when dropped.
-    pub process: Process,
 }
 
 /// The address in the line that a server prints when it serves.
