@@ -38,6 +38,7 @@ mod metrics;
 mod operate;
 #[cfg(test)]
 mod order;
+#[cfg(test)]
 mod panics;
 #[cfg(test)]
 mod power;
