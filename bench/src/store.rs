@@ -17,6 +17,8 @@ const STARTS: usize = 5;
 #[derive(Debug)]
 pub struct Filled {
     folder: PathBuf,
+    /// Where the data is, when not in the folder.
+    database: Option<String>,
     /// Paths of items from all over the collection, in no order.
     items: Vec<String>,
 }
@@ -29,14 +31,27 @@ fn command(nouns: &Path, folder: &Path) -> Command {
     command
 }
 
-fn serve(nouns: &Path, folder: &Path) -> Result<Server> {
-    Server::start(&mut command(nouns, folder), &folder.join("log.json"))
+fn serve(nouns: &Path, folder: &Path, database: Option<&str>) -> Result<Server> {
+    let mut command = command(nouns, folder);
+    if let Some(database) = database {
+        command.args(["--database", database]);
+    }
+    Server::start(&mut command, &folder.join("log.json"))
 }
 
 /// Makes a database with so many customers, through the front door.
 pub fn fill(nouns: &Path, folder: &Path, rows: usize) -> Result<Filled> {
+    fill_in(nouns, folder, rows, None)
+}
+
+/// The same in another place than the folder.
+pub fn fill_at(nouns: &Path, folder: &Path, rows: usize, database: &str) -> Result<Filled> {
+    fill_in(nouns, folder, rows, Some(database.to_owned()))
+}
+
+fn fill_in(nouns: &Path, folder: &Path, rows: usize, database: Option<String>) -> Result<Filled> {
     std::fs::create_dir(folder)?;
-    let server = serve(nouns, folder)?;
+    let server = serve(nouns, folder, database.as_deref())?;
     let mut client = Client::connect(server.address)?;
     let mut items = Vec::new();
     let step = rows.div_ceil(ITEMS_MAX).max(1);
@@ -48,7 +63,7 @@ pub fn fill(nouns: &Path, folder: &Path, rows: usize) -> Result<Filled> {
     drop(client);
     server.stop()?;
     shuffle(&mut items);
-    Ok(Filled { folder: folder.to_owned(), items })
+    Ok(Filled { folder: folder.to_owned(), database, items })
 }
 
 /// Mixes by a fixed sequence of numbers, so that every run looks at the items in the same order.
@@ -82,7 +97,7 @@ pub fn create() -> Shots {
 
 impl Filled {
     pub fn serve(&self, nouns: &Path) -> Result<Server> {
-        serve(nouns, &self.folder)
+        serve(nouns, &self.folder, self.database.as_deref())
     }
 
     /// Within limits of memory and of the disk.

@@ -1,0 +1,133 @@
+//! A client that runs one statement over and over: the limit of what a server on it can do.
+//!
+//! As many connections and threads as our server has, the statements that it sends, each prepared once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio_postgres::{Client, NoTls};
+
+use super::CLIENT_TIME;
+use crate::Result;
+
+/// As `database_connections_max` is by default.
+const CONNECTIONS: usize = 20;
+
+const IDS: &str = "SELECT id::text FROM customers LIMIT 10000";
+const SELECT: &str = r#"SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name", t0."email" FROM "customers" t0 WHERE t0."id" = ($1::text)::uuid"#;
+const INSERT: &str = r#"WITH written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") VALUES (gen_random_uuid(), now(), now(), 1, $1, $2)) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change(true), now(), $3, $4, NULL, $5, $6, $7, $8, NULL, NULL, $9)"#;
+
+/// Which statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Select,
+    Insert,
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Select => "select",
+            Self::Insert => "insert",
+        }
+    }
+}
+
+/// Prints how many it did, and the nanoseconds of CPU that they took.
+pub fn run(word: &str, address: &str) -> Result<()> {
+    let kind = if word == Kind::Select.word() { Kind::Select } else { Kind::Insert };
+    let threads = std::thread::available_parallelism()?.get();
+    let count = AtomicU64::new(0);
+    let before = cpu_nanos()?;
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| work(kind, address, CONNECTIONS / threads, &count)))
+            .collect();
+        workers.into_iter().all(|worker| worker.join().is_ok_and(|done| done.is_ok()))
+    })
+    .then_some(())
+    .ok_or("a thread failed")?;
+    println!("{} {}", count.load(Ordering::Relaxed), cpu_nanos()? - before);
+    Ok(())
+}
+
+/// Of this process: user and system, in ticks of 10 ms.
+fn cpu_nanos() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = text.rsplit_once(')').ok_or("no stat")?.1.split_whitespace().collect();
+    let ticks = |at: usize| -> Result<u64> { Ok(fields.get(at).ok_or("no field")?.parse()?) };
+    Ok((ticks(11)? + ticks(12)?) * 10_000_000)
+}
+
+fn work(
+    kind: Kind,
+    address: &str,
+    connections: usize,
+    count: &AtomicU64,
+) -> std::result::Result<(), String> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let failed = |error: tokio_postgres::Error| error.to_string();
+    runtime.block_on(async {
+        let until = Instant::now() + CLIENT_TIME;
+        let mut loops = Vec::new();
+        for _ in 0..connections {
+            let (client, connection) =
+                tokio_postgres::connect(address, NoTls).await.map_err(failed)?;
+            tokio::task::spawn_local(connection);
+            loops.push(tokio::task::spawn_local(repeat(kind, client, until)));
+        }
+        for one in loops {
+            let done = one.await.map_err(|error| error.to_string())?.map_err(failed)?;
+            count.fetch_add(done, Ordering::Relaxed);
+        }
+        Ok(())
+    })
+}
+
+async fn repeat(
+    kind: Kind,
+    client: Client,
+    until: Instant,
+) -> std::result::Result<u64, tokio_postgres::Error> {
+    let rows = client.query(IDS, &[]).await?;
+    let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let sql = match kind {
+        Kind::Select => SELECT,
+        Kind::Insert => INSERT,
+    };
+    let statement = client.prepare(sql).await?;
+    let subject = "/customers/01a1de71-54a8-7358-b055-3164ad414678";
+    let after = r#"{"id":"01a1de71-54a8-7358-b055-3164ad414678","name":"Ann","email":"ann@example.com","created_at":"2026-11-15T09:02:11.624566Z","updated_at":"2026-11-15T09:02:11.624566Z","version":1}"#;
+    let mut count = 0;
+    while Instant::now() < until {
+        match kind {
+            Kind::Select => {
+                let id = ids.get(usize::try_from(count).unwrap_or(0) * 7_919 % ids.len().max(1));
+                client.query(&statement, &[&id.map_or("", String::as_str)]).await?;
+            }
+            Kind::Insert => {
+                let id = "01a1de71-54a8-7358-b055-3164ad414678";
+                client
+                    .execute(
+                        &statement,
+                        &[
+                            &"Ann",
+                            &"ann@example.com",
+                            &"customer",
+                            &id,
+                            &subject,
+                            &"created",
+                            &"open",
+                            &"r",
+                            &after,
+                        ],
+                    )
+                    .await?;
+            }
+        }
+        count += 1;
+    }
+    Ok(count)
+}
