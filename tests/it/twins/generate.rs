@@ -10,8 +10,8 @@ use super::world::{Known, World};
 use crate::durability::chance::Chance;
 use crate::harness::Answer;
 
-/// One value in so many is wrong: an item has about six of them.
-const WRONG_EVERY: usize = 30;
+/// One value in so many is wrong: a book has about fifteen of them.
+const WRONG_EVERY: usize = 60;
 
 /// What was asked for, as far as it is to be kept in mind.
 #[derive(Debug)]
@@ -38,13 +38,13 @@ impl Generator {
     pub fn next(&mut self, number: usize) -> Ask {
         self.meant = Meant::Nothing;
         let (line, body) = match self.chance.below(100) {
-            0..30 => self.create(),
-            30..37 => self.create_many(),
-            37..57 => self.replace(),
-            57..61 => self.put_back(),
-            61..69 => self.remove(),
-            69..77 => self.look(),
-            77..87 => self.list(),
+            0..32 => self.create(),
+            32..40 => self.create_many(),
+            40..60 => self.replace(),
+            60..65 => self.put_back(),
+            65..72 => self.remove(),
+            72..82 => self.look(),
+            82..92 => self.list(),
             _ => self.broken(),
         };
         let headers = self.headers();
@@ -120,7 +120,7 @@ impl Generator {
     fn target(&mut self) -> Known {
         let gone = self.chance.one_of(&self.world.gone).cloned();
         match (self.world.some_known(&mut self.chance).cloned(), gone) {
-            (_, Some(gone)) if self.chance.below(12) == 0 => gone,
+            (_, Some(gone)) if self.chance.below(20) == 0 => gone,
             (Some(known), _) => known,
             (None, _) => Known {
                 noun: self.world.nouns[0].name.clone(),
@@ -227,7 +227,7 @@ impl Generator {
     }
 
     fn headers(&mut self) -> Vec<(&'static str, String)> {
-        let headers: &[(&str, &str)] = match self.chance.below(40) {
+        let headers: &[(&str, &str)] = match self.chance.below(120) {
             0 => &[("Accept", "text/plain")],
             1 => &[("Accept", "application/json;q=0.5, */*;q=0.1")],
             2 => &[("Content-Type", "text/plain")],

@@ -166,11 +166,11 @@ const WRONG_JSONS: &[&str] = &["1e400", "0.12345678901234567891", r#"{"a":1,"a":
 const CODES: &[&str] =
     &[r#""AB""#, r#""CD""#, r#""XY""#, r#""ZZ""#, r#""AA""#, r#""BB""#, r#""QQ""#];
 
-/// A value for a field as the model has it: a wrong one in about one of `wrong_every`.
+/// A value for a field as the model has it: about one of `wrong_every` is wrong.
 pub fn value(field: &Table, chance: &mut Chance, world: &World, wrong_every: usize) -> String {
     let is_wrong = chance.below(wrong_every) == 0;
-    if chance.below(12) == 0 {
-        // Right where the field may be null.
+    let null_every = if field.contains_key("nullable") { 8 } else { 3 * wrong_every };
+    if chance.below(null_every) == 0 {
         return "null".to_owned();
     }
     let (right, wrong) = match field.get("type").and_then(toml::Value::as_str).unwrap_or("object") {

@@ -94,7 +94,7 @@ impl World {
     pub fn some_id(&self, noun: &str, chance: &mut Chance) -> String {
         let is_integer = self.noun(noun).is_integer;
         let mark = match (self.some_of(noun, chance), chance.one_of(&self.gone)) {
-            (_, Some(gone)) if chance.below(10) == 0 => gone.id(),
+            (_, Some(gone)) if chance.below(30) == 0 => gone.id(),
             (Some(known), _) => known.id(),
             (None, _) if is_integer => "999999".to_owned(),
             (None, _) => "00000000-0000-7000-8000-000000000000".to_owned(),
