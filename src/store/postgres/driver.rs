@@ -13,7 +13,7 @@ use std::task::Poll;
 use futures_util::TryStreamExt;
 use futures_util::future::{MaybeDone, join, maybe_done};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, Row, RowStream, Statement};
+use tokio_postgres::{CancelToken, Client, Error, Row, RowStream, Statement};
 
 use super::failure::{Trouble, sort};
 use super::pool::Connection;
@@ -67,6 +67,10 @@ impl<'a> PostgresDriver<'a> {
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.trouble
+    }
+
+    pub(super) fn cancel_token(&self) -> CancelToken {
+        self.connection.client.cancel_token()
     }
 
     /// Whether something was sent that may have been done, although no answer says so.

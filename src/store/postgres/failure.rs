@@ -8,7 +8,7 @@ use crate::store::driver::Failure;
 /// What to do about an error beside telling it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Nothing was done, and it may well go through the next time.
+    /// Nothing was done, and it may well go through the next time, over another connection.
     Again,
     /// The connection is of no more use; nobody knows what became of what was on its way.
     Lost,
@@ -17,10 +17,7 @@ pub(super) enum Trouble {
 /// Sorts an error: what is told, and what to do about it.
 pub(super) fn sort(error: &Error) -> (Failure, Option<Trouble>) {
     let Some(database) = error.as_db_error() else {
-        // The client could not make a message of it: nothing was sent.
-        let is_ours = !error.is_closed() && std::error::Error::source(error).is_none();
-        let trouble = if is_ours { None } else { Some(Trouble::Lost) };
-        return (Failure::Storage(words(error)), trouble);
+        return (Failure::Storage(words(error)), Some(Trouble::Lost));
     };
     let cause = words(error);
     let is_fatal =
@@ -35,10 +32,6 @@ pub(super) fn sort(error: &Error) -> (Failure, Option<Trouble>) {
         code if is_passing(code) => (Failure::Storage(cause), Some(Trouble::Again)),
         code if *code == SqlState::QUERY_CANCELED => (Failure::TimedOut, None),
         code if *code == SqlState::LOCK_NOT_AVAILABLE => (Failure::Locked, None),
-        // The server is no longer the one that writes: the next connection finds the one that is.
-        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
-            (Failure::Storage(cause), Some(Trouble::Lost))
-        }
         code if is_of_a_proxy(code) => {
             let hint =
                 "behind a proxy that pools transactions set database_pooling = \"transaction\"";
@@ -60,6 +53,8 @@ fn is_passing(code: &SqlState) -> bool {
         // Everything is looked up before it is written: an item was there, and is no more.
         SqlState::FOREIGN_KEY_VIOLATION,
         SqlState::FEATURE_NOT_SUPPORTED,
+        // The server is no longer the one that writes: the next connection finds the one that is.
+        SqlState::READ_ONLY_SQL_TRANSACTION,
     ]
     .contains(code)
 }

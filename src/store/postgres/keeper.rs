@@ -25,8 +25,13 @@ use crate::store::transaction::Context;
 
 /// Between two tries to reach a database that is not there yet.
 const PATIENT_PAUSE: Duration = Duration::from_secs(1);
-/// How long a start waits for one connection, and for the lock of another server that starts.
+/// How long one connection is waited for.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long a start waits for the lock of another server that starts.
 const START_MAX: Duration = Duration::from_secs(60);
+
+/// One step of a sweep takes no longer, unless the network hangs.
+const SWEEP_MAX: Duration = Duration::from_secs(3 * 60);
 
 /// True for the one server that may sweep now.
 const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2)";
@@ -123,14 +128,22 @@ impl Work {
             let work = Rc::clone(&work);
             // A task of its own: one that panics is not the end of all sweeps.
             let step = tokio::task::spawn_local(async move { work.sweep().await });
-            pause = step.await.unwrap_or(SWEEP_EVERY);
+            let abort = step.abort_handle();
+            // A database that hangs does not hold up the end.
+            let swept = tokio::select! {
+                biased;
+                _ = &mut stopped => return,
+                swept = tokio::time::timeout(SWEEP_MAX, step) => swept,
+            };
+            abort.abort();
+            pause = swept.ok().and_then(Result::ok).unwrap_or(SWEEP_EVERY);
         }
     }
 
     async fn open(&self, is_patient: bool) -> Result<(), OpenError> {
         let mut is_told = false;
         loop {
-            let error = match self.pool.connection(clock::now() + START_MAX).await {
+            let error = match self.pool.connection(clock::now() + CONNECT_MAX).await {
                 Ok(mut connection) => {
                     let model = &self.context.model;
                     let pooling = self.session.pooling;
@@ -162,7 +175,7 @@ impl Work {
         let Some(before) = keep.and_then(|keep| clock::moment().earlier(keep)) else {
             return SWEEP_EVERY;
         };
-        let until = clock::now() + START_MAX;
+        let until = clock::now() + CONNECT_MAX;
         let mut lease = match self.pool.lease(Purpose::Read, until).await {
             Ok(lease) => lease,
             Err(error) => return self.unswept(&format!("{error:?}")),

@@ -20,8 +20,6 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join;
-
 pub use address::{Address, Environment};
 pub use changes::Changes;
 
@@ -47,6 +45,8 @@ const ATTEMPTS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(2);
 /// The database stops a statement by itself; a network that hangs does not.
 const GRACE: Duration = Duration::from_secs(5);
+/// A connection that takes longer to undo a transaction is closed, which undoes it too.
+const UNDO_MAX: Duration = Duration::from_secs(1);
 
 /// What all threads share.
 #[derive(Debug)]
@@ -160,7 +160,10 @@ impl Inner {
             let done = match tokio::time::timeout_at((until + GRACE).into(), work).await {
                 Ok(done) => done,
                 // The connection goes with the lease.
-                Err(_) => return Err(StoreError::TimedOut),
+                Err(_) => {
+                    self.pool.cancel(driver.cancel_token());
+                    return Err(StoreError::TimedOut);
+                }
             };
             match driver.trouble() {
                 None => {
@@ -169,11 +172,7 @@ impl Inner {
                 }
                 // A connection that was cut while it was idle shows it at its next use.
                 Some(_) if !is_second => is_second = true,
-                Some(Trouble::Lost) => return done,
-                Some(Trouble::Again) => {
-                    lease.keep();
-                    return done;
-                }
+                Some(_) => return done,
             }
         }
     }
@@ -206,6 +205,8 @@ impl Inner {
         };
         let cancel = connection.client.cancel_token();
         let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
+        // From then on the connection is of no use to others: what stops it may come late.
+        let mut is_canceled = false;
         let done = {
             let work = transaction::write(&mut driver, &self.context, write, Pace::Alone);
             let mut work = pin!(work);
@@ -213,15 +214,18 @@ impl Inner {
                 Ok(done) => Some(done),
                 // What is on its way is stopped by the database, or done: its answer tells.
                 Err(_) => {
-                    let answer = async { join(self.pool.cancel(cancel), work).await.1 };
-                    tokio::time::timeout(GRACE, answer).await.ok()
+                    self.pool.cancel(cancel);
+                    is_canceled = true;
+                    tokio::time::timeout(GRACE, work).await.ok()
                 }
             }
         };
         let error = match done {
             Some(Ok(outcome)) => {
                 fault::point("answer");
-                lease.keep();
+                if !is_canceled {
+                    lease.keep();
+                }
                 return Attempt::Done(Ok(outcome));
             }
             Some(Err(Halt::Error(error))) => error,
@@ -238,15 +242,14 @@ impl Inner {
             Some(Trouble::Lost) if driver.may_be_done() => {
                 Attempt::Done(Err(StoreError::OutcomeUnknown(cause_of(error))))
             }
-            Some(Trouble::Lost) => Attempt::Again(error),
-            trouble => {
-                if driver.abandon().await {
+            // A connection in trouble goes: what it has prepared may be what is wrong.
+            Some(_) => Attempt::Again(error),
+            None => {
+                let undo = tokio::time::timeout(UNDO_MAX, driver.abandon());
+                if !is_canceled && undo.await == Ok(true) {
                     lease.keep();
                 }
-                match trouble {
-                    None => Attempt::Done(Err(error)),
-                    Some(_) => Attempt::Again(error),
-                }
+                Attempt::Done(Err(error))
             }
         }
     }

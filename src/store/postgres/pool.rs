@@ -143,9 +143,13 @@ impl Pool {
         Ok(Lease { connection: Some(connection), pool: Arc::clone(self), _places: places })
     }
 
-    /// Asks the database to stop what a connection is doing. Whether it heard is told by the answer there.
-    pub(super) async fn cancel(&self, token: CancelToken) {
-        let _ = self.address.cancel(token).await;
+    /// Asks the database to stop what a connection is doing. Nobody waits for it: whether it was heard
+    /// is told by the answer on that connection.
+    pub(super) fn cancel(self: &Arc<Self>, token: CancelToken) {
+        let pool = Arc::clone(self);
+        tokio::task::spawn_local(async move {
+            tokio::time::timeout(WAIT_MAX, pool.address.cancel(token)).await
+        });
     }
 
     fn take_idle(&self) -> Option<Connection> {

@@ -5,6 +5,7 @@
 //! The one surprising thing: whether a change is there is looked up only after every connection of the
 //! server is gone from the database, since a statement may be done after its answer was given up.
 
+mod late;
 mod points;
 mod proxy;
 mod session;
@@ -58,12 +59,17 @@ type Counts = Vec<i64>;
 
 impl Bench {
     fn start(limits: &str) -> Self {
+        Self::start_with(limits, "sslmode=disable")
+    }
+
+    /// With parameters of the address.
+    fn start_with(limits: &str, parameters: &str) -> Self {
         let database = Postgres::of_the_tests();
         let folder = Folder::new();
         folder.with_database(Postgres::create);
         let name = Postgres::name(folder.path());
         let proxy = Proxy::start(place(&database));
-        let address = proxied(&proxy, &name);
+        let address = proxied(&proxy, &name, parameters);
         let server = Setup::replica(address).model(&model(limits)).start_in(folder);
         let session = Session::open(place(&database), &name);
         Self { client: server.client(), session, server, proxy }
@@ -122,6 +128,6 @@ fn place(database: &Postgres) -> SocketAddr {
     address.rsplit_once('@').unwrap().1.trim_end_matches('/').parse().unwrap()
 }
 
-fn proxied(proxy: &Proxy, name: &str) -> String {
-    format!("postgres://nouns@{}/{name}?sslmode=disable", proxy.address)
+fn proxied(proxy: &Proxy, name: &str, parameters: &str) -> String {
+    format!("postgres://nouns@{}/{name}?{parameters}", proxy.address)
 }

@@ -15,6 +15,8 @@ use tokio::sync::watch;
 
 use crate::harness::wait_until;
 
+const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
 /// Who sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -260,11 +262,13 @@ struct End {
     bytes: Vec<u8>,
     /// Bytes before the length of a message: its kind, if it has one.
     kind_bytes: usize,
+    /// The next one is a byte without a length: whether there is TLS.
+    is_byte: bool,
 }
 
 impl End {
     fn new(stream: TcpStream, side: Side, kind_bytes: usize) -> Self {
-        Self { stream, side, bytes: Vec::new(), kind_bytes }
+        Self { stream, side, bytes: Vec::new(), kind_bytes, is_byte: false }
     }
 
     /// False at the end of the connection.
@@ -274,20 +278,29 @@ impl End {
 
     /// The first whole message, and its kind.
     fn take(&mut self) -> Option<(char, Vec<u8>)> {
+        if self.is_byte && !self.bytes.is_empty() {
+            self.is_byte = false;
+            return Some(('-', self.bytes.drain(..1).collect()));
+        }
         let length = self.bytes.get(self.kind_bytes..self.kind_bytes + 4)?;
         let length = u32::from_be_bytes(length.try_into().unwrap()) as usize + self.kind_bytes;
         let kind = if self.kind_bytes == 1 { char::from(self.bytes[0]) } else { '-' };
         if self.bytes.len() < length {
             return None;
         }
-        self.kind_bytes = 1;
-        Some((kind, self.bytes.drain(..length).collect()))
+        let message: Vec<u8> = self.bytes.drain(..length).collect();
+        // After the question whether there is TLS the first message comes still.
+        if message != ASKS_FOR_TLS {
+            self.kind_bytes = 1;
+        }
+        Some((kind, message))
     }
 }
 
 /// Passes on what has come from one end.
 async fn forward(ends: &mut [End; 2], from: usize, shared: &Shared) -> Next {
     while let Some((kind, message)) = ends[from].take() {
+        ends[1 - from].is_byte |= message == ASKS_FOR_TLS;
         let fault = shared.pass(ends[from].side, kind);
         let to = &mut ends[1 - from].stream;
         let first = match fault {

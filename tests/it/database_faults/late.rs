@@ -1,0 +1,73 @@
+//! A database that answers late, or to others only.
+
+use std::time::{Duration, Instant};
+
+use super::Bench;
+use super::proxy::{Fault, Place, Side, Way};
+use crate::harness::wait_until;
+
+const LIMITS: &str = "request_seconds_max = 1\nstatement_seconds_max = 10";
+
+fn person(name: &str) -> (String, String) {
+    ("POST /people".to_owned(), format!(r#"{{"person":{{"name":"{name}"}}}}"#))
+}
+
+/// What was done is told, even when the word to stop it does not get through.
+#[test]
+fn an_answer_behind_the_limit_counts_although_nothing_can_be_cancelled() {
+    let mut bench = Bench::start_with(LIMITS, "sslmode=prefer");
+    assert_eq!(bench.request(&person("Ann")).status, 201);
+    let way = Way::Delay(Duration::from_secs(3));
+    bench.proxy.plant(Fault { side: Side::Database, number: 1, place: Place::Before, way });
+    bench.proxy.silence();
+    let answer = bench.request(&person("Bob"));
+    assert!(!bench.proxy.is_planted());
+    bench.settle();
+    let stored = bench.session.value("SELECT count(*) FROM people WHERE name = 'Bob'");
+    assert_eq!((answer.status, stored.as_str()), (201, "1"), "{answer:?}");
+}
+
+/// A refusal does not wait for the end of a transaction that nobody hears of.
+#[test]
+fn a_hole_at_the_word_that_undoes_a_transaction() {
+    let mut bench = Bench::start(LIMITS);
+    let missing = "PUT /people/00000000-0000-7000-8000-000000000000";
+    let request = (missing.to_owned(), r#"{"person":{"name":"Nobody"}}"#.to_owned());
+    assert_eq!(bench.request(&request).status, 404);
+    // Begin, bind, execute, sync, and then the end.
+    bench.proxy.plant(Fault {
+        side: Side::Server,
+        number: 5,
+        place: Place::Before,
+        way: Way::Hole,
+    });
+    let start = Instant::now();
+    let answer = bench.request(&request);
+    assert!(!bench.proxy.is_planted());
+    assert_eq!(answer.status, 404, "{answer:?}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    bench.settle();
+    assert_eq!(bench.request(&person("Ann")).status, 201);
+}
+
+/// A write that waits for another's lock is stopped at the limit of the request, in the database too.
+#[test]
+fn a_write_at_its_limit_is_stopped_in_the_database() {
+    let mut bench = Bench::start(LIMITS);
+    let path = bench.create("/people", person("Ann").1);
+    bench.session.rows("BEGIN");
+    bench.session.rows("SELECT * FROM people FOR UPDATE");
+    let start = Instant::now();
+    let answer = bench.request(&(format!("PUT {path}"), person("Bob").1));
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"), "{answer:?}");
+    assert!(answer.header("Retry-After").is_some());
+    let session = &mut bench.session;
+    wait_until("nobody waits for the lock", || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+             AND wait_event_type = 'Lock'";
+        (session.value(waiting) == "0").then_some(())
+    });
+    bench.session.rows("COMMIT");
+    assert_eq!(bench.request(&(format!("PUT {path}"), person("Bob").1)).status, 200);
+}
