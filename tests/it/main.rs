@@ -41,6 +41,8 @@ mod order;
 #[cfg(test)]
 mod panics;
 #[cfg(test)]
+mod pooling;
+#[cfg(test)]
 mod power;
 #[cfg(test)]
 mod refusals;

@@ -229,15 +229,16 @@ impl Attempt<'_> {
         if value(1) == Some("off") {
             return Err(Fault::CommitsAreNotSaved);
         }
-        if !pooled && value(2) != Some("yes") {
-            return Err(Fault::NotTold);
+        match (pooled, value(2)) {
+            (false, Some("yes")) | (true, Some("read committed")) => Ok(()),
+            (false, _) => Err(Fault::NotTold),
+            (true, found) => Err(Fault::Isolation(found.unwrap_or("not known").to_owned())),
         }
-        Ok(())
     }
 }
 
-const LOOK: &str =
-    "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit')";
+const LOOK: &str = "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
+     current_setting('transaction_isolation')";
 
 /// `local` and the `remote_` ones all wait for the server's own disk, and how many others are waited for
 /// is for those who run it to say.

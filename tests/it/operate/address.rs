@@ -25,13 +25,22 @@ fn refused(arguments: &[&str], variables: &[(&str, &str)], model: Option<&str>, 
 
 #[test]
 fn nobody_is_there() {
-    refused(&["--database", "postgres://ann@127.0.0.1:1/shop"], &[], None, &expect![[""]]);
+    refused(
+        &["--database", "postgres://ann@127.0.0.1:1/shop"],
+        &[],
+        None,
+        &expect![[r#"
+        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, check --database, or use --wait
+    "#]],
+    );
 }
 
 #[test]
 fn a_password_that_everyone_could_read() {
     let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
-    let message = &expect![[""]];
+    let message = &expect![[r#"
+        nouns: a password in --database can be read by everyone on this machine; leave it out there, and set NOUNS_DATABASE to the whole address, PGPASSWORD to the password, or put it into ~/.pgpass
+    "#]];
     refused(&["--database", address], &[], None, message);
     refused(&[&format!("--database={address}")], &[], None, message);
     // The same in the environment does not make it better.
@@ -41,7 +50,9 @@ fn a_password_that_everyone_could_read() {
 #[test]
 fn a_password_in_its_place() {
     let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
-    let message = &expect![[""]];
+    let message = &expect![[r#"
+        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, check --database, or use --wait
+    "#]];
     refused(&[], &[("NOUNS_DATABASE", address)], None, message);
     let model = format!(
         "title = \"Shop\"\n[server]\ndatabase = \"{address}\"\n[resources.cup.fields]\nsize = {{ type = \"integer\" }}\n"
@@ -53,23 +64,36 @@ fn a_password_in_its_place() {
 
 #[test]
 fn an_address_that_is_wrong() {
-    refused(&["--database", "postgres://127.0.0.1/shop"], &[], None, &expect![[""]]);
+    refused(
+        &["--database", "postgres://127.0.0.1/shop"],
+        &[],
+        None,
+        &expect![[r#"
+        nouns: database: no user is named: write postgres://USER@HOST/NAME, or set PGUSER
+    "#]],
+    );
     refused(
         &["--database", "postgres://127.0.0.1/shop?sslmod=require"],
         &[("PGUSER", "ann")],
         None,
-        &expect![[""]],
+        &expect![[r#"
+            nouns: database: there is no parameter "sslmod"; did you mean "sslmode"?
+        "#]],
     );
     refused(
         &["--database", "postgres://ann@127.0.0.1/shop?passfile=/there/is/none"],
         &[],
         None,
-        &expect![[""]],
+        &expect![[r#"
+            nouns: database: cannot read the passfile /there/is/none (No such file or directory (os error 2))
+        "#]],
     );
     refused(
         &[],
         &[("NOUNS_DATABASE", "postgres://ann:hunter2/x@127.0.0.1/shop")],
         None,
-        &expect![[""]],
+        &expect![[r#"
+            nouns: database: cannot read the address; in its user name and password write each of / ? # @ : % as %2F %3F %23 %40 %3A %25
+        "#]],
     );
 }

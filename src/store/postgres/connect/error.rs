@@ -41,6 +41,8 @@ pub(super) enum Fault {
     /// A standby.
     ReadOnly,
     CommitsAreNotSaved,
+    /// Transactions are kept apart in another way than we rely on.
+    Isolation(String),
     /// The session does not know what we told it.
     NotTold,
     Encoding(String),
@@ -93,6 +95,11 @@ impl Fault {
             Self::CommitsAreNotSaved => lasting(format!(
                 "synchronous_commit is off at {place}, so that an answered write could be lost; run: \
                  ALTER ROLE {} SET synchronous_commit = on",
+                quoted(&address.user)
+            )),
+            Self::Isolation(found) => lasting(format!(
+                "transactions at {place} are {found}, and we rely on read committed; run: \
+                 ALTER ROLE {} SET default_transaction_isolation = 'read committed'",
                 quoted(&address.user)
             )),
             Self::NotTold => {

@@ -1,0 +1,221 @@
+//! PostgreSQL behind pgbouncer, which gives each transaction another session.
+//!
+//! SQLite has no part in it. The proxy has three sessions for all of a server's connections, so that
+//! whatever is left in one is met by the others.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use expect_test::{Expect, expect};
+use serde_json::json;
+
+use crate::harness::{
+    Backend, Client, Folder, Masks, Postgres, Process, Server, Setup, wait_until,
+};
+
+const STORE: &str = include_str!("../../examples/store/nouns.toml");
+const POOLED: &str = "\n[server]\ndatabase_pooling = \"transaction\"\n";
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+
+/// A proxy before the PostgreSQL of the tests; gone when dropped.
+struct Proxy {
+    child: Child,
+    port: u16,
+    /// The database behind it. After the proxy, so that nobody has it open when it goes.
+    folder: Folder,
+}
+
+impl Proxy {
+    /// `more` is said in the proxy's settings.
+    fn start(more: &str) -> Self {
+        let folder = Folder::new();
+        let direct = Backend::Postgres.database(&folder, "nouns.db");
+        let name = Postgres::name(folder.path());
+        // The server of the tests does not sync. Here nobody could tell a session to.
+        Postgres::of_the_tests()
+            .sql("postgres", &format!("ALTER DATABASE {name} SET synchronous_commit = on"));
+        let place = direct.split_once("nouns@").unwrap().1.split_once('/').unwrap().0.to_owned();
+        let (host, port) = place.split_once(':').unwrap();
+        let settings = |listen: u16| {
+            format!(
+                "[databases]\n* = host={host} port={port} user=nouns\n\
+                 [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listen}\nunix_socket_dir =\n\
+                 auth_type = any\npool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 500\n{more}\n"
+            )
+        };
+        for _ in 0..20 {
+            let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            fs::write(folder.path().join("pgbouncer.ini"), settings(free)).unwrap();
+            if let Some(child) = listening(folder.path(), free) {
+                return Self { child, port: free, folder };
+            }
+        }
+        panic!("pgbouncer found no free port");
+    }
+
+    fn setup(&self, model: &str) -> Setup {
+        let name = Postgres::name(self.folder.path());
+        Setup::replica(format!("postgres://nouns@127.0.0.1:{}/{name}", self.port)).model(model)
+    }
+
+    fn serve(&self) -> Server {
+        self.setup(&format!("{STORE}{POOLED}")).start()
+    }
+
+    /// A start that must fail, and its one message.
+    fn refused(&self, model: &str, message: &Expect) {
+        let folder = Folder::new();
+        let ended = Process::spawn(&mut self.setup(model).command(&folder)).end();
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+        message.assert_eq(&ended.stderr.replace(&format!(":{}", self.port), ":PORT"));
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Starts pgbouncer, and waits until it listens. `None`: another program has the port.
+fn listening(folder: &Path, port: u16) -> Option<Child> {
+    let log = folder.join("pgbouncer.log");
+    let program =
+        if Path::new("/usr/sbin/pgbouncer").exists() { "/usr/sbin/pgbouncer" } else { "pgbouncer" };
+    let mut command = Command::new(program);
+    command.arg(folder.join("pgbouncer.ini")).current_dir("/").env_clear();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+    // As root it wants to be told whom to be.
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.args(["-u", "nobody"]);
+    }
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let said = format!("listening on 127.0.0.1:{port}");
+    wait_until("pgbouncer listens", || {
+        let text = fs::read_to_string(&log).unwrap();
+        if text.contains(&said) {
+            return Some(true);
+        }
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none() || text.contains("nowhere to listen"), "{text}");
+        ended.map(|_| false)
+    })
+    .then_some(child)
+}
+
+/// Each kind of request, one after the other.
+#[test]
+fn requests_of_every_kind() {
+    let proxy = Proxy::start("");
+    let server = proxy.serve();
+    let mut masks = Masks::default();
+    let customer = server.create("/customers", ANN);
+    let order =
+        r#"{"order":{"items":[{"product":"cup","quantity":2,"unit_price":250}],"note":"\u00fc"}}"#;
+    let order = server.create(&format!("{customer}/orders"), order);
+    let many = json!({"customers": [{"name": "Bea", "email": "b@x.org"}, {"name": "Cem", "email": "c@x.org"}]});
+    let mut told = String::new();
+    let mut tell = |line: &str, body: &str| {
+        let answer = server.request(line, &[], body);
+        let (verb, _) = line.split_once(' ').unwrap();
+        told += &format!("{verb} {} {}\n", answer.status, masks.text(answer.text()));
+    };
+    tell("POST /customers", &many.to_string());
+    tell(&format!("GET {customer}"), "");
+    tell(&format!("PUT {customer}"), &ANN.replace("Ann", "Ada"));
+    tell(&format!("PUT {customer}"), &ANN.replace("Ann", "Ada"));
+    tell(&format!("GET {order}"), "");
+    tell("GET /customers?limit=2", "");
+    tell(&format!("DELETE {customer}"), "");
+    tell(&format!("GET {order}"), "");
+    tell("GET /-/ready", "");
+    expect![[r#"
+        POST 201 {"customers":[{"id":"<id-1>","name":"Bea","email":"b@x.org","created_at":"<time-1>","updated_at":"<time-1>","version":1},{"id":"<id-2>","name":"Cem","email":"c@x.org","created_at":"<time-1>","updated_at":"<time-1>","version":1}]}
+        GET 200 {"customer":{"id":"<id-3>","name":"Ann","email":"ann@example.com","created_at":"<time-2>","updated_at":"<time-2>","version":1}}
+        PUT 200 {"customer":{"id":"<id-3>","name":"Ada","email":"ann@example.com","created_at":"<time-2>","updated_at":"<time-3>","version":2}}
+        PUT 200 {"customer":{"id":"<id-3>","name":"Ada","email":"ann@example.com","created_at":"<time-2>","updated_at":"<time-3>","version":2}}
+        GET 200 {"order":{"id":"<id-4>","customer_id":"<id-3>","status":"placed","currency":"EUR","items":[{"product":"cup","quantity":2,"unit_price":250}],"total":500,"note":"ü","created_at":"<time-4>","updated_at":"<time-4>","version":1}}
+        GET 200 {"customers":[{"id":"<id-3>","name":"Ada","email":"ann@example.com","created_at":"<time-2>","updated_at":"<time-3>","version":2},{"id":"<id-1>","name":"Bea","email":"b@x.org","created_at":"<time-1>","updated_at":"<time-1>","version":1}],"page":{"limit":2,"next":"<cursor-1>"}}
+        DELETE 204 
+        GET 404 {"type":"/-/problems/not-found","title":"There is no such item","status":404,"instance":"/customers/<id-3>/orders/<id-4>","request_id":"<request-1>"}
+        GET 200 {"status":"ready"}
+    "#]].assert_eq(&told);
+    let name = Postgres::name(proxy.folder.path());
+    let changes = Postgres::of_the_tests().sql(&name, "SELECT count(*) FROM nouns_changes");
+    assert_eq!(changes.trim(), "7", "two removed by one request");
+}
+
+/// More connections than the proxy has sessions, all at once: reads, new items, and one hot item.
+#[test]
+fn many_clients_at_few_sessions() {
+    const CLIENTS: usize = 16;
+    const ROUNDS: usize = 12;
+    let proxy = Proxy::start("");
+    let server = proxy.serve();
+    let hot = server.create("/customers", ANN);
+    let work = |client: usize| {
+        let mut connection = Client::connect(server.address);
+        let mut versions = Vec::new();
+        for round in 0..ROUNDS {
+            let body =
+                json!({"customer": {"name": format!("{client} {round}"), "email": "a@x.org"}});
+            let body = body.to_string();
+            let new = connection.request("POST /customers", &[], &body);
+            assert_eq!(new.status, 201, "{new:?}");
+            let path = new.header("Location").unwrap().to_owned();
+            let read = connection.request(&format!("GET {path}"), &[], "");
+            assert_eq!(read.text(), new.text());
+            let put = connection.request(&format!("PUT {hot}"), &[], &body);
+            assert_eq!(put.status, 200, "{put:?}");
+            versions.push(put.json()["customer"]["version"].as_u64().unwrap());
+        }
+        versions
+    };
+    let versions: Vec<u64> = thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let last = u64::try_from(CLIENTS * ROUNDS).unwrap() + 1;
+    assert_eq!(versions.len(), CLIENTS * ROUNDS);
+    assert!(versions.into_iter().collect::<BTreeSet<_>>().into_iter().eq(2..=last));
+    // It was really through few sessions.
+    let name = Postgres::name(proxy.folder.path());
+    let text = format!(
+        "SELECT count(*) BETWEEN 1 AND 3 FROM pg_stat_activity WHERE datname = '{name}' AND backend_type = 'client backend'"
+    );
+    assert_eq!(Postgres::of_the_tests().sql("postgres", &text).trim(), "t");
+    assert_eq!(server.stop().path().exists(), true);
+}
+
+/// The setting was forgotten: the proxy refuses what a session is told, or swallows it.
+#[test]
+fn a_proxy_that_nobody_mentioned() {
+    Proxy::start("").refused(STORE, &expect![[r#"
+        nouns: PostgreSQL at 127.0.0.1:PORT is behind a proxy that does not pass our settings on (unsupported startup parameter: options); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
+    "#]]);
+    Proxy::start("ignore_startup_parameters = options").refused(STORE, &expect![[r#"
+        nouns: a proxy at 127.0.0.1:PORT keeps our settings from PostgreSQL; where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
+    "#]]);
+}
+
+/// What cannot be told to a session has to be right already.
+#[test]
+fn settings_that_a_pooled_session_must_have() {
+    let proxy = Proxy::start("");
+    let name = Postgres::name(proxy.folder.path());
+    let set = |text: &str| {
+        Postgres::of_the_tests().sql("postgres", &format!("ALTER DATABASE {name} SET {text}"))
+    };
+    let pooled = format!("{STORE}{POOLED}");
+    set("synchronous_commit = off");
+    proxy.refused(&pooled, &expect![[r#"
+        nouns: synchronous_commit is off at 127.0.0.1:PORT, so that an answered write could be lost; run: ALTER ROLE "nouns" SET synchronous_commit = on
+    "#]]);
+}
