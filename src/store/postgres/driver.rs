@@ -127,8 +127,27 @@ impl<'a> PostgresDriver<'a> {
         together(messages.into_iter().map(|message| execute(client, message))).await
     }
 
+    /// Runs one stroke that is a transaction of its own.
+    async fn run_alone(&mut self, stroke: &Stroke<'_>) -> Result<(), Stopped> {
+        let stopped = |failure| Stopped { at: 0, failure };
+        let message = self.message(stroke).await.map_err(stopped)?;
+        crate::fault::point("commit");
+        self.stage = Stage::Ending;
+        match execute(&self.connection.client, message).await {
+            Ok(1) => {
+                self.stage = Stage::None;
+                Ok(())
+            }
+            Ok(_) => Err(stopped(changed_while_locked())),
+            Err(error) => Err(stopped(self.failed(&error))),
+        }
+    }
+
     /// Runs strokes; `is_last`: and the end of the transaction behind them.
     async fn run(&mut self, strokes: &[Stroke<'_>], is_last: bool) -> Result<(), Stopped> {
+        if let ([stroke], Stage::None, true) = (strokes, self.stage, is_last) {
+            return self.run_alone(stroke).await;
+        }
         let mut messages = Vec::with_capacity(strokes.len() + 2);
         let is_block = self.stage != Stage::None || strokes.len() > 1;
         if self.stage == Stage::None && is_block {

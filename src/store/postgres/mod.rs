@@ -139,7 +139,9 @@ impl Worker {
     pub(super) async fn write(&self, write: Write, until: Instant) -> Result<Outcome, StoreError> {
         fault::point("queue");
         let inner = Arc::clone(&self.0);
-        let work = tokio::task::spawn_local(async move { inner.write(write, until).await });
+        // In a box: a task is moved to its place as large as it can become.
+        let work = Box::pin(async move { inner.write(write, until).await });
+        let work = tokio::task::spawn_local(work);
         work.await.unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err(StoreError::Busy),
@@ -161,7 +163,7 @@ impl Inner {
                 Ok(done) => done,
                 // The connection goes with the lease.
                 Err(_) => {
-                    self.pool.cancel(driver.cancel_token());
+                    self.pool.cancel(&driver.cancel_token());
                     return Err(StoreError::TimedOut);
                 }
             };
@@ -203,7 +205,7 @@ impl Inner {
         let Some(connection) = lease.connection() else {
             return Attempt::Done(Err(no_connection()));
         };
-        let cancel = connection.client.cancel_token();
+        let cancel = Arc::clone(&connection.cancel);
         let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
         // From then on the connection is of no use to others: what stops it may come late.
         let mut is_canceled = false;
@@ -214,7 +216,7 @@ impl Inner {
                 Ok(done) => Some(done),
                 // What is on its way is stopped by the database, or done: its answer tells.
                 Err(_) => {
-                    self.pool.cancel(cancel);
+                    self.pool.cancel(&cancel);
                     is_canceled = true;
                     tokio::time::timeout(GRACE, work).await.ok()
                 }

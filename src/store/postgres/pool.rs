@@ -26,6 +26,8 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// One connection, with the statements prepared on it.
 pub(super) struct Connection {
     pub(super) client: Client,
+    /// Stops what it is doing.
+    pub(super) cancel: Arc<CancelToken>,
     statements: HashMap<Box<str>, (Statement, u64)>,
     uses: u64,
     _open: Raised,
@@ -145,7 +147,8 @@ impl Pool {
 
     /// Asks the database to stop what a connection is doing. Nobody waits for it: whether it was heard
     /// is told by the answer on that connection.
-    pub(super) fn cancel(self: &Arc<Self>, token: CancelToken) {
+    pub(super) fn cancel(self: &Arc<Self>, token: &CancelToken) {
+        let token = token.clone();
         let pool = Arc::clone(self);
         tokio::task::spawn_local(async move {
             tokio::time::timeout(WAIT_MAX, pool.address.cancel(token)).await
@@ -172,7 +175,8 @@ impl Pool {
         tokio::task::spawn_local(driver);
         self.counted.opened.add(1);
         let open = Raised::new(&self.counted, |counted| &counted.open);
-        Ok(Connection { client, statements: HashMap::new(), uses: 0, _open: open })
+        let cancel = Arc::new(client.cancel_token());
+        Ok(Connection { client, cancel, statements: HashMap::new(), uses: 0, _open: open })
     }
 }
 
