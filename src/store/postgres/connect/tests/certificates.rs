@@ -72,6 +72,7 @@ fn check(cluster: &Cluster, certificate: Option<&str>, expected: &Expect) {
 fn each_sslmode_with_each_certificate() {
     let cluster = cluster_with_certificates();
     without_tls_and_with(&cluster);
+    system_roots(&cluster);
     binding(&cluster, "good");
     client_certificates(&cluster);
     certificates_with_a_fault(&cluster);
@@ -122,6 +123,15 @@ fn without_tls_and_with(cluster: &Cluster) {
         verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
         verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
     "#]].assert_eq(&table(cluster, "localhost", "stranger-ca.crt"));
+}
+
+/// Whomever this machine trusts, it is not the one that we have just made.
+fn system_roots(cluster: &Cluster) {
+    let place = format!("localhost:{}/postgres?sslrootcert=system", cluster.port);
+    let told = said(ask(&format!("postgres://nouns@{place}"), &SESSION, ENCRYPTED));
+    let words = ["is signed by nobody we trust", "no certificate of the system can be used"];
+    let is_refused = told.starts_with("LASTING") && words.iter().any(|words| told.contains(words));
+    assert!(is_refused, "{told}");
 }
 
 fn certificates_with_a_fault(cluster: &Cluster) {

@@ -73,7 +73,7 @@ impl Cluster {
                 self.file("ca.crt").display()
             ));
         }
-        output(Command::new(WITH_POSTGRES).args(["--restart", "immediate"]).arg(&self.folder));
+        output(Command::new(WITH_POSTGRES).args(["--restart", "fast"]).arg(&self.folder));
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {

@@ -62,10 +62,10 @@ fn what_a_session_is_told() {
     let outcome = ask(&address("nouns"), &pooled, commit).unwrap();
     assert_eq!(outcome, "on|Asia/Kathmandu");
     let outcome = cluster.mask(&said(ask(&address("lazy"), &pooled, commit)));
-    expect![[""]].assert_eq(&outcome);
+    expect![[r#"LASTING synchronous_commit is off at 127.0.0.1:PORT, so that an answered write could be lost; run: ALTER ROLE "lazy" SET synchronous_commit = on"#]].assert_eq(&outcome);
     cluster.sql("ALTER ROLE lazy SET synchronous_commit = local");
     let outcome = cluster.mask(&said(ask(&address("lazy"), &pooled, commit)));
-    expect![[""]].assert_eq(&outcome);
+    expect![[r#"LASTING transactions at 127.0.0.1:PORT are serializable, and we rely on read committed; run: ALTER ROLE "lazy" SET default_transaction_isolation = 'read committed'"#]].assert_eq(&outcome);
     a_reload_does_not_weaken_a_session(&cluster, &address("nouns"));
 }
 
