@@ -4,12 +4,15 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::Broken;
-use super::driver::{Bind, Columns, Driver, Failure};
+use super::driver::{Bind, Columns, Driver, Failure, Stroke};
 use super::sql::Link;
 use super::transaction::{Context, Halt, Pace, SHARED_ROWS_MAX};
 use crate::model::{Model, OnDelete, ResourceIndex};
 use crate::plan::{Collection, Dependent, Refusal};
 use crate::value::Id;
+
+/// Items whose dependents are asked for together: each may have as many as a removal may take along.
+const ASKED_MAX: usize = 20;
 
 /// Everything that goes with a removed item: found by following the links, level by level.
 pub(super) struct Gathering {
@@ -31,19 +34,17 @@ impl Gathering {
         context: &Context,
     ) -> Result<(), Halt<()>> {
         let mut at = 0;
-        while let Some((resource, id)) =
-            self.all.get(at).map(|entry| (entry.collection.resource, entry.id))
-        {
-            for link in &context.sql.table(resource).links {
-                if link.on_delete == OnDelete::Cascade {
-                    // Those known already must not hide one that is not.
-                    let limit = self.dependents_max.saturating_add(self.all.len() + 1);
-                    for dependent in dependents(driver, context, link, id, limit).await? {
-                        self.add(dependent)?;
-                    }
+        while at < self.all.len() {
+            // Those known already must not hide one that is not.
+            let limit = self.dependents_max.saturating_add(self.all.len() + 1);
+            let some: Vec<_> = self.all.iter().skip(at).take(ASKED_MAX).collect();
+            at += some.len();
+            let asked = links(context, &some, OnDelete::Cascade);
+            for dependents in dependents(driver, context, &asked, limit).await? {
+                for dependent in dependents {
+                    self.add(dependent)?;
                 }
             }
-            at += 1;
         }
         Ok(())
     }
@@ -68,17 +69,17 @@ impl Gathering {
         driver: &mut D,
         context: &Context,
     ) -> Result<Option<ResourceIndex>, Halt<()>> {
-        for entry in &self.all {
-            for link in &context.sql.table(entry.collection.resource).links {
-                if link.on_delete == OnDelete::Restrict {
-                    // So many may go along; one more cannot be among them.
-                    let limit = self.all.len().saturating_add(1);
-                    let by = dependents(driver, context, link, entry.id, limit).await?;
-                    let stays =
-                        |by: &Dependent| !self.known.contains(&(by.collection.resource.0, by.id));
-                    if by.iter().any(stays) {
-                        return Ok(Some(link.resource));
-                    }
+        // So many may go along; one more cannot be among them.
+        let limit = self.all.len().saturating_add(1);
+        let all: Vec<_> = self.all.iter().collect();
+        for some in all.chunks(ASKED_MAX) {
+            let asked = links(context, some, OnDelete::Restrict);
+            let found = dependents(driver, context, &asked, limit).await?;
+            for ((link, _), by) in asked.iter().zip(found) {
+                let stays =
+                    |by: &Dependent| !self.known.contains(&(by.collection.resource.0, by.id));
+                if by.iter().any(stays) {
+                    return Ok(Some(link.resource));
                 }
             }
         }
@@ -103,7 +104,8 @@ pub(super) async fn is_referred_to<D: Driver>(
 ) -> Result<bool, Failure> {
     for Dependent { collection, id } in gone {
         for link in &context.sql.table(collection.resource).links {
-            if !dependents(driver, context, link, *id, 1).await?.is_empty() {
+            let found = dependents(driver, context, &[(link, *id)], 1).await?;
+            if found.iter().any(|dependents| !dependents.is_empty()) {
                 return Ok(true);
             }
         }
@@ -111,29 +113,45 @@ pub(super) async fn is_referred_to<D: Driver>(
     Ok(false)
 }
 
+/// The links of some items, with the item of each.
+fn links<'a>(
+    context: &'a Context,
+    items: &[&Dependent],
+    on_delete: OnDelete,
+) -> Vec<(&'a Link, Id)> {
+    let of = |item: &&Dependent| {
+        let links = &context.sql.table(item.collection.resource).links;
+        let id = item.id;
+        links.iter().filter(move |link| link.on_delete == on_delete).map(move |link| (link, id))
+    };
+    items.iter().flat_map(of).collect()
+}
+
+/// What depends on items by their links: a list for each.
 async fn dependents<D: Driver>(
     driver: &mut D,
     context: &Context,
-    link: &Link,
-    id: Id,
+    asked: &[(&Link, Id)],
     limit: usize,
-) -> Result<Vec<Dependent>, Failure> {
-    let lineage = context.model.lineage(link.resource);
-    let read = |row: &dyn Columns| {
-        // The id itself, then its ancestors, the nearest first: the lineage backwards.
-        let ids: Result<Vec<Id>, Broken> = lineage
-            .iter()
-            .rev()
-            .enumerate()
-            .map(|(at, resource)| {
-                row.id(at, resource.id)?.ok_or_else(|| Broken("an item without an id".into()))
-            })
-            .collect();
-        let mut ids = ids?.into_iter();
-        let id = ids.next().ok_or_else(|| Broken("an item without an id".into()))?;
-        let ancestors = ids.rev().collect();
-        Ok(Dependent { collection: Collection { resource: link.resource, ancestors }, id })
-    };
+) -> Result<Vec<Vec<Dependent>>, Failure> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    driver.rows(&link.dependents, &[Bind::Id(id), Bind::Integer(limit)], read).await
+    let strokes: Vec<_> = asked
+        .iter()
+        .map(|(link, id)| Stroke::new(&link.dependents, vec![Bind::Id(*id), Bind::Integer(limit)]))
+        .collect();
+    if strokes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let missing = || Broken("an item without an id".into());
+    let read = |at: usize, row: &dyn Columns| {
+        let resource = asked.get(at).ok_or_else(missing)?.0.resource;
+        // The id itself, then its ancestors, the nearest first: the lineage backwards.
+        let lineage = context.model.lineage(resource);
+        let ids = lineage.iter().rev().enumerate();
+        let ids = ids.map(|(at, resource)| row.id(at, resource.id)?.ok_or_else(missing));
+        let mut ids = ids.collect::<Result<Vec<Id>, Broken>>()?.into_iter();
+        let id = ids.next().ok_or_else(missing)?;
+        Ok(Dependent { collection: Collection { resource, ancestors: ids.rev().collect() }, id })
+    };
+    driver.rows_each(&strokes, read).await
 }
