@@ -25,8 +25,6 @@ pub enum Mark {
 }
 
 impl Mark {
-    pub const INTEGER: &'static str = "⟦Integer";
-
     pub fn text(self, request: usize, index: usize) -> String {
         format!("⟦{self:?} {request} {index}⟧")
     }

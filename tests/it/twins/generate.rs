@@ -1,8 +1,8 @@
 //! Chooses the next request.
 //!
 //! It learns from the answers of one side alone: as long as the sides agree, that is enough.
-//! The one surprising thing: about a third of what it asks is wrong in some way, since most of what a
-//! backend can get wrong is how it refuses.
+//! The one surprising thing: two in five of its requests are refused, since most of what a backend can
+//! get wrong is how it refuses.
 
 use super::ask::{Ask, Learned, Mark};
 use super::values::draft;
@@ -139,10 +139,11 @@ impl Generator {
         (format!("PUT {}", known.path), format!("{{\"{}\":{draft}}}", known.noun))
     }
 
-    /// What was shown is sent back, to its own place or to another's.
+    /// What was shown is sent back, to its own place or to another's of its noun.
     fn put_back(&mut self) -> (String, String) {
         let known = self.target();
-        let shown = if self.chance.below(6) == 0 { self.target() } else { known.clone() };
+        let other = self.world.some_of(&known.noun, &mut self.chance).cloned();
+        let shown = other.filter(|_| self.chance.below(6) == 0).unwrap_or_else(|| known.clone());
         let item = Mark::Item.text(shown.request, shown.index);
         (format!("PUT {}", known.path), format!("{{\"{}\":{item}}}", known.noun))
     }

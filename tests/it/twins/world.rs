@@ -93,14 +93,15 @@ impl World {
     /// A value for a reference: mostly an item that is there, sometimes one that is not.
     pub fn some_id(&self, noun: &str, chance: &mut Chance) -> String {
         let is_integer = self.noun(noun).is_integer;
-        let mark = match (self.some_of(noun, chance), chance.one_of(&self.gone)) {
+        // Of the same noun: the number of another's item may be that of one of these on one side alone.
+        let gone: Vec<_> = self.gone.iter().filter(|gone| gone.noun == noun).collect();
+        let mark = match (self.some_of(noun, chance), chance.one_of(&gone)) {
             (_, Some(gone)) if chance.below(30) == 0 => gone.id(),
             (Some(known), _) => known.id(),
             (None, _) if is_integer => "999999".to_owned(),
             (None, _) => "00000000-0000-7000-8000-000000000000".to_owned(),
         };
-        let is_number = mark.starts_with(Mark::INTEGER) || is_integer;
-        if is_number { mark } else { format!("\"{mark}\"") }
+        if is_integer { mark } else { format!("\"{mark}\"") }
     }
 
     /// Keeps in mind that an item is gone, with all that lies below it.
