@@ -5,11 +5,16 @@
 //! The one surprising thing: whether a change is there is looked up only after every connection of the
 //! server is gone from the database, since a statement may be done after its answer was given up.
 
+mod away;
+mod full;
 mod late;
+mod locks;
 mod points;
 mod proxy;
 mod session;
+mod start;
 mod tables;
+mod unchanged;
 
 use std::net::SocketAddr;
 

@@ -33,7 +33,11 @@ impl Scene {
         let mut bench = Bench::start(limits);
         let person = bench.create("/people", r#"{"person":{"name":"Ann","badge":"a"}}"#.to_owned());
         let team = bench.create("/teams", r#"{"team":{"name":"One"}}"#.to_owned());
-        Self { bench, person, team, serial: 0 }
+        let other = bench.create("/teams", r#"{"team":{"name":"Two"}}"#.to_owned());
+        let mut scene = Self { bench, person, team: other, serial: 0 };
+        let (line, body) = create_below(&mut scene);
+        scene.bench.create(line.strip_prefix("POST ").unwrap(), body);
+        Self { team, ..scene }
     }
 
     fn name(&mut self) -> String {
@@ -95,6 +99,25 @@ pub(super) fn put_the_same(scene: &mut Scene) -> (String, String) {
 pub(super) fn put_taken(scene: &mut Scene) -> (String, String) {
     let (line, _) = put(scene);
     (line, r#"{"person":{"name":"Bob","badge":"a"}}"#.to_owned())
+}
+
+pub(super) fn put_lost(scene: &mut Scene) -> (String, String) {
+    let (line, _) = create_below(scene);
+    let task = scene.bench.create(
+        line.strip_prefix("POST ").unwrap(),
+        format!(r#"{{"task":{{"title":"{}"}}}}"#, scene.serial),
+    );
+    let owner = "00000000-0000-7000-8000-000000000000";
+    (format!("PUT {task}"), format!(r#"{{"task":{{"title":"x","owner":"{owner}"}}}}"#))
+}
+
+pub(super) fn put_missing(_: &mut Scene) -> (String, String) {
+    let line = "PUT /people/00000000-0000-7000-8000-000000000000";
+    (line.to_owned(), r#"{"person":{"name":"Nobody"}}"#.to_owned())
+}
+
+pub(super) fn delete_referenced(scene: &mut Scene) -> (String, String) {
+    (format!("DELETE {}", scene.person), String::new())
 }
 
 pub(super) fn delete(scene: &mut Scene) -> (String, String) {
@@ -242,7 +265,7 @@ fn name(side: Side, kind: char) -> String {
     format!("{arrow} {word}")
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 17] = [
     create,
     create_with_a_number,
     create_below,
@@ -253,7 +276,10 @@ const KINDS: [Kind; 14] = [
     put,
     put_the_same,
     put_taken,
+    put_lost,
+    put_missing,
     delete,
+    delete_referenced,
     get,
     list,
     list_of_nothing,
@@ -310,10 +336,10 @@ fn a_cut_at_any_message_of_a_new_connection() {
 /// Nobody is told that nothing goes through any more.
 #[test]
 fn a_hole_at_any_message() {
-    everywhere(Way::Hole, SHORT_LIMITS, false, (8, 31));
+    everywhere(Way::Hole, SHORT_LIMITS, false, (8, 53));
 }
 
 #[test]
 fn a_hole_at_any_message_of_a_new_connection() {
-    everywhere(Way::Hole, SHORT_LIMITS, true, (8, 83));
+    everywhere(Way::Hole, SHORT_LIMITS, true, (8, 187));
 }

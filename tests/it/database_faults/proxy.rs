@@ -72,6 +72,7 @@ struct State {
     /// The kinds of the messages since `watch`, in the order in which they passed.
     seen: Vec<(Side, char)>,
     connections: usize,
+    accepted: usize,
 }
 
 #[derive(Debug)]
@@ -92,7 +93,8 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn start(target: SocketAddr) -> Self {
-        let state = State { door: Door::Open, fault: None, seen: Vec::new(), connections: 0 };
+        let state =
+            State { door: Door::Open, fault: None, seen: Vec::new(), connections: 0, accepted: 0 };
         let shared = Arc::new(Shared { target, state: Mutex::new(state) });
         let (round, rounds) = watch::channel(0);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -126,6 +128,11 @@ impl Proxy {
     /// Whether the planted fault has not been met.
     pub fn is_planted(&self) -> bool {
         self.shared.state().fault.is_some()
+    }
+
+    /// How often somebody has connected.
+    pub fn accepted(&self) -> usize {
+        self.shared.state().accepted
     }
 
     /// New connections are closed at once.
@@ -166,6 +173,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn count(&self) {
+        let mut state = self.state();
+        state.connections += 1;
+        state.accepted += 1;
+    }
+
     /// A message passes: what is to happen to it.
     fn pass(&self, side: Side, kind: char) -> Option<(Place, Way)> {
         let mut state = self.state();
@@ -194,7 +207,7 @@ async fn serve(
             // The sender is gone when the proxy is.
             changed = ended.changed() => if changed.is_err() { return } else { continue },
         };
-        shared.state().connections += 1;
+        shared.count();
         let mut round = rounds.clone();
         round.mark_unchanged();
         let shared = Arc::clone(shared);

@@ -354,6 +354,11 @@ impl Process {
         }
     }
 
+    /// What it wrote to stderr up to now.
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
     pub fn signal(&self, name: &str) {
         // The shell's own `kill`: the separate program is not on every machine.
         let line = format!("kill -{name} {}", self.child.id());

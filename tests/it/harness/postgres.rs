@@ -85,9 +85,15 @@ pub struct OwnPostgres {
 
 impl OwnPostgres {
     pub fn start() -> Self {
+        Self::start_under(&[])
+    }
+
+    /// Run by another program, such as one that makes a disk for it.
+    pub fn start_under(program: &[&str]) -> Self {
         let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
-        let mut command = Command::new(WITH_POSTGRES);
-        command.args(["--durable", "sh", "-c", show]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let words = [program, &[WITH_POSTGRES, "--durable", "sh", "-c", show]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut keeper = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -95,6 +101,12 @@ impl OwnPostgres {
             panic!("PostgreSQL did not start: {:?}", keeper.wait());
         };
         Self { server: Postgres(address.to_owned()), folder: folder.to_owned(), keeper }
+    }
+
+    /// The process that all its others belong to.
+    pub fn process_id(&self) -> String {
+        let file = Path::new(&self.folder).join("data/postmaster.pid");
+        std::fs::read_to_string(file).unwrap().lines().next().unwrap().to_owned()
     }
 
     /// Ends it as `pg_ctl` does in this mode, `fast` or `immediate`, and starts it again.

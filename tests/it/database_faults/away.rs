@@ -1,0 +1,161 @@
+//! A database that goes away while 16 clients write: restarted, stopped in its tracks, its sessions ended.
+//!
+//! Every answer is held against what is stored in the end; the server is never started anew.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::session::Session;
+use super::{Bench, model, place};
+use crate::harness::{Client, OwnPostgres, Setup, wait_until};
+
+const CLIENTS: usize = 16;
+const LIMITS: &str = "request_seconds_max = 2\nstatement_seconds_max = 2";
+/// The limit, five seconds more, and what a slow machine adds.
+const ANSWER_MAX: Duration = Duration::from_secs(17);
+
+/// What the clients have been told up to now.
+#[derive(Debug, Default)]
+struct Progress {
+    is_over: AtomicBool,
+    done: AtomicUsize,
+    unavailable: AtomicUsize,
+}
+
+/// A name, and whether it is stored: `None` when that is not known.
+type Told = (String, Option<bool>);
+
+/// Writes until it is over.
+fn write(address: SocketAddr, number: usize, progress: &Progress) -> Vec<Told> {
+    let mut client = Client::connect(address);
+    let mut told = Vec::new();
+    while !progress.is_over.load(Ordering::Relaxed) {
+        let name = format!("w{number}-{}", told.len());
+        let body = format!(r#"{{"person":{{"name":"{name}"}}}}"#);
+        let start = Instant::now();
+        let answer = client.request("POST /people", &[], body);
+        assert!(start.elapsed() < ANSWER_MAX, "{:?} for {answer:?}", start.elapsed());
+        if answer.status == 201 {
+            progress.done.fetch_add(1, Ordering::Relaxed);
+            told.push((name, Some(true)));
+            continue;
+        }
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+        progress.unavailable.fetch_add(1, Ordering::Relaxed);
+        let is_unknown = answer.problem() == "outcome-unknown";
+        told.push((name, if is_unknown { None } else { Some(false) }));
+    }
+    told
+}
+
+/// Runs the clients while something happens, and holds what they were told against what is stored.
+fn under_load(
+    address: SocketAddr,
+    happens: impl FnOnce(&Progress),
+    beside: impl FnOnce() -> Session,
+) {
+    let progress = &Progress::default();
+    let told: Vec<Told> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || write(address, number, progress)))
+            .collect();
+        // What fails here must not leave the clients running.
+        let over = Over(progress);
+        progress.goes_on("before");
+        happens(progress);
+        progress.goes_on("afterwards");
+        drop(over);
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let stored = beside().rows("SELECT name, count(*) FROM people GROUP BY name");
+    let count = |name: &str| stored.iter().find(|row| row[0] == name).map_or("0", |row| &*row[1]);
+    let unknown = told.iter().filter(|(_, is_stored)| is_stored.is_none()).count();
+    println!(
+        "{} told, {} refused, {unknown} unknown",
+        told.len(),
+        progress.unavailable.load(Ordering::Relaxed)
+    );
+    for (name, is_stored) in &told {
+        match (is_stored, count(name)) {
+            (Some(true), "1") | (Some(false), "0") | (None, "0" | "1") => {}
+            (said, found) => panic!("{name}: told {said:?}, and it is there {found} times"),
+        }
+    }
+}
+
+struct Over<'a>(&'a Progress);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Progress {
+    /// Waits until all clients write.
+    fn goes_on(&self, when: &str) {
+        let before = self.done.load(Ordering::Relaxed);
+        wait_until(&format!("writes go on {when}"), || {
+            (self.done.load(Ordering::Relaxed) >= before + 4 * CLIENTS).then_some(())
+        });
+    }
+}
+
+#[test]
+fn restarted_and_paused() {
+    let database = OwnPostgres::start();
+    let server = Setup::replica(database.address_of("postgres")).model(&model(LIMITS)).start();
+    let beside = || Session::open(place(&database), "postgres");
+    let happens = |progress: &Progress| {
+        database.restart("fast");
+        progress.goes_on("after a restart");
+        database.restart("immediate");
+        progress.goes_on("after a crash");
+        let refused = progress.unavailable.load(Ordering::Relaxed);
+        let paused = pause(&database);
+        wait_until("clients are refused", || {
+            (progress.unavailable.load(Ordering::Relaxed) >= refused + CLIENTS).then_some(())
+        });
+        signal("CONT", &paused);
+    };
+    under_load(server.address, happens, beside);
+    server.stop();
+}
+
+/// Makes all processes of a server stand still.
+fn pause(database: &OwnPostgres) -> Vec<String> {
+    let mut session = Session::open(place(database), "postgres");
+    let first = database.process_id();
+    // It starts no others from here on.
+    signal("STOP", std::slice::from_ref(&first));
+    let rows = session.rows("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()");
+    let others: Vec<_> = rows.into_iter().flatten().collect();
+    signal("STOP", &others);
+    [vec![first], others].concat()
+}
+
+fn signal(name: &str, processes: &[String]) {
+    let line = format!("kill -{name} {}", processes.join(" "));
+    // One of them may have ended by itself.
+    drop(Command::new("sh").args(["-c", &line]).status().unwrap());
+}
+
+#[test]
+fn its_sessions_ended() {
+    let Bench { server, session, .. } = &mut Bench::start(LIMITS);
+    let name = session.value("SELECT current_database()");
+    let end_all = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+         WHERE datname = current_database() AND application_name <> 'beside'";
+    let happens = |progress: &Progress| {
+        for _ in 0..20 {
+            session.rows(end_all);
+            progress.goes_on("after the end of all sessions");
+        }
+    };
+    let beside = || Session::open(place(&crate::harness::Postgres::of_the_tests()), &name);
+    under_load(server.address, happens, beside);
+}

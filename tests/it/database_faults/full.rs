@@ -1,0 +1,56 @@
+//! A disk of the database that is full.
+//!
+//! The disk is a small tmpfs in a mount namespace of PostgreSQL's own, with one table on it: PostgreSQL
+//! stands still when the disk of its own log is full, which is another matter.
+//! The one surprising thing: it is filled and emptied by the database itself, since nobody else sees it.
+
+use super::session::Session;
+use super::{model, place};
+use crate::harness::{Folder, OwnPostgres, Setup, wait_until};
+
+/// Mounts over the folder `$1` and runs the rest. Root may mount by itself; others keep their name, since
+/// PostgreSQL does not run as root.
+const ON_A_SMALL_DISK: &str = r#"
+    if unshare --mount true 2>/dev/null; then own=; else own='--map-current-user --keep-caps'; fi
+    exec unshare $own --mount sh -ec 'mount -t tmpfs -o size=1m,mode=0777 none "$1"; shift; exec "$@"' sh "$@"
+"#;
+
+#[test]
+fn writes_wait_for_room_and_reads_go_on() {
+    let folder = Folder::new();
+    let disk = folder.path().display().to_string();
+    let database = OwnPostgres::start_under(&["sh", "-ec", ON_A_SMALL_DISK, "sh", &disk]);
+    let server = Setup::replica(database.address_of("postgres")).model(&model("")).start();
+    let mut session = Session::open(place(&database), "postgres");
+    run(&mut session, &format!("mkdir -m 700 {disk}/space"));
+    session.rows(&format!("CREATE TABLESPACE small LOCATION '{disk}/space'"));
+    session.rows("ALTER TABLE people SET TABLESPACE small");
+
+    let body = format!(r#"{{"person":{{"name":"{}"}}}}"#, "x".repeat(4000));
+    let path = server.create("/people", &body);
+    let mut done = 1;
+    for _ in 0..3 {
+        // It ends when there is no more room.
+        run(&mut session, &format!("cat /dev/zero >{disk}/filler 2>/dev/null || true"));
+        // The last page has some room left.
+        let answer = wait_until("the disk is full", || {
+            let answer = server.post("/people", &body);
+            done += usize::from(answer.status == 201);
+            (answer.status != 201).then_some(answer)
+        });
+        assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
+        assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+        assert_eq!(server.get(&path).status, 200);
+        run(&mut session, &format!("rm {disk}/filler"));
+        server.create("/people", &body);
+        done += 1;
+    }
+    let stored = session.value("SELECT count(*) FROM people");
+    assert_eq!(stored, done.to_string());
+    assert_eq!(session.value("SELECT count(*) FROM nouns_changes"), stored);
+}
+
+/// Runs a command where the database is. It reads what it is given, which is nothing to it.
+fn run(session: &mut Session, line: &str) {
+    session.rows(&format!("COPY (SELECT 1) TO PROGRAM 'cat >/dev/null; {line}'"));
+}

@@ -1,0 +1,273 @@
+//! What others hold: locks, in any order, and every connection there is.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::session::Session;
+use super::{Bench, model, place};
+use crate::harness::{Answer, Client, OwnPostgres, Postgres, Setup, wait_until};
+
+/// How many of the server's sessions wait for a lock.
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity \
+     WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name <> 'beside'";
+
+fn waits(session: &mut Session, count: usize) {
+    wait_until("the server waits for a lock", || {
+        (session.value(WAITING) == count.to_string()).then_some(())
+    });
+}
+
+/// Two people, and a session beside the server that ends deadlocks much later than the server does.
+fn scene(limits: &str) -> (Bench, Session, [String; 2]) {
+    let mut bench = Bench::start(limits);
+    let people = ["Ann", "Bob"].map(|name| person(&mut bench, name));
+    let other = beside(&mut bench);
+    (bench, other, people)
+}
+
+fn beside(bench: &mut Bench) -> Session {
+    let name = bench.session.value("SELECT current_database()");
+    let mut session = Session::open(place(&Postgres::of_the_tests()), &name);
+    session.rows("SET deadlock_timeout = '60s'");
+    session
+}
+
+fn person(bench: &mut Bench, name: &str) -> String {
+    bench.create("/people", format!(r#"{{"person":{{"name":"{name}"}}}}"#))
+}
+
+fn id(path: &str) -> &str {
+    path.rsplit_once('/').unwrap().1
+}
+
+/// A team with two tasks, and their ids in the order in which a removal removes them.
+fn team(bench: &mut Bench) -> (String, Vec<String>) {
+    let team = bench.create("/teams", r#"{"team":{"name":"One"}}"#.to_owned());
+    for _ in 0..2 {
+        bench.create(&format!("{team}/tasks"), r#"{"task":{"title":"x"}}"#.to_owned());
+    }
+    let tasks = format!("SELECT id FROM tasks WHERE team_id = {} ORDER BY id", id(&team));
+    let tasks = bench.session.rows(&tasks).into_iter().flatten().collect();
+    (team, tasks)
+}
+
+fn lock(session: &mut Session, task: &str) {
+    session.rows("BEGIN");
+    session.rows(&format!("SELECT 1 FROM tasks WHERE id = '{task}' FOR UPDATE"));
+}
+
+/// The server comes last, and so is the one that is told: it has the team, and wants the second task
+/// from one who has it, and wants the team.
+#[test]
+fn a_deadlock_is_tried_again() {
+    let (mut bench, mut other, _) = scene("");
+    let (team, tasks) = team(&mut bench);
+    let before = bench.session.value(DEADLOCKS);
+    // Another one yet: what is looked at inside of a transaction stays as it was.
+    let mut first = beside(&mut bench);
+    lock(&mut first, &tasks[0]);
+    lock(&mut other, &tasks[1]);
+    let (address, line) = (bench.server.address, format!("DELETE {team}"));
+    let delete = thread::spawn(move || Client::connect(address).request(&line, &[], ""));
+    waits(&mut bench.session, 1);
+    other.ask(&format!("SELECT 1 FROM teams WHERE id = {} FOR UPDATE", id(&team)));
+    wait_until("the other one waits too", || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        (bench.session.value(waiting).parse::<usize>().unwrap() >= 2).then_some(())
+    });
+    first.rows("COMMIT");
+    other.answer().unwrap();
+    other.rows("COMMIT");
+    let answer = delete.join().unwrap();
+    assert_eq!(answer.status, 204, "{answer:?}");
+    wait_until("the database has counted it", || {
+        (bench.session.value(DEADLOCKS) != before).then_some(())
+    });
+    bench.check_log();
+}
+
+const DEADLOCKS: &str = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+
+/// One who makes the same deadlock again and again is not waited for longer than a request may take.
+#[test]
+fn a_deadlock_that_lasts_is_given_up() {
+    let (mut bench, mut other, _) = scene("request_seconds_max = 4\nstatement_seconds_max = 3");
+    let (team, tasks) = team(&mut bench);
+    let (address, line) = (bench.server.address, format!("DELETE {team}"));
+    lock(&mut other, &tasks[1]);
+    let start = Instant::now();
+    let delete = thread::spawn(move || Client::connect(address).request(&line, &[], ""));
+    // It keeps its lock and wants the other one again, until the server has given up.
+    while !delete.is_finished() {
+        other.rows("SAVEPOINT again");
+        other.rows(&format!("SELECT 1 FROM teams WHERE id = {} FOR UPDATE", id(&team)));
+        other.rows("ROLLBACK TO again");
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+    let answer = delete.join().unwrap();
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+    other.rows("ROLLBACK");
+    assert_eq!(bench.request(&(format!("DELETE {team}"), String::new())).status, 204);
+}
+
+/// Removals that meet in the middle: each removes a team with its tasks, and their order differs.
+#[test]
+fn removals_and_updates_of_the_same_items() {
+    let mut bench = Bench::start("");
+    let address = bench.server.address;
+    for _ in 0..5 {
+        let (team, tasks) = team(&mut bench);
+        let task = &tasks[1];
+        let lines = [
+            (format!("DELETE {team}"), String::new()),
+            (format!("PUT {team}/tasks/{task}"), r#"{"task":{"title":"y"}}"#.to_owned()),
+            (format!("POST {team}/tasks"), r#"{"task":{"title":"z"}}"#.to_owned()),
+            (format!("DELETE {team}/tasks/{task}"), String::new()),
+        ];
+        let asked = lines.map(|(line, body)| {
+            thread::spawn(move || Client::connect(address).request(&line, &[], body))
+        });
+        for answer in asked.map(|thread| thread.join().unwrap()) {
+            assert!([200, 201, 204, 404].contains(&answer.status), "{answer:?}");
+        }
+    }
+    bench.check_log();
+}
+
+/// Writes that wait for a lock take all connections that they may, and reads go on.
+#[test]
+fn reads_go_on_while_writes_wait() {
+    // The threads of the server share them, and one of each thread's is for reads alone.
+    let threads = thread::available_parallelism().unwrap().get();
+    let limits = format!(
+        "database_connections_max = {}\nrequest_seconds_max = 20\nstatement_seconds_max = 15",
+        4 * threads
+    );
+    let (mut bench, mut other, [ann, _]) = scene(&limits);
+    other.rows("BEGIN");
+    other.rows("SELECT 1 FROM people FOR UPDATE");
+    let address = bench.server.address;
+    let writes: Vec<_> = (0..16 * threads)
+        .map(|number| {
+            let line = format!("PUT {ann}");
+            let body = format!(r#"{{"person":{{"name":"n{number}"}}}}"#);
+            thread::spawn(move || Client::connect(address).request(&line, &[], body))
+        })
+        .collect();
+    wait_until("many wait", || {
+        (bench.session.value(WAITING).parse::<usize>().unwrap() >= 3).then_some(())
+    });
+    for _ in 0..20 {
+        let start = Instant::now();
+        // Each on a connection of its own, so that every thread of the server has some.
+        let answer = bench.server.get(&ann);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    }
+    // Who finds no connection is told so, in 5 s; who has one waits on.
+    let refused: Vec<Answer> = finished(writes, 1, &mut other);
+    for answer in refused.iter().filter(|answer| answer.status != 200) {
+        assert_eq!((answer.status, answer.problem().as_str()), (503, "busy"), "{answer:?}");
+        assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+    }
+    assert!(refused.iter().any(|answer| answer.status == 200));
+    assert!(refused.iter().any(|answer| answer.status == 503));
+    bench.check_log();
+}
+
+/// Waits until so many have their answer, gives the lock back, and waits for the rest.
+fn finished(
+    writes: Vec<thread::JoinHandle<Answer>>,
+    count: usize,
+    other: &mut Session,
+) -> Vec<Answer> {
+    wait_until("some are refused", || {
+        (writes.iter().filter(|write| write.is_finished()).count() >= count).then_some(())
+    });
+    other.rows("COMMIT");
+    writes.into_iter().map(|write| write.join().unwrap()).collect()
+}
+
+/// A lock on the whole table is waited for as long as a statement may take.
+#[test]
+fn a_lock_that_stays() {
+    let limits = "request_seconds_max = 20\nstatement_seconds_max = 1";
+    let (mut bench, mut other, [ann, _]) = scene(limits);
+    other.rows("BEGIN");
+    other.rows("LOCK TABLE people IN EXCLUSIVE MODE");
+    let start = Instant::now();
+    let write = (format!("PUT {ann}"), r#"{"person":{"name":"Eve"}}"#.to_owned());
+    let answer = bench.request(&write);
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
+    assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    // Reads need no lock but the one against changes of the table itself.
+    assert_eq!(bench.server.get(&ann).status, 200);
+    other.rows("COMMIT");
+    other.rows("BEGIN");
+    other.rows("LOCK TABLE people IN ACCESS EXCLUSIVE MODE");
+    let answer = bench.server.get(&ann);
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+    other.rows("COMMIT");
+    assert_eq!(bench.request(&write).status, 200);
+}
+
+/// A statement that works too long, rather than waits.
+#[test]
+fn a_statement_that_takes_too_long() {
+    let limits = "request_seconds_max = 20\nstatement_seconds_max = 1";
+    let (mut bench, mut other, [ann, _]) = scene(limits);
+    other.rows(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_sleep(60); RETURN new; END'",
+    );
+    other.rows("CREATE TRIGGER slow BEFORE UPDATE ON people FOR EACH ROW EXECUTE FUNCTION slow()");
+    let start = Instant::now();
+    let write = (format!("PUT {ann}"), r#"{"person":{"name":"Eve"}}"#.to_owned());
+    let answer = bench.request(&write);
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"), "{answer:?}");
+    assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    other.rows("DROP TRIGGER slow ON people");
+    assert_eq!(bench.request(&write).status, 200);
+}
+
+/// A column whose type another program has changed makes what was prepared useless, not the server.
+#[test]
+fn what_was_prepared_has_grown_old() {
+    let (mut bench, mut other, [ann, _]) = scene("");
+    let write = |name: &str| (format!("PUT {ann}"), format!(r#"{{"person":{{"name":"{name}"}}}}"#));
+    assert_eq!(bench.request(&write("Eve")).status, 200);
+    other.rows("ALTER TABLE people ALTER COLUMN name TYPE varchar");
+    let answer = bench.request(&write("Ann"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+/// Others have taken all connections that the database gives out.
+#[test]
+fn no_connection_is_left() {
+    let database = OwnPostgres::start();
+    let mut first = Session::open(place(&database), "postgres");
+    first.rows("CREATE ROLE guest LOGIN");
+    first.rows("GRANT ALL ON SCHEMA public TO guest");
+    first.rows("CREATE DATABASE shop OWNER guest");
+    let address = format!("postgres://guest@{}/shop", place(&database));
+    let server = Setup::replica(address).model(&model("request_seconds_max = 3")).start();
+    // As good as many others: from now on no new connection of this user is let in.
+    first.rows("ALTER ROLE guest CONNECTION LIMIT 0");
+    first.rows(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'guest'",
+    );
+    let create = || server.post("/people", r#"{"person":{"name":"Ann"}}"#);
+    let answer =
+        wait_until("a request is refused", || Some(create()).filter(|it| it.status != 201));
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
+    assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+    assert_eq!(server.get("/people").status, 503);
+    first.rows("ALTER ROLE guest CONNECTION LIMIT -1");
+    assert_eq!(create().status, 201);
+    assert_eq!(server.get("/people").json()["people"].as_array().unwrap().len(), 1);
+}

@@ -1,0 +1,131 @@
+//! A start without its database: what is said, and how long it takes.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use expect_test::{Expect, expect};
+
+use super::proxy::Proxy;
+use super::{model, place, proxied};
+use crate::harness::{Ended, Folder, Postgres, Process, Setup, wait_until};
+
+/// Says so and ends, well before anybody gives up on it.
+fn refused(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) {
+    let folder = Folder::new();
+    let start = Instant::now();
+    let (Ended { code, stdout, mut stderr }, _folder) = setup.try_start_in(folder).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    for (text, mask) in masked {
+        stderr = stderr.replace(text, mask);
+    }
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    expected.assert_eq(&stderr);
+}
+
+#[test]
+fn nobody_listens() {
+    // Nobody else is given the port while this socket has it.
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    held.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    let port = held.local_addr().unwrap().as_socket().unwrap().port().to_string();
+    let address = format!("postgres://nouns@127.0.0.1:{port}/nouns?sslmode=disable");
+    refused(
+        Setup::replica(address),
+        &expect![[r#"
+        nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (connection refused); start it, check --database, or use --wait
+    "#]],
+        &[(&port, "PORT")],
+    );
+}
+
+#[test]
+fn somebody_listens_and_never_answers() {
+    let proxy = Proxy::start(place(&Postgres::of_the_tests()));
+    proxy.silence();
+    let port = proxy.address.port().to_string();
+    // The default is 10 s.
+    let is_long = std::env::var_os("NOUNS_SOAK").is_some();
+    let (limit, said) = if is_long { ("", "10.0s") } else { ("&connect_timeout=2", "2.0s") };
+    let setup = Setup::replica(proxied(&proxy, "nouns", &format!("sslmode=disable{limit}")));
+    refused(
+        setup,
+        &expect![[r#"
+            nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (no answer within TIME); start it, check --database, or use --wait
+        "#]],
+        &[(&port, "PORT"), (said, "TIME")],
+    );
+}
+
+#[test]
+fn there_is_no_such_database() {
+    let server = Postgres::of_the_tests();
+    let port = place(&server).port().to_string();
+    refused(
+        Setup::replica(server.address_of("nowhere")),
+        &expect![[r#"
+        nouns: PostgreSQL at 127.0.0.1:PORT has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
+    "#]],
+        &[(&port, "PORT")],
+    );
+}
+
+#[test]
+fn there_is_no_such_user() {
+    let server = place(&Postgres::of_the_tests());
+    let setup = Setup::replica(format!("postgres://nobody@{server}/postgres?sslmode=disable"));
+    refused(
+        setup,
+        &expect![[r#"
+        nouns: PostgreSQL at 127.0.0.1:PORT does not let us in (role "nobody" does not exist); check the user of the address
+    "#]],
+        &[(&server.port().to_string(), "PORT")],
+    );
+}
+
+/// Stands for a server that asks for a password: one message is enough to say so.
+#[test]
+fn a_password_is_asked_for() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let asks = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        drop(stream.read(&mut [0; 4096]).unwrap());
+        stream.write_all(&[b'R', 0, 0, 0, 8, 0, 0, 0, 3]).unwrap();
+        // Until the other side is gone.
+        drop(stream.read(&mut [0; 1]));
+    });
+    let address = format!("postgres://nouns@127.0.0.1:{port}/nouns?sslmode=disable");
+    refused(
+        Setup::replica(address),
+        &expect![[r#"
+        nouns: PostgreSQL at 127.0.0.1:PORT wants a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
+    "#]],
+        &[(&port, "PORT")],
+    );
+    asks.join().unwrap();
+}
+
+/// It says once that it waits, and serves when the database comes.
+#[test]
+fn a_patient_start() {
+    let proxy = Proxy::start(place(&Postgres::of_the_tests()));
+    proxy.shut();
+    let folder = Folder::new();
+    folder.with_database(Postgres::create);
+    let address = proxied(&proxy, &Postgres::name(folder.path()), "sslmode=disable");
+    let setup = Setup::replica(address).model(&model(""));
+    let mut command = setup.command(&folder);
+    let process = Process::spawn(command.arg("--wait"));
+    // It was told, and has tried once more since.
+    wait_until("it says that it waits", || {
+        process.stderr().contains("waiting for the database").then_some(())
+    });
+    let tried = proxy.accepted();
+    wait_until("it tries again", || (proxy.accepted() > tried + 1).then_some(()));
+    proxy.relent();
+    let line = process.first_line();
+    assert!(line.starts_with("nouns: serving "), "{line}");
+    assert_eq!(process.stderr().matches("waiting for the database").count(), 1);
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+}
