@@ -153,6 +153,10 @@ fn refused(
         _ if said.contains("client certificate") => {
             lasting("does not let us in", "add sslcert and sslkey to the address")
         }
+        _ if said.contains("channel binding") => lasting(
+            "sees another certificate than we do",
+            "find out who ends the encryption in between; where it is a proxy of yours, add channel_binding=disable",
+        ),
         "28000" if said.contains("pg_hba.conf") => {
             lasting("does not let us in", "add a line for this user and host to its pg_hba.conf")
         }

@@ -10,6 +10,15 @@ use super::*;
 const EC: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256";
 const RSA: &str = "-newkey rsa:2048";
 
+/// Who signs, the name of the certificate, and the hash.
+const HASHES: [(&str, &str, &str); 5] = [
+    ("ca", "ec-sha384", "sha384"),
+    ("ca", "ec-sha512", "sha512"),
+    ("rsa-ca", "rsa-sha256", "sha256"),
+    ("rsa-ca", "rsa-sha384", "sha384"),
+    ("rsa-ca", "rsa-sha512", "sha512"),
+];
+
 /// Of the connection as it is: by which version it is encrypted, if it is.
 const ENCRYPTED: &str =
     "SELECT coalesce(version, 'plain') FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
@@ -27,8 +36,11 @@ fn cluster_with_certificates() -> Cluster {
     cluster.sign("ca", "localhost", EC, " -days 30 -extfile none");
     cluster.sign("ca", "version-1", EC, " -days 30");
     cluster.sign("stranger-ca", "stranger", EC, " -days 30 -extfile names");
-    cluster.sign("ca", "sha384", RSA, " -days 30 -sha384 -extfile names");
-    cluster.sign("ca", "sha512", EC, " -days 30 -sha512 -extfile names");
+    cluster.sign_itself("rsa-ca", RSA, "");
+    // Who signs says how: the key of the one that is signed has no part in it.
+    for (by, name, hash) in HASHES {
+        cluster.sign(by, name, EC, &format!(" -days 30 -{hash} -extfile names"));
+    }
     cluster.sign("ca", "certified", EC, " -days 30 -extfile none");
     cluster.sign_for_last_year("expired", EC, "-cert ca.crt -keyfile ca.key -extensions signed");
     let itself = "-selfsign -keyfile itself-expired.key -extensions itself";
@@ -229,7 +241,7 @@ fn other_forms(cluster: &Cluster) {
         "#]].assert_eq(&table(cluster, "localhost", "ca.crt"));
         binding(cluster, "version-1");
     }
-    for certificate in ["sha384", "sha512"] {
+    for (_, certificate, _) in HASHES {
         cluster.serve(Some(certificate));
         binding(cluster, certificate);
     }

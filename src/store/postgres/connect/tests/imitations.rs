@@ -33,7 +33,7 @@ fn refusal(code: &str, message: &str) -> Vec<u8> {
 
 #[test]
 fn what_a_server_may_answer() {
-    let answers: [(&str, Vec<u8>); 17] = [
+    let answers: [(&str, Vec<u8>); 18] = [
         ("starting", refusal("57P03", "the database system is starting up")),
         ("stopping", refusal("57P03", "the database system is shutting down")),
         ("ended", refusal("57P01", "terminating connection due to administrator command")),
@@ -58,6 +58,7 @@ fn what_a_server_may_answer() {
                 "no pg_hba.conf entry for host \"10.0.0.1\", user \"ann\", database \"shop\", SSL off",
             ),
         ),
+        ("someone between", refusal("28000", "SCRAM channel binding check failed")),
         ("other", refusal("XX000", "cache lookup failed")),
         ("nothing", Vec::new()),
         ("HTTP", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec()),
@@ -84,6 +85,7 @@ fn what_a_server_may_answer() {
         proxy that is full: PASSING PostgreSQL at PLACE cannot be reached through the proxy (no more connections allowed (max_client_conn))
         proxy that waits: PASSING PostgreSQL at PLACE cannot be reached through the proxy (server login has been failing, try again later (server_login_retry))
         old rules: LASTING PostgreSQL at PLACE does not let us in without encryption (no pg_hba.conf entry for host "10.0.0.1", user "ann", database "shop", SSL off); add sslmode=require to the address, or a line to its pg_hba.conf
+        someone between: LASTING PostgreSQL at PLACE sees another certificate than we do (SCRAM channel binding check failed); find out who ends the encryption in between; where it is a proxy of yours, add channel_binding=disable
         other: LASTING PostgreSQL at PLACE refuses the connection (cache lookup failed); check the address
         nothing: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, check --database, or use --wait
         HTTP: PASSING cannot reach PostgreSQL at PLACE (its answer was cut short; is it PostgreSQL?); start it, check --database, or use --wait
