@@ -4,7 +4,8 @@ use expect_test::expect;
 use serde_json::json;
 
 use super::{ANN, TEA, schools};
-use crate::harness::{Answer, Backend, Server};
+use crate::durability::chance::Chance;
+use crate::harness::{Answer, Backend, Server, Setup};
 
 /// A county with one school, in which children can be put.
 fn school(server: &Server) -> String {
@@ -366,5 +367,20 @@ on_every_backend! {
         assert_eq!(server.post("/customers", padded(1024 * 1024 + 1)).problem(), "too-large");
         let path = server.create("/customers", ANN);
         assert_eq!(server.put(&path, padded(1024 * 1024 + 1)).problem(), "too-large");
+    }
+
+    /// A row of an index has its own limit in PostgreSQL, and the answer was 500.
+    fn a_long_value_may_occur_once_too(backend: Backend) {
+        let model = "title = \"Long\"\n[resources.word.fields]\nspelling = { type = \"text\", unique = true }\nsound = { type = \"text\", filter = true }\n";
+        let server = Setup::new(backend).model(model).start();
+        // Letters that no compression makes short.
+        let mut chance = Chance::new(1);
+        let letters: String = (0..2_000).map(|_| format!("{:016x}", chance.next())).collect();
+        let body = json!({"word": {"spelling": letters, "sound": letters}}).to_string();
+        let path = server.create("/words", &body);
+        assert_eq!(server.get(&path).json()["word"]["spelling"], *letters);
+        assert_eq!(server.post("/words", &body).problem(), "taken");
+        let other = json!({"word": {"spelling": format!("{letters}.")}}).to_string();
+        server.create("/words", other);
     }
 }
