@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::ask::{Ask, Learned};
-use super::numbers::Numbers;
+use super::numbers::{self, Numbers};
 use crate::harness::{Answer, Client, Masks, Server, Setup, sql};
 
 /// Where two servers gave two answers.
@@ -34,6 +34,7 @@ struct Side {
 impl Side {
     fn new(setup: &Setup) -> Self {
         let server = setup.clone().start();
+        numbers::begin(&server);
         let (learned, masks, numbers) = Default::default();
         Self { server, client: None, learned, masks, numbers, sent: String::new() }
     }
