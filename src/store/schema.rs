@@ -64,7 +64,7 @@ pub(super) async fn create<D: Driver>(
     }
     for resource in &model.resources {
         driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
-        for index in sql::indexes(resource) {
+        for index in sql::indexes(resource, dialect) {
             driver.execute(&index.create, &[]).await?;
         }
     }
@@ -132,7 +132,8 @@ async fn reconcile_indexes<D: Driver>(
 ) -> Result<(), Failure> {
     let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
     let present = driver.rows(dialect.index_names, &[], read).await?;
-    let wanted: Vec<_> = model.resources.iter().flat_map(sql::indexes).collect();
+    let wanted = model.resources.iter().flat_map(|resource| sql::indexes(resource, dialect));
+    let wanted: Vec<_> = wanted.collect();
     for name in present.iter().filter(|name| wanted.iter().all(|index| index.name != **name)) {
         driver.execute(&sql::drop_index(name), &[]).await?;
     }

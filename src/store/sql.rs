@@ -265,10 +265,9 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
             .iter()
             .map(|unique| {
                 let columns = unique_columns(resource, unique);
-                let same = columns
-                    .iter()
-                    .zip(2..)
-                    .map(|(column, number)| format!(" AND {} = {p}{number}", quoted(column)));
+                let same = columns.iter().zip(2..).map(|(column, number)| {
+                    format!(" AND {}", define::holds(resource, column, number, dialect))
+                });
                 let same: String = same.collect();
                 format!("SELECT 1 FROM {name} WHERE \"id\" <> {p}1{same} LIMIT 1")
             })

@@ -151,12 +151,17 @@ pub(in crate::store) struct Index {
 }
 
 /// All indexes of a resource: for its place under its parent, filters, references and uniqueness.
-pub(in crate::store) fn indexes(resource: &Resource) -> Vec<Index> {
+pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<Index> {
     let table = &resource.plural;
     let parent = &resource.parent_key;
     let index = |unique: &str, name: String, columns: Vec<&str>| {
         let name = short(name);
-        let columns: Vec<String> = columns.into_iter().map(quoted).collect();
+        let text = if unique.is_empty() { dialect.ordered_text } else { dialect.unique_text };
+        let column = |column| match is_text(resource, column) {
+            true => text(&quoted(column)),
+            false => quoted(column),
+        };
+        let columns: Vec<String> = columns.into_iter().map(column).collect();
         let (quoted_name, columns) = (quoted(&name), columns.join(", "));
         Index {
             create: format!("CREATE {unique}INDEX {quoted_name} ON {} ({columns})", quoted(table)),
@@ -185,6 +190,24 @@ pub(in crate::store) fn indexes(resource: &Resource) -> Vec<Index> {
         indexes.push(index("UNIQUE ", name, unique_columns(resource, unique)));
     }
     indexes
+}
+
+/// Whether a column holds text of any length.
+fn is_text(resource: &Resource, column: &str) -> bool {
+    let mut fields = resource.fields.iter();
+    fields.any(|field| {
+        &*field.name == column && field.class() == Class::Text && field.rules.to.is_none()
+    })
+}
+
+/// The condition that a column has the value of a parameter, as the index of a unique rule can be asked.
+pub(super) fn holds(resource: &Resource, column: &str, number: usize, dialect: &Dialect) -> String {
+    let (name, parameter) = (quoted(column), format!("{}{number}", dialect.placeholder));
+    let digest = (dialect.unique_text)(&name);
+    if digest == name || !is_text(resource, column) {
+        return format!("{name} = {parameter}");
+    }
+    format!("{name} = {parameter} AND {digest} = {}", (dialect.unique_text)(&parameter))
 }
 
 /// The columns of a unique rule: its fields, and before them the parent, where it holds within one.

@@ -212,18 +212,28 @@ fn tables_hold_types_and_nothing_else() {
 #[test]
 fn an_index_is_named_by_all_that_it_is() {
     let model = shelves();
-    let indexes = model.resources.iter().flat_map(indexes);
+    let indexes = BOTH.into_iter().flat_map(|dialect| {
+        let indexes = model.resources.iter().flat_map(|resource| indexes(resource, dialect));
+        indexes.map(|index| index.create).collect::<Vec<_>>()
+    });
     check(
-        indexes.map(|index| index.create),
+        indexes,
         &expect![[r#"
-        CREATE UNIQUE INDEX "nouns.rooms.unique.name" ON "rooms" ("name")
-        CREATE INDEX "nouns.shelves.parent" ON "shelves" ("room_id", "id")
-        CREATE INDEX "nouns.shelves.filter.number" ON "shelves" ("room_id", "number", "id")
-        CREATE UNIQUE INDEX "nouns.shelves.unique.side.number" ON "shelves" ("side", "number")
-        CREATE INDEX "nouns.books.parent" ON "books" ("shelf_id", "id")
-        CREATE INDEX "nouns.books.ref.sequel_to" ON "books" ("sequel_to", "id")
-        CREATE UNIQUE INDEX "nouns.books.unique_in_parent.title" ON "books" ("shelf_id", "title")
-    "#]],
+            CREATE UNIQUE INDEX "nouns.rooms.unique.name" ON "rooms" ("name")
+            CREATE INDEX "nouns.shelves.parent" ON "shelves" ("room_id", "id")
+            CREATE INDEX "nouns.shelves.filter.number" ON "shelves" ("room_id", "number", "id")
+            CREATE UNIQUE INDEX "nouns.shelves.unique.side.number" ON "shelves" ("side", "number")
+            CREATE INDEX "nouns.books.parent" ON "books" ("shelf_id", "id")
+            CREATE INDEX "nouns.books.ref.sequel_to" ON "books" ("sequel_to", "id")
+            CREATE UNIQUE INDEX "nouns.books.unique_in_parent.title" ON "books" ("shelf_id", "title")
+            CREATE UNIQUE INDEX "nouns.rooms.unique.name" ON "rooms" (nouns_digest("name"))
+            CREATE INDEX "nouns.shelves.parent" ON "shelves" ("room_id", "id")
+            CREATE INDEX "nouns.shelves.filter.number" ON "shelves" ("room_id", "number", "id")
+            CREATE UNIQUE INDEX "nouns.shelves.unique.side.number" ON "shelves" (nouns_digest("side"), "number")
+            CREATE INDEX "nouns.books.parent" ON "books" ("shelf_id", "id")
+            CREATE INDEX "nouns.books.ref.sequel_to" ON "books" ("sequel_to", "id")
+            CREATE UNIQUE INDEX "nouns.books.unique_in_parent.title" ON "books" ("shelf_id", nouns_digest("title"))
+        "#]],
     );
 }
 
@@ -291,7 +301,7 @@ fn a_long_name_is_cut_and_still_its_own() {
     );
     let model = model::read("long.toml", &text).unwrap();
     let resource = model.resource(ResourceIndex(0));
-    let names: Vec<_> = indexes(resource).into_iter().map(|index| index.name).collect();
+    let names: Vec<_> = indexes(resource, &POSTGRES).into_iter().map(|index| index.name).collect();
     assert!(names.iter().all(|name| name.len() == 63), "{names:?}");
     assert_ne!(names[0], names[1]);
     assert_eq!(unique_rule(resource, &names[1]).map(|unique| unique.fields[0]), Some(1));
