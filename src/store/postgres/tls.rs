@@ -15,7 +15,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -72,13 +72,28 @@ struct Trusted {
     certificates: Vec<CertificateDer<'static>>,
 }
 
-fn trusted(roots: Option<&Roots>) -> Result<Trusted, String> {
-    let (certificates, place) = match roots {
-        Some(Roots::File(file)) => (certificates(file, "sslrootcert")?, file.display().to_string()),
-        Some(Roots::System) | None => {
-            (rustls_native_certs::load_native_certs().certs, "the system".to_owned())
+/// The system's list is long: to read it takes tens of milliseconds of a thread that serves, so it is
+/// read once.
+static SYSTEM: OnceLock<Arc<Trusted>> = OnceLock::new();
+
+fn trusted(roots: Option<&Roots>) -> Result<Arc<Trusted>, String> {
+    match roots {
+        Some(Roots::File(file)) => {
+            let found = certificates(file, "sslrootcert")?;
+            usable(found, &file.display().to_string()).map(Arc::new)
         }
-    };
+        Some(Roots::System) | None => match SYSTEM.get() {
+            Some(trusted) => Ok(Arc::clone(trusted)),
+            None => {
+                let found = rustls_native_certs::load_native_certs().certs;
+                let trusted = Arc::new(usable(found, "the system")?);
+                Ok(Arc::clone(SYSTEM.get_or_init(|| trusted)))
+            }
+        },
+    }
+}
+
+fn usable(certificates: Vec<CertificateDer<'static>>, place: &str) -> Result<Trusted, String> {
     let mut store = RootCertStore::empty();
     // The system's list may have some that are too old for rustls.
     let (added, _) = store.add_parsable_certificates(certificates.iter().cloned());

@@ -5,6 +5,8 @@
 //! Whatever is asked, the server must prove in the handshake that it has the certificate's key: the
 //! password is bound to the certificate, and that would be worth nothing for one that is only shown.
 
+use std::sync::Arc;
+
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
 use rustls::crypto::{
@@ -20,8 +22,8 @@ use super::{Trusted, certificate};
 #[derive(Debug)]
 pub(super) enum Asked {
     Nothing,
-    Chain(Trusted),
-    Name(Trusted),
+    Chain(Arc<Trusted>),
+    Name(Arc<Trusted>),
 }
 
 #[derive(Debug)]
