@@ -1,6 +1,6 @@
 //! What resources have to do with one another: children, depth, realms, refs, and names that clash.
 
-use super::names::{Names, SYSTEM_FIELDS};
+use super::names::{Names, SYSTEM_COLUMNS, SYSTEM_FIELDS};
 use super::resource::Draft;
 use crate::model::report::{Mistakes, listed};
 use crate::model::{Realm, Referrer, Resource, ResourceIndex};
@@ -100,6 +100,9 @@ fn check_reserved(drafts: &[Draft<'_>], names: &Names<'_>, mistakes: &mut Mistak
             .iter()
             .map(|name| ((*name).to_owned(), "every item has it already".to_owned()))
             .collect();
+        reserved.extend(SYSTEM_COLUMNS.iter().map(|name| {
+            ((*name).to_owned(), "every table of PostgreSQL has a column of that name".to_owned())
+        }));
         let mut below = draft;
         for (level, (above, ancestor)) in names.ancestors(index).enumerate() {
             let name = ancestor.name;

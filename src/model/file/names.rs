@@ -16,6 +16,9 @@ pub(super) const SYSTEM_FIELDS: &[&str] = &["id", "created_at", "updated_at", "v
 /// A plural is also the name of a table; these beginnings are not ours to use.
 const TABLE_PREFIXES: &[&str] = &["sqlite_", "pg_", "nouns_"];
 
+/// Columns that every table of PostgreSQL has.
+pub(super) const SYSTEM_COLUMNS: &[&str] = &["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"];
+
 #[derive(Debug, Default)]
 pub(super) struct Names<'t> {
     pub(super) list: Vec<Named<'t>>,
