@@ -141,7 +141,7 @@ fn pause(database: &OwnPostgres) -> Vec<String> {
 fn signal(name: &str, processes: &[String]) {
     let line = format!("kill -{name} {}", processes.join(" "));
     // One of them may have ended by itself.
-    drop(Command::new("sh").args(["-c", &line]).status().unwrap());
+    let _ended = Command::new("sh").args(["-c", &line]).status().unwrap();
 }
 
 #[test]

@@ -184,6 +184,39 @@ impl Scene {
         assert!(!self.bench.proxy.is_planted(), "{fault:?} was not met");
         // The next one is served without any help.
         self.bench.proxy.relent();
+        let get = (format!("GET {}", self.person), String::new());
+        let mut next = self.bench.request(&get);
+        // A hole in a connection that is not in use shows at its next use.
+        if (fault.place, fault.way) == (Place::After, Way::Hole) && next.status == 503 {
+            next = self.bench.request(&get);
+        }
+        assert_eq!(next.status, 200, "after {fault:?}: {next:?}");
+        self.bench.settle();
+        let change = difference(&self.bench.counts(), &before);
+        Usual { status, messages, change }
+    }
+
+    /// The connection is there, and knows the statements.
+    fn warm(&mut self, kind: Kind) -> u16 {
+        let request = kind(self);
+        self.bench.request(&request).status
+    }
+
+    /// Lets a request meet a fault, and says what its client was told.
+    pub(super) fn meet(&mut self, kind: Kind, usual: &Usual, fault: Fault, is_new: bool) -> char {
+        assert_eq!(self.warm(kind), usual.status, "before {fault:?}");
+        let request = kind(self);
+        if is_new {
+            self.bench.settle();
+        }
+        let before = self.bench.counts();
+        self.bench.proxy.plant(fault);
+        let start = Instant::now();
+        let answer = self.bench.request(&request);
+        assert!(start.elapsed() < ANSWER_MAX, "{:?} for {fault:?}", start.elapsed());
+        assert!(!self.bench.proxy.is_planted(), "{fault:?} was not met");
+        // The next one is served without any help.
+        self.bench.proxy.relent();
         let next = self.bench.request(&(format!("GET {}", self.person), String::new()));
         assert_eq!(next.status, 200, "after {fault:?}: {next:?}");
         self.bench.settle();
