@@ -85,7 +85,7 @@ kinds! {
     UNAVAILABLE "unavailable" SERVICE_UNAVAILABLE "The data cannot be reached or written now"
         "Nothing was changed. The operator finds the reason in the log under the request_id; a full disk is the usual one."
     OUTCOME_UNKNOWN "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether the change was made"
-        "The storage failed at the moment of saving, and the server takes no more changes until it is started anew. Only then can it be seen whether the change was made: look before you send the request again."
+        "The storage failed, or could not be heard, at the moment of saving. Look whether the change was made before you send the request again. With a file as its database the server takes no more changes until it is started anew, and only then can it be seen."
 }
 
 /// An error on its way to the client.

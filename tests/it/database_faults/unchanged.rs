@@ -17,10 +17,10 @@ fn a_create_that_is_refused() {
             > sync         ??    ?
             < bound        ??    ?
             < error        ??    ?
+            < ready        oo    u
             > bind         oo    u
             > execute      oo    u
             > sync         oo    u
-            < ready        oo    u
             < bound        oo    u
             < row          oo    u
             < complete     oo    u

@@ -191,9 +191,10 @@ fn help() {
         Usage: nouns <COMMAND>
 
         Commands:
-          serve  Serve a model over HTTP
-          init   Write a commented model file, nouns.toml, to start from
-          check  Check a model file: every mistake at once
+          serve    Serve a model over HTTP
+          init     Write a commented model file, nouns.toml, to start from
+          check    Check a model file: every mistake at once
+          changes  Read the change log: a line of JSON for each change, in order
 
         Options:
           -h, --help
