@@ -7,10 +7,10 @@
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
-use super::count::{Count, Gauge, Histogram, Seen};
+use super::count::Seen;
 use super::requests::{OTHER, STAGES, VERBS, by_status};
 use super::text::{Kind, Text};
-use super::{Metrics, Now, Pool, Writer, process};
+use super::{Metrics, Now, process};
 
 /// The label of what is no resource; none can be called so.
 const NO_RESOURCE: &str = "-";
@@ -125,18 +125,14 @@ impl Metrics {
             "nouns_changes_newest_sequence",
             Kind::Gauge,
             "Number of the newest entry of the change log",
-        );
-        if let Some(newest) = positions.and_then(|positions| positions.newest) {
-            text.sample(&[], newest);
-        }
+        )
+        .optional(positions.and_then(|positions| positions.newest));
         text.family(
             "nouns_changes_oldest_sequence",
             Kind::Gauge,
             "Number of the oldest entry of the change log that is kept",
-        );
-        if let Some(oldest) = positions.and_then(|positions| positions.oldest) {
-            text.sample(&[], oldest);
-        }
+        )
+        .optional(positions.and_then(|positions| positions.oldest));
         text.family(
             "nouns_changes_swept_total",
             Kind::Counter,
@@ -148,103 +144,74 @@ impl Metrics {
     /// SQLite's.
     fn write_writer(&self, text: &mut Text) {
         let writer = self.writer.get().map(|writer| &**writer);
-        let gauge = |text: &mut Text, of: fn(&Writer) -> &Gauge| {
-            if let Some(writer) = writer {
-                text.sample(&[], of(writer).value());
-            }
-        };
-        let histogram = |text: &mut Text, of: fn(&Writer) -> &Histogram| {
-            if let Some(seen) = Seen::by(writer.map(of)) {
-                text.histogram(&[], &seen);
-            }
-        };
-        text.family("nouns_writer_waiting", Kind::Gauge, "Writes that wait for the writer");
-        gauge(text, |writer| &writer.waiting);
+        text.family("nouns_writer_waiting", Kind::Gauge, "Writes that wait for the writer")
+            .optional(writer.map(|writer| writer.waiting.value()));
         text.family(
             "nouns_writer_group_requests",
             Kind::Histogram,
             "Requests that share one commit",
-        );
-        histogram(text, |writer| &writer.group_requests);
-        text.family("nouns_writer_commit_seconds", Kind::Histogram, "Time of a commit, synced");
-        histogram(text, |writer| &writer.commit);
+        )
+        .optional_histogram(writer.map(|writer| &writer.group_requests));
+        text.family("nouns_writer_commit_seconds", Kind::Histogram, "Time of a commit, synced")
+            .optional_histogram(writer.map(|writer| &writer.commit));
         text.family(
             "nouns_writer_checkpoint_seconds",
             Kind::Histogram,
             "Time to bring the log file into the database",
-        );
-        histogram(text, |writer| &writer.checkpoint);
-        text.family("nouns_writer_log_pages", Kind::Gauge, "Pages in the log file");
-        gauge(text, |writer| &writer.log_pages);
+        )
+        .optional_histogram(writer.map(|writer| &writer.checkpoint));
+        text.family("nouns_writer_log_pages", Kind::Gauge, "Pages in the log file")
+            .optional(writer.map(|writer| writer.log_pages.value()));
         text.family(
             "nouns_writer_stopped",
             Kind::Gauge,
             "1 when writing has stopped after a failure of the storage",
-        );
-        if let Some(writer) = writer {
-            text.sample(&[], u8::from(writer.stopped.load(Ordering::Relaxed)));
-        }
+        )
+        .optional(writer.map(|writer| u8::from(writer.stopped.load(Ordering::Relaxed))));
     }
 
     /// PostgreSQL's.
     fn write_pool(&self, text: &mut Text) {
         let pool = self.pool.get().map(|pool| &**pool);
-        let gauge = |text: &mut Text, of: fn(&Pool) -> &Gauge| {
-            if let Some(pool) = pool {
-                text.sample(&[], of(pool).value());
-            }
-        };
-        let count = |text: &mut Text, of: fn(&Pool) -> &Count| {
-            if let Some(pool) = pool {
-                text.sample(&[], of(pool).value());
-            }
-        };
-        text.family("nouns_pool_connections_open", Kind::Gauge, "Connections to the database");
-        gauge(text, |pool| &pool.open);
-        text.family("nouns_pool_connections_idle", Kind::Gauge, "Of these, those nobody uses");
-        gauge(text, |pool| &pool.idle);
+        text.family("nouns_pool_connections_open", Kind::Gauge, "Connections to the database")
+            .optional(pool.map(|pool| pool.open.value()));
+        text.family("nouns_pool_connections_idle", Kind::Gauge, "Of these, those nobody uses")
+            .optional(pool.map(|pool| pool.idle.value()));
         text.family(
             "nouns_pool_connections_opened_total",
             Kind::Counter,
             "Connections to the database that were made",
-        );
-        count(text, |pool| &pool.opened);
+        )
+        .optional(pool.map(|pool| pool.opened.value()));
         text.family(
             "nouns_pool_connections_lost_total",
             Kind::Counter,
             "Connections to the database that ended by failure",
-        );
-        count(text, |pool| &pool.lost);
-        text.family("nouns_pool_waiting", Kind::Gauge, "Requests that wait for a connection");
-        gauge(text, |pool| &pool.waiting);
+        )
+        .optional(pool.map(|pool| pool.lost.value()));
+        text.family("nouns_pool_waiting", Kind::Gauge, "Requests that wait for a connection")
+            .optional(pool.map(|pool| pool.waiting.value()));
         text.family(
             "nouns_pool_wait_seconds",
             Kind::Histogram,
             "Time that requests waited for a connection",
-        );
-        if let Some(seen) = Seen::by(pool.map(|pool| &pool.wait)) {
-            text.histogram(&[], &seen);
-        }
+        )
+        .optional_histogram(pool.map(|pool| &pool.wait));
     }
 
     /// By the names that every program uses for them.
     fn write_process(&self, text: &mut Text) {
-        let optional = |text: &mut Text, value: Option<u64>| {
-            if let Some(value) = value {
-                text.sample(&[], value);
-            }
-        };
         text.family("process_cpu_seconds_total", Kind::Counter, "Processor time used, in seconds")
             .sample(&[], process::cpu_seconds());
         let (resident, virtual_) = process::memory_bytes();
-        text.family("process_resident_memory_bytes", Kind::Gauge, "Memory in use");
-        optional(text, resident);
-        text.family("process_virtual_memory_bytes", Kind::Gauge, "Memory asked for");
-        optional(text, virtual_);
-        text.family("process_open_fds", Kind::Gauge, "Open files, connections included");
-        optional(text, process::open_files());
-        text.family("process_max_fds", Kind::Gauge, "Files that may be open");
-        optional(text, process::open_files_max());
+        text.family("process_resident_memory_bytes", Kind::Gauge, "Memory in use")
+            .optional(resident);
+        text.family("process_virtual_memory_bytes", Kind::Gauge, "Memory asked for")
+            .optional(virtual_);
+        text.family("process_open_fds", Kind::Gauge, "Open files, connections included")
+            .optional(process::open_files());
+        text.family("process_max_fds", Kind::Gauge, "Files that may be open")
+            .optional(process::open_files_max());
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         text.family(
             "process_start_time_seconds",

@@ -7,7 +7,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::count::Seen;
+use super::count::{Histogram, Seen};
 
 /// What a family's numbers mean.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +55,21 @@ impl Text {
 
     pub(super) fn sample(&mut self, labels: &Labels<'_>, value: impl Display) -> &mut Self {
         self.line("", labels, None, &value);
+        self
+    }
+
+    /// A sample of what is not everywhere.
+    pub(super) fn optional(&mut self, value: Option<impl Display>) -> &mut Self {
+        if let Some(value) = value {
+            self.sample(&[], value);
+        }
+        self
+    }
+
+    pub(super) fn optional_histogram(&mut self, histogram: Option<&Histogram>) -> &mut Self {
+        if let Some(seen) = Seen::by(histogram) {
+            self.histogram(&[], &seen);
+        }
         self
     }
 

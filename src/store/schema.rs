@@ -52,6 +52,13 @@ impl Mismatch {
     }
 }
 
+/// What is there was written by a later version than this one.
+pub(super) fn newer(database: &str, format: i64, known: i64) -> OpenError {
+    OpenError(format!(
+        "{database} was written by a newer nouns (form {format}, this one knows {known}); use that version, or name another --database"
+    ))
+}
+
 /// Makes the tables of an empty database.
 pub(super) async fn create<D: Driver>(
     driver: &mut D,

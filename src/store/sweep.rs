@@ -1,14 +1,28 @@
 //! How old entries of the change log go, on every backend: in steps, so that writers never wait for more
 //! than one.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
+use crate::log::{Level, Log};
 use crate::model::settings::Keep;
 
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Entries that one step looks at.
 pub(super) const SWEEP_STEP: i64 = 1_000;
-pub(super) const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long the next step can wait, after one that took so many.
+pub(super) fn pause(count: usize) -> Duration {
+    if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
+}
+
+/// How long the next step can wait, after one that failed.
+pub(super) fn failed(log: &Log, cause: &dyn Debug) -> Duration {
+    let cause = format!("{cause:?}");
+    log.event(Level::Warning, "the change log could not be swept", &[("cause", &cause)]);
+    SWEEP_EVERY
+}
 
 /// Thirty days unless the model says otherwise; `None` is for ever.
 pub(super) fn changes_keep(setting: Option<Keep>) -> Option<Duration> {

@@ -1,8 +1,8 @@
 //! What happens inside one transaction, once for every backend.
 //!
 //! A write looks (what `decide` needs to know), decides (pure), and runs the script, each row with
-//! its entry in the change log: there is no way to write one without the other. The caller begins,
-//! commits and rolls back.
+//! its entry in the change log: there is no way to write one without the other. Who begins and commits
+//! is the backend's business: SQLite's writer for a whole group, PostgreSQL's driver with the statements.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::gather::Gathering;
 use super::positions;
 use super::rows::read_item;
 use super::script::{self, Log};
-use super::sql::{READY, Sql};
+use super::sql::{Dialect, READY, Sql};
 use super::{Broken, StoreError};
 use crate::intent::Span;
 use crate::model::Model;
@@ -26,6 +26,12 @@ use crate::value::{Id, Item, Page};
 pub(super) struct Context {
     pub(super) model: Arc<Model>,
     pub(super) sql: Sql,
+}
+
+impl Context {
+    pub(super) fn new(model: &Arc<Model>, dialect: &'static Dialect) -> Arc<Self> {
+        Arc::new(Self { model: Arc::clone(model), sql: Sql::new(model, dialect) })
+    }
 }
 
 /// Whether a transaction shares its commit with others; one that does must be short.
@@ -73,7 +79,8 @@ pub(super) async fn read<D: Driver>(
         }
         Read::Positions => Ok(Outcome::Positions(positions::read(driver).await?)),
         Read::Item(collection, id) => {
-            let item = item(driver, context, collection, *id).await?;
+            let sql = &context.sql.table(collection.resource).item;
+            let item = item(driver, context, sql, (collection, *id)).await?;
             item.map(Outcome::Item).ok_or(StoreError::Refused(Refusal::Missing))
         }
         Read::Page(collection, span) => {
@@ -83,29 +90,14 @@ pub(super) async fn read<D: Driver>(
     }
 }
 
+/// One item, by the statement that only reads it or by the one that locks it.
 async fn item<D: Driver>(
     driver: &mut D,
     context: &Context,
-    collection: &Collection,
-    id: Id,
+    sql: &str,
+    (collection, id): (&Collection, Id),
 ) -> Result<Option<Item>, Failure> {
     let resource = context.model.resource(collection.resource);
-    let sql = &context.sql.table(collection.resource).item;
-    let binds = chain(&[Bind::Id(id)], &collection.ancestors);
-    let mut found =
-        driver.rows(sql, &binds, |row| read_item(&context.model, resource, row)).await?;
-    Ok(found.pop())
-}
-
-/// As `item`, and nobody else changes it before this transaction has ended.
-async fn locked_item<D: Driver>(
-    driver: &mut D,
-    context: &Context,
-    collection: &Collection,
-    id: Id,
-) -> Result<Option<Item>, Failure> {
-    let resource = context.model.resource(collection.resource);
-    let sql = &context.sql.table(collection.resource).locked_item;
     let binds = chain(&[Bind::Id(id)], &collection.ancestors);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row);
     Ok(driver.rows(sql, &binds, read).await?.pop())
@@ -237,6 +229,7 @@ async fn look<D: Driver>(
     pace: Pace,
 ) -> Result<Found, Halt<()>> {
     let collection = &write.collection;
+    let locked = &context.sql.table(collection.resource).locked_item;
     let mut found = Found {
         now: driver.now(),
         ids: Vec::new(),
@@ -261,12 +254,12 @@ async fn look<D: Driver>(
                 driver.allocate(context.model.resource(collection.resource), drafts.len()).await?;
         }
         Action::Replace { id, draft } => {
-            found.item = locked_item(driver, context, collection, *id).await?;
+            found.item = item(driver, context, locked, (collection, *id)).await?;
             let references: Vec<_> = draft.references.iter().collect();
             (_, found.lost_references) = surroundings(driver, context, None, &references).await?;
         }
         Action::Remove { id, dependents_max } => {
-            found.item = locked_item(driver, context, collection, *id).await?;
+            found.item = item(driver, context, locked, (collection, *id)).await?;
             if found.item.is_some() {
                 let own = Dependent { collection: collection.clone(), id: *id };
                 let mut gathering = Gathering::new(own, *dependents_max, pace);

@@ -69,8 +69,8 @@ impl<'a> PostgresDriver<'a> {
         self.trouble
     }
 
-    pub(super) fn cancel_token(&self) -> CancelToken {
-        self.connection.client.cancel_token()
+    pub(super) fn cancel_token(&self) -> &CancelToken {
+        &self.connection.cancel
     }
 
     /// Whether something was sent that may have been done, although no answer says so.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::Address;
 use super::connect::{ConnectError, Session};
 use super::driver::{PostgresDriver, Stage};
-use super::open::{self, Unopened};
+use super::open::{self, SWEEP_LOCK, Unopened};
 use super::pool::{Pool, Purpose};
 use crate::clock;
 use crate::log::{Level, Log};
@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::store::OpenError;
 use crate::store::driver::{Bind, Columns, Driver, Failure};
 use crate::store::ids::Ids;
-use crate::store::sweep::{SWEEP_EVERY, SWEEP_PAUSE, SWEEP_STEP, changes_keep};
+use crate::store::sweep::{self, SWEEP_EVERY, SWEEP_STEP, changes_keep};
 use crate::store::transaction::Context;
 
 /// Between two tries to reach a database that is not there yet.
@@ -32,9 +32,6 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// One step of a sweep takes no longer, unless the network hangs.
 const SWEEP_MAX: Duration = Duration::from_secs(3 * 60);
-
-/// True for the one server that may sweep now.
-const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2)";
 
 /// The thread's handle.
 #[derive(Debug)]
@@ -178,7 +175,7 @@ impl Work {
         let until = clock::now() + CONNECT_MAX;
         let mut lease = match self.pool.lease(Purpose::Read, until).await {
             Ok(lease) => lease,
-            Err(error) => return self.unswept(&format!("{error:?}")),
+            Err(error) => return sweep::failed(&self.log, &error),
         };
         let Some(connection) = lease.connection() else { return SWEEP_EVERY };
         let ids = Mutex::new(Ids::default());
@@ -198,15 +195,9 @@ impl Work {
             Ok(count) => {
                 lease.keep();
                 self.metrics.changes_swept.add(u64::try_from(count).unwrap_or(0));
-                if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
+                sweep::pause(count)
             }
-            Err(failure) => self.unswept(&format!("{failure:?}")),
+            Err(failure) => sweep::failed(&self.log, &failure),
         }
-    }
-
-    fn unswept(&self, cause: &str) -> Duration {
-        let message = "the change log could not be swept";
-        self.log.event(Level::Warning, message, &[("cause", &cause)]);
-        SWEEP_EVERY
     }
 }

@@ -28,6 +28,7 @@ use self::driver::{PostgresDriver, Stage};
 use self::failure::Trouble;
 use self::pool::{Pool, Purpose};
 use super::ids::Ids;
+use super::sql::POSTGRES;
 use super::transaction::{self, Context, Halt, Pace};
 use super::{Broken, OpenError, StoreError};
 use crate::clock;
@@ -65,7 +66,7 @@ pub(super) fn open(
     (log, metrics): (&Log, &Arc<Metrics>),
     is_patient: bool,
 ) -> Result<Arc<Shared>, OpenError> {
-    let context = open::context(model);
+    let context = Context::new(model, &POSTGRES);
     let session = session(&model.server);
     let (address, counted) = (Arc::clone(address), (log, metrics));
     let keeper =
@@ -163,7 +164,7 @@ impl Inner {
                 Ok(done) => done,
                 // The connection goes with the lease.
                 Err(_) => {
-                    self.pool.cancel(&driver.cancel_token());
+                    self.pool.cancel(driver.cancel_token());
                     return Err(StoreError::TimedOut);
                 }
             };

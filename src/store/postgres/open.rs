@@ -3,7 +3,7 @@
 //! All of it in one transaction under one lock, so that of several servers that start together one makes
 //! the tables, and the others wait, look, and serve or refuse.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use super::driver::{PostgresDriver, Stage};
 use super::pool::Connection;
@@ -13,24 +13,21 @@ use crate::store::OpenError;
 use crate::store::driver::{Bind, Columns, Driver, Failure};
 use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
-use crate::store::sql::{POSTGRES, Sql};
-use crate::store::transaction::Context;
+use crate::store::sql::POSTGRES;
 
 /// The form of our own tables; a larger one was written by a newer version.
 const FORMAT: i64 = 1;
 
-/// Servers that start wait for each other here. 1: a number of ours, for no other purpose.
+/// Servers that start wait for each other here. The first number is ours, for no other purpose.
 const START_LOCK: &str = "SELECT pg_advisory_xact_lock(1313821262, 1)::text";
+/// True for the one server that may sweep now.
+pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2)";
 
-/// Finds our own table, and any of the tables that we would make. 1: their names, as an array.
+/// Finds our own table, and any of the tables that we would make. 1: their names, with commas.
 const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \
     (SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class \
      WHERE relnamespace = current_schema()::regnamespace \
      AND relname = ANY (string_to_array($1, ',')))";
-
-pub(super) fn context(model: &Arc<Model>) -> Arc<Context> {
-    Arc::new(Context { model: Arc::clone(model), sql: Sql::new(model, &POSTGRES) })
-}
 
 /// Brings the tables up to the model. It writes in any case, so that a server that cannot be written to
 /// shows itself now.
@@ -81,9 +78,7 @@ async fn in_transaction(
             let stored = schema::recall(driver, &POSTGRES, "format").await.map_err(explain)?;
             let format = stored.and_then(|text| text.parse::<i64>().ok()).unwrap_or(FORMAT);
             if format > FORMAT {
-                return Err(OpenError(format!(
-                    "{shown} was written by a newer nouns (form {format}, this one knows {FORMAT}); use that version, or name another --database"
-                )));
+                return Err(schema::newer(shown, format, FORMAT));
             }
             schema::extend(driver, model, &POSTGRES).await.map_err(|no| no.describe(shown))?;
         }

@@ -26,7 +26,7 @@ use crate::model::Model;
 use crate::store::driver::{Driver, Failure, at_once};
 use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
-use crate::store::sql::{SQLITE, Sql};
+use crate::store::sql::SQLITE;
 use crate::store::sweep::changes_keep;
 use crate::store::transaction::Context;
 
@@ -154,7 +154,7 @@ fn open_locked(
     lock: File,
 ) -> Result<Arc<Shared>, OpenError> {
     let (connection, log_pages) = connect(files, model)?;
-    let context = Arc::new(Context { model: Arc::clone(model), sql: Sql::new(model, &SQLITE) });
+    let context = Context::new(model, &SQLITE);
     let (pool, readers) = Pool::start(&files.real, &context)?;
     let counted = metrics.writer();
     let (queue, jobs) = Queue::new(&counted);
@@ -294,9 +294,7 @@ fn inspect(files: &Files, connection: &Connection) -> Result<bool, OpenError> {
     let shown = &files.shown;
     match (number("PRAGMA application_id")?, number("PRAGMA user_version")?) {
         (APPLICATION_ID, FORMAT) => Ok(false),
-        (APPLICATION_ID, format) if format > FORMAT => Err(OpenError(format!(
-            "{shown} was written by a newer nouns (form {format}, this one knows {FORMAT}); use that version, or name another --database"
-        ))),
+        (APPLICATION_ID, format) if format > FORMAT => Err(schema::newer(shown, format, FORMAT)),
         (0, 0) if number("SELECT count(*) FROM sqlite_master")? == 0 => Ok(true),
         _ => Err(OpenError(format!(
             "{shown} is a database of another program; name another --database"

@@ -5,17 +5,10 @@ use std::time::Duration;
 use super::writer::Writer;
 use crate::clock;
 use crate::fault;
-use crate::log::Level;
 use crate::store::StoreError;
 use crate::store::driver::{Bind, Driver, at_once};
-use crate::store::sweep::{SWEEP_EVERY, SWEEP_PAUSE, SWEEP_STEP};
+use crate::store::sweep::{self, SWEEP_EVERY, SWEEP_STEP};
 use crate::value::Moment;
-
-/// What a step of the sweep left.
-enum Swept {
-    All,
-    More,
-}
 
 impl Writer {
     /// One step of the sweep: old entries of the change log go. Says how long the next one can wait.
@@ -23,21 +16,14 @@ impl Writer {
         fault::point("sweep");
         let before = self.changes_keep.and_then(|keep| clock::moment().earlier(keep));
         match before.map(|before| self.sweep_step(before)) {
-            Some(Ok(Swept::More)) => SWEEP_PAUSE,
-            None | Some(Ok(Swept::All)) => SWEEP_EVERY,
-            Some(Err(error)) => {
-                let cause = format!("{error:?}");
-                self.log.event(
-                    Level::Warning,
-                    "the change log could not be swept",
-                    &[("cause", &cause)],
-                );
-                SWEEP_EVERY
-            }
+            None => SWEEP_EVERY,
+            Some(Ok(count)) => sweep::pause(count),
+            Some(Err(error)) => sweep::failed(&self.log, &error),
         }
     }
 
-    fn sweep_step(&self, before: Moment) -> Result<Swept, StoreError> {
+    /// How many entries went.
+    fn sweep_step(&self, before: Moment) -> Result<usize, StoreError> {
         self.begin()?;
         let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
         let count =
@@ -47,7 +33,7 @@ impl Writer {
                 if self.commit(Vec::new()) {
                     self.metrics.changes_swept.add(u64::try_from(count).unwrap_or(0));
                 }
-                Ok(if count > 0 { Swept::More } else { Swept::All })
+                Ok(count)
             }
             Err(failure) => {
                 self.roll_back(&format!("{failure:?}"));

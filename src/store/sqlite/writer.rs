@@ -26,7 +26,7 @@ use crate::plan::{Action, Write};
 use crate::store::driver::{Driver, at_once};
 use crate::store::ids::Ids;
 use crate::store::sweep::SWEEP_EVERY;
-use crate::store::transaction::{self, Context, Halt, Pace};
+use crate::store::transaction::{self, Context, Halt, Pace, broken};
 use crate::store::{Broken, StoreError};
 
 const GROUP_REQUESTS_MAX: usize = 512;
@@ -379,8 +379,4 @@ impl Drop for Ended {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-fn broken(what: &str) -> Halt<Box<Write>> {
-    Halt::Error(StoreError::Broken(Broken(what.to_owned())))
 }

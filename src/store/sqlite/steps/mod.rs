@@ -33,7 +33,7 @@ use crate::store::driver::at_once;
 use crate::store::faulty;
 use crate::store::ids::Ids;
 use crate::store::schema;
-use crate::store::sql::{SQLITE, Sql};
+use crate::store::sql::SQLITE;
 use crate::store::transaction::Context;
 use crate::value::{Id, IdKind};
 
@@ -90,10 +90,7 @@ impl Trial {
         let (queue, jobs) = Queue::new(&counted);
         let writer = Writer {
             connection,
-            context: Arc::new(Context {
-                model: Arc::clone(&model),
-                sql: Sql::new(&model, &SQLITE),
-            }),
+            context: Context::new(&model, &SQLITE),
             ids,
             jobs,
             stopped: Arc::new(AtomicBool::new(false)),
