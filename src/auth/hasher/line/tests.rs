@@ -1,0 +1,123 @@
+//! The line by itself: jobs are names, the time is given.
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock;
+
+fn at(address: &str) -> Who {
+    Who::Unproved(address.parse().unwrap())
+}
+
+/// Everyone in the line, in the order of their turns.
+fn turns<J: PartialEq + std::fmt::Debug>(line: &mut Line<J>, now: Instant) -> Vec<J> {
+    let mut turns = Vec::new();
+    while let Next::Work(job) = line.next(now) {
+        turns.push(job);
+    }
+    assert_eq!(line.next(now), Next::Nothing);
+    turns
+}
+
+#[test]
+fn addresses_take_turns_and_the_proved_go_first() {
+    let mut line = Line::new();
+    for job in ["a1", "a2", "a3"] {
+        line.join(at("192.0.2.1"), job).unwrap();
+    }
+    line.join(at("192.0.2.2"), "b1").unwrap();
+    line.join(at("2001:db8::1"), "c1").unwrap();
+    line.join(at("192.0.2.2"), "b2").unwrap();
+    line.join(Who::Proved, "admin").unwrap();
+    assert_eq!(line.len(), 7);
+    assert_eq!(turns(&mut line, clock::now()), ["admin", "a1", "b1", "c1", "a2", "b2", "a3"]);
+}
+
+#[test]
+fn one_network_is_one_address() {
+    let mut line = Line::new();
+    for (address, job) in [
+        ("2001:db8::1", "a1"),
+        ("2001:db8::ffff:2", "a2"),
+        ("2001:db8:0:1::1", "b1"),
+        ("192.0.2.1", "c1"),
+        ("::ffff:192.0.2.1", "c2"),
+    ] {
+        line.join(at(address), job).unwrap();
+    }
+    assert_eq!(turns(&mut line, clock::now()), ["a1", "b1", "c1", "a2", "c2"]);
+}
+
+#[test]
+fn a_full_line_takes_the_last_place_of_whoever_has_the_most() {
+    let mut line = Line::new();
+    for job in 0..WAITING_MAX {
+        line.join(at("192.0.2.1"), job).unwrap();
+    }
+    assert_eq!(line.join(at("192.0.2.1"), 1000), Err(Full));
+    line.join(at("192.0.2.2"), 2000).unwrap();
+    line.join(Who::Proved, 3000).unwrap();
+    assert_eq!(line.len(), WAITING_MAX + 1);
+    let turns = turns(&mut line, clock::now());
+    assert_eq!(turns[..4], [3000, 0, 2000, 1]);
+    assert!(!turns.contains(&(WAITING_MAX - 1)) && turns.contains(&(WAITING_MAX - 2)));
+}
+
+#[test]
+fn the_proved_have_places_of_their_own() {
+    let mut line = Line::new();
+    for _ in 0..WAITING_MAX {
+        line.join(Who::Proved, "admin").unwrap();
+    }
+    assert_eq!(line.join(Who::Proved, "admin"), Err(Full));
+    line.join(at("192.0.2.1"), "ann").unwrap();
+}
+
+#[test]
+fn a_wrong_one_is_rested_from_unless_somebody_proved_comes() {
+    let (mut line, began) = (Line::new(), clock::now());
+    let ended = began + Duration::from_millis(20);
+    line.join(at("192.0.2.1"), "ann").unwrap();
+    line.rest(began, ended);
+    assert_eq!(line.next(ended), Next::Rest(Duration::from_millis(60)));
+    assert_eq!(line.next(ended + Duration::from_millis(59)), Next::Rest(Duration::from_millis(1)));
+    line.join(Who::Proved, "admin").unwrap();
+    assert_eq!(line.next(ended), Next::Work("admin"));
+    assert_eq!(line.next(ended + Duration::from_millis(60)), Next::Work("ann"));
+    assert_eq!(line.next(ended), Next::Nothing);
+}
+
+#[test]
+fn a_closed_line_lets_go_of_everyone() {
+    let mut line = Line::new();
+    line.join(at("192.0.2.1"), "ann").unwrap();
+    line.close();
+    assert_eq!((line.len(), line.next(clock::now())), (0, Next::End));
+    assert_eq!(line.join(Who::Proved, "admin"), Err(Full));
+}
+
+proptest! {
+    /// However many come from wherever: the line stays short, nobody is served twice, each address is
+    /// served in its own order, and between two turns of one address every other one has had a turn.
+    #[test]
+    fn the_line_is_short_and_fair(arrivals in proptest::collection::vec(0..12u8, 0..300)) {
+        let mut line = Line::new();
+        for (job, from) in arrivals.iter().enumerate() {
+            let _ = line.join(at(&format!("192.0.2.{from}")), (*from, job));
+            prop_assert!(line.len() <= WAITING_MAX);
+        }
+        let turns = turns(&mut line, clock::now());
+        prop_assert_eq!(turns.len(), arrivals.len().min(WAITING_MAX));
+        let mut last: HashMap<u8, (usize, usize)> = HashMap::new();
+        for (turn, (from, job)) in turns.iter().enumerate() {
+            if let Some((turn_before, job_before)) = last.insert(*from, (turn, *job)) {
+                prop_assert!(job_before < *job);
+                let between: Vec<_> = turns[turn_before + 1..turn].iter().map(|(from, _)| from).collect();
+                let others: HashSet<_> = turns[turn..].iter().map(|(from, _)| from).filter(|other| *other != from).collect();
+                prop_assert!(others.iter().all(|other| between.contains(other)));
+            }
+        }
+    }
+}

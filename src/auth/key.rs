@@ -1,0 +1,257 @@
+//! The server's key: 32 secret bytes in a file or in `NOUNS_KEY`, and the keys derived from it.
+//!
+//! It seals what Digest needs of a password and signs nonces; it is never in the database, which
+//! keeps only its fingerprint. Nothing is sealed or signed here, and the database is not touched.
+//! The one surprising thing: there may be several keys, one a line. The first seals and signs, the
+//! others only open and verify: so a rotation can be interrupted anywhere.
+
+mod source;
+
+use std::fmt::{self, Write as _};
+
+use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
+use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
+
+pub use source::{KeyError, Keyring, Settled, Source};
+
+const KEY_BYTES: usize = 32;
+/// More than a rotation needs; a bound for what is tried.
+const KEYS_MAX: usize = 8;
+/// What is derived, each under a label of its own, so that no use of the key helps another.
+const SEALING: &[u8] = b"nouns 1 sealing";
+const NONCES: &[u8] = b"nouns 1 nonces";
+const OPAQUE: &[u8] = b"nouns 1 opaque";
+const FINGERPRINT: &[u8] = b"nouns 1 fingerprint";
+
+/// Base64 as people and programs write it, with its `=` or without.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Names a key in what it has sealed.
+pub type KeyId = [u8; 4];
+
+/// One or more keys; the first seals and signs.
+pub struct Keys {
+    first: Key,
+    others: Vec<Key>,
+}
+
+/// One key and what is derived from it.
+struct Key {
+    bytes: [u8; KEY_BYTES],
+    sealing: LessSafeKey,
+    fingerprint: [u8; 16],
+}
+
+/// Nothing of a key is ever shown.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys(…)")
+    }
+}
+
+impl Keys {
+    /// Reads the text of a key file, or of `NOUNS_KEY`: 32 bytes in base64, one key a line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut keys = text.split_ascii_whitespace().map(|word| {
+            let bytes = BASE64.decode(word).map_err(|_| "expected base64".to_owned())?;
+            let bytes: [u8; KEY_BYTES] = bytes.as_slice().try_into().map_err(|_| {
+                format!("expected {KEY_BYTES} bytes in base64, got {}", bytes.len())
+            })?;
+            Key::new(bytes)
+        });
+        let first = keys.next().unwrap_or_else(|| Err("expected a key, got nothing".to_owned()))?;
+        let others = keys.collect::<Result<Vec<_>, _>>()?;
+        if others.len() >= KEYS_MAX {
+            return Err(format!("expected at most {KEYS_MAX} keys, got {}", others.len() + 1));
+        }
+        Ok(Self { first, others })
+    }
+
+    /// A new key from the system's randomness.
+    pub fn random() -> Result<Self, String> {
+        let mut bytes = [0; KEY_BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| format!("no randomness: {error}"))?;
+        Ok(Self { first: Key::new(bytes)?, others: Vec::new() })
+    }
+
+    /// The same with another key in front: how a rotation begins.
+    pub fn begin_rotation(self, new: Self) -> Self {
+        let others = std::iter::once(self.first).chain(self.others).collect();
+        Self { first: new.first, others }
+    }
+
+    /// The first key alone: how a rotation ends.
+    pub fn end_rotation(self) -> Self {
+        Self { first: self.first, others: Vec::new() }
+    }
+
+    /// A rotation has begun and not ended.
+    pub fn is_rotating(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Names the first key without telling anything of it: what the database remembers.
+    pub fn fingerprint(&self) -> String {
+        self.first.fingerprint()
+    }
+
+    /// Whether the key of this fingerprint is among them.
+    pub fn has(&self, fingerprint: &str) -> bool {
+        self.all().any(|key| key.fingerprint() == fingerprint)
+    }
+
+    /// For the MAC of nonces: the first signs, all verify.
+    pub fn nonce_keys(&self) -> Vec<[u8; 32]> {
+        self.all().map(|key| derive(&key.bytes, NONCES)).collect()
+    }
+
+    /// For the `opaque` of challenges: the first signs, all verify.
+    pub fn opaque_keys(&self) -> Vec<[u8; 32]> {
+        self.all().map(|key| derive(&key.bytes, OPAQUE)).collect()
+    }
+
+    /// The id of the key that seals.
+    pub fn id(&self) -> KeyId {
+        self.first.id()
+    }
+
+    pub fn knows(&self, id: KeyId) -> bool {
+        self.all().any(|key| key.id() == id)
+    }
+
+    pub(super) fn sealing(&self) -> (KeyId, &LessSafeKey) {
+        (self.first.id(), &self.first.sealing)
+    }
+
+    /// Ids are short, so two keys may share one.
+    pub(super) fn opening(&self, id: KeyId) -> impl Iterator<Item = &LessSafeKey> {
+        self.all().filter(move |key| key.id() == id).map(|key| &key.sealing)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Key> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// What stands in the key file.
+    fn text(&self) -> String {
+        self.all().map(|key| format!("{}\n", STANDARD.encode(key.bytes))).collect()
+    }
+}
+
+impl Key {
+    fn new(bytes: [u8; KEY_BYTES]) -> Result<Self, String> {
+        let sealing = UnboundKey::new(&AES_256_GCM, &derive(&bytes, SEALING))
+            .map_err(|_| "the key cannot be used".to_owned())?;
+        let mut fingerprint = [0; 16];
+        for (to, from) in fingerprint.iter_mut().zip(derive(&bytes, FINGERPRINT)) {
+            *to = from;
+        }
+        Ok(Self { bytes, sealing: LessSafeKey::new(sealing), fingerprint })
+    }
+
+    fn id(&self) -> KeyId {
+        let [a, b, c, d, ..] = self.fingerprint;
+        [a, b, c, d]
+    }
+
+    fn fingerprint(&self) -> String {
+        self.fingerprint.iter().fold(String::new(), |mut text, byte| {
+            // Writing to a text cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
+fn derive(key: &[u8; KEY_BYTES], label: &[u8]) -> [u8; 32] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), label);
+    let mut derived = [0; 32];
+    for (to, from) in derived.iter_mut().zip(tag.as_ref()) {
+        *to = *from;
+    }
+    derived
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(bytes: &[u8]) -> Keys {
+        let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
+        Keys::parse(&lines.collect::<String>()).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_32_bytes_in_base64_one_a_line() {
+        let one = STANDARD.encode([7; 32]);
+        assert_eq!(Keys::parse(&one).unwrap().fingerprint(), keys(&[7]).fingerprint());
+        let spelled = format!("  {}\r\n\n", one.trim_end_matches('='));
+        assert_eq!(Keys::parse(&spelled).unwrap().fingerprint(), keys(&[7]).fingerprint());
+        let wrong = |text: &str| Keys::parse(text).unwrap_err();
+        assert_eq!(wrong(""), "expected a key, got nothing");
+        assert_eq!(wrong(" \n"), "expected a key, got nothing");
+        assert_eq!(wrong("§"), "expected base64");
+        assert_eq!(wrong("c2hvcnQ="), "expected 32 bytes in base64, got 5");
+        assert_eq!(wrong(&STANDARD.encode([7; 33])), "expected 32 bytes in base64, got 33");
+        assert_eq!(wrong(&format!("{one}\n").repeat(9)), "expected at most 8 keys, got 9");
+        assert_eq!(wrong(&format!("{one}\nx")), "expected base64");
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let both = keys(&[1, 2]);
+        let again = Keys::parse(&both.text()).unwrap();
+        assert_eq!(again.nonce_keys(), both.nonce_keys());
+        assert_eq!(again.text(), both.text());
+    }
+
+    #[test]
+    fn the_first_key_counts_and_the_others_are_known() {
+        let old = keys(&[1]);
+        let (old_id, old_fingerprint) = (old.id(), old.fingerprint());
+        let both = old.begin_rotation(keys(&[2]));
+        assert!(both.is_rotating());
+        assert_eq!(both.fingerprint(), keys(&[2]).fingerprint());
+        assert!(both.knows(old_id) && both.has(&old_fingerprint) && both.has(&both.fingerprint()));
+        assert_eq!(both.nonce_keys(), [keys(&[2]).nonce_keys(), keys(&[1]).nonce_keys()].concat());
+        let new = both.end_rotation();
+        assert!(!new.is_rotating() && !new.knows(old_id) && !new.has(&old_fingerprint));
+    }
+
+    /// What is derived stays what it is: databases and replicas rely on it.
+    #[test]
+    fn derived_keys_are_apart_and_never_change() {
+        let one = keys(&[1]);
+        assert_eq!(one.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
+        assert_ne!(one.nonce_keys(), one.opaque_keys());
+        let derived = [SEALING, NONCES, OPAQUE, FINGERPRINT].map(|label| derive(&[1; 32], label));
+        for (index, one) in derived.iter().enumerate() {
+            assert!(derived.iter().skip(index + 1).all(|other| other != one));
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_key_is_shown() {
+        let random = Keys::random().unwrap();
+        assert_eq!(format!("{random:?}"), "Keys(…)");
+        assert_ne!(random.text(), Keys::random().unwrap().text());
+        assert!(!random.text().contains(&random.fingerprint()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_showing_it(text in "\\PC{0,200}") {
+            if let Err(message) = Keys::parse(&text) {
+                prop_assert!(text.len() < 4 || !message.contains(&text));
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What is kept of a password: an Argon2id hash, and for each realm with Digest the sealed HA1.
+//!
+//! Slow on purpose: `make` and `verify` belong on the hasher's thread. Who may try, and how often, is
+//! the throttle's business.
+//! The one surprising thing: a user who is not there costs as much as one who is, by a hash that no
+//! password has.
+
+mod argon;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::OnceLock;
+
+use unicode_normalization::{UnicodeNormalization, is_nfc};
+
+use super::key::Keys;
+use super::seal::{self, Place, SealError};
+use crate::json::{self, Json};
+use crate::model::{Algorithm, Model, Scheme};
+
+/// A longer one is refused, never cut.
+pub const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// What the column `password` holds, as JSON text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// A PHC string: it names its own parameters, so that those of new ones can change.
+    pub argon2: String,
+    /// The realm, the algorithm, the sealed HA1.
+    pub digests: Vec<(String, Algorithm, String)>,
+}
+
+/// Why nothing could be made of a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    Empty,
+    TooLong,
+    /// RFC 7617 §2: no control characters.
+    Control,
+    /// The system gave no randomness or no memory.
+    System,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("expected a password, got nothing"),
+            Self::TooLong => write!(f, "expected at most {PASSWORD_BYTES_MAX} bytes"),
+            Self::Control => f.write_str("expected no control characters"),
+            Self::System => f.write_str("the system has no randomness or no memory for it"),
+        }
+    }
+}
+
+/// RFC 7617 §2.1: names and passwords are compared in this form, however a keyboard composes them.
+pub fn normalized(text: &str) -> Cow<'_, str> {
+    if is_nfc(text) { Cow::Borrowed(text) } else { Cow::Owned(text.nfc().collect()) }
+}
+
+/// What a password may be; quick.
+pub fn check(password: &str) -> Result<(), Unfit> {
+    match password {
+        "" => Err(Unfit::Empty),
+        _ if password.len() > PASSWORD_BYTES_MAX => Err(Unfit::TooLong),
+        _ if password.chars().any(char::is_control) => Err(Unfit::Control),
+        _ => Ok(()),
+    }
+}
+
+/// All that is kept of a new password. Slow. Without keys, as with `--open`, only Basic will know it.
+pub fn make(
+    model: &Model,
+    keys: Option<&Keys>,
+    name: &str,
+    password: &str,
+) -> Result<Record, Unfit> {
+    check(password)?;
+    let argon2 = argon::hash(normalized(password).as_bytes()).ok_or(Unfit::System)?;
+    let mut record = Record { argon2, digests: Vec::new() };
+    if let Some(keys) = keys {
+        record.complete(model, keys, name, password)?;
+    }
+    Ok(record)
+}
+
+/// Whether this is the password. Slow, and as slow when there is no such user.
+pub fn verify(record: Option<&Record>, password: &str) -> bool {
+    // Nobody has such a password, so refusing it at once tells nothing.
+    if check(password).is_err() {
+        return false;
+    }
+    static NOBODY: OnceLock<String> = OnceLock::new();
+    let nobody = || NOBODY.get_or_init(argon::of_nobody).as_str();
+    let password = normalized(password);
+    let hash = record.map_or_else(nobody, |record| &record.argon2);
+    match argon::verify(hash, password.as_bytes()) {
+        Some(is_right) => is_right,
+        // Damaged: it costs what the others cost.
+        None => {
+            argon::verify(nobody(), password.as_bytes());
+            false
+        }
+    }
+}
+
+/// Whether a realm with Digest cannot be answered from this record: it was added later, or the key
+/// that sealed its HA1 is gone. `Record::complete` mends it at the next right password.
+pub fn lacks(record: &Record, model: &Model, keys: &Keys) -> bool {
+    let is_there = |(realm, algorithm): (&str, Algorithm)| {
+        record.find(realm, algorithm).is_some_and(|(_, _, sealed)| seal::is_known(keys, sealed))
+    };
+    !wanted(model).all(is_there)
+}
+
+/// Whether the hash was made with other parameters than a new one would be: to be made again at the
+/// next right password.
+pub fn is_outdated(record: &Record) -> bool {
+    !argon::is_current(&record.argon2)
+}
+
+/// Each realm that offers Digest, with each of its algorithms.
+fn wanted(model: &Model) -> impl Iterator<Item = (&str, Algorithm)> {
+    model.realms.iter().filter(|realm| realm.schemes.contains(&Scheme::Digest)).flat_map(|realm| {
+        realm.algorithms.iter().map(|algorithm| (&*realm.name, *algorithm))
+    })
+}
+
+impl Record {
+    /// `None`: it is damaged.
+    pub fn parse(text: &str) -> Option<Self> {
+        let Json::Object(members) = json::parse(text.as_bytes(), 3).ok()? else { return None };
+        let (mut argon2, mut digests) = (None, Vec::new());
+        for (key, value) in members {
+            match (&*key, value) {
+                ("argon2", Json::Text(text)) => argon2 = Some(text.into_owned()),
+                ("digests", Json::List(list)) => {
+                    digests = list.iter().map(digest).collect::<Option<_>>()?;
+                }
+                _ => return None,
+            }
+        }
+        Some(Self { argon2: argon2?, digests })
+    }
+
+    /// The HA1 for one realm and algorithm; `None` when it was never made.
+    pub fn ha1(
+        &self,
+        keys: &Keys,
+        user: &str,
+        (realm, algorithm): (&str, Algorithm),
+    ) -> Option<Result<Vec<u8>, SealError>> {
+        let (_, _, sealed) = self.find(realm, algorithm)?;
+        Some(seal::open(keys, &place(&normalized(user), realm, algorithm), sealed))
+    }
+
+    /// Adds what it lacks, by a password that is known to be right. Quick. What belongs to realms
+    /// that are no more is dropped.
+    pub fn complete(
+        &mut self,
+        model: &Model,
+        keys: &Keys,
+        name: &str,
+        password: &str,
+    ) -> Result<(), Unfit> {
+        let (name, password) = (normalized(name), normalized(password));
+        let mut digests = Vec::new();
+        for (realm, algorithm) in wanted(model) {
+            let had = self.find(realm, algorithm);
+            let had = had.filter(|(_, _, sealed)| seal::is_known(keys, sealed));
+            digests.push(match had {
+                Some(had) => had.clone(),
+                None => {
+                    let ha1 = ha1(algorithm, &name, realm, &password);
+                    let place = place(&name, realm, algorithm);
+                    let sealed = seal::seal(keys, &place, &ha1).ok_or(Unfit::System)?;
+                    (realm.to_owned(), algorithm, sealed)
+                }
+            });
+        }
+        self.digests = digests;
+        Ok(())
+    }
+
+    /// Seals everything anew that the first key has not sealed. What no key opens is dropped.
+    /// Whether anything changed; `None`: the system has no randomness.
+    pub fn reseal(&mut self, keys: &Keys, name: &str) -> Option<bool> {
+        let before = self.digests.clone();
+        let name = normalized(name);
+        let mut digests = Vec::new();
+        for (realm, algorithm, sealed) in &before {
+            let place = place(&name, realm, *algorithm);
+            if seal::is_current(keys, sealed) {
+                digests.push((realm.clone(), *algorithm, sealed.clone()));
+            } else if let Ok(ha1) = seal::open(keys, &place, sealed) {
+                digests.push((realm.clone(), *algorithm, seal::seal(keys, &place, &ha1)?));
+            }
+        }
+        self.digests = digests;
+        Some(self.digests != before)
+    }
+
+    fn find(&self, realm: &str, algorithm: Algorithm) -> Option<&(String, Algorithm, String)> {
+        let is_it = |(its_realm, its_algorithm, _): &&(String, Algorithm, String)| {
+            its_realm == realm && *its_algorithm == algorithm
+        };
+        self.digests.iter().find(is_it)
+    }
+}
+
+fn place<'a>(user: &'a str, realm: &'a str, algorithm: Algorithm) -> Place<'a> {
+    Place { user, realm, algorithm: token(algorithm) }
+}
+
+/// As the wire has it, and the database.
+fn token(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::Md5 => "MD5",
+        Algorithm::Sha256 => "SHA-256",
+    }
+}
+
+fn digest(json: &Json<'_>) -> Option<(String, Algorithm, String)> {
+    let Json::List(parts) = json else { return None };
+    let [Json::Text(realm), Json::Text(algorithm), Json::Text(sealed)] = parts.as_slice() else {
+        return None;
+    };
+    let known = [Algorithm::Md5, Algorithm::Sha256];
+    let algorithm = known.into_iter().find(|known| token(*known) == algorithm)?;
+    Some((realm.to_string(), algorithm, sealed.to_string()))
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |text: &str| Json::Text(Cow::Owned(text.to_owned()));
+        let digests = self.digests.iter().map(|(realm, algorithm, sealed)| {
+            Json::List(vec![text(realm), text(token(*algorithm)), text(sealed)])
+        });
+        let members = vec![
+            ("argon2".into(), text(&self.argon2)),
+            ("digests".into(), Json::List(digests.collect())),
+        ];
+        let mut out = Vec::new();
+        json::write(&mut out, &Json::Object(members));
+        f.write_str(&String::from_utf8_lossy(&out))
+    }
+}
+
+/// The stand-in of `auth::digest::ha1`.
+fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> Vec<u8> {
+    use md5::Digest as _;
+    let text = format!("{name}:{realm}:{password}");
+    match algorithm {
+        Algorithm::Md5 => md5::Md5::digest(text).to_vec(),
+        Algorithm::Sha256 => sha2::Sha256::digest(text).to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

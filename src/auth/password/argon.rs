@@ -1,0 +1,149 @@
+//! Argon2id and the text that keeps it: a PHC string, `$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`.
+//!
+//! Knows no users and no limits.
+//! The one surprising thing: the parameters of a stored hash are its own, within bounds, so that a
+//! database from elsewhere cannot make one password cost gigabytes.
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
+/// What new hashes are made with: the second choice of RFC 9106, scaled down as OWASP has it.
+const MEMORY_KIB: u32 = 19_456;
+const PASSES: u32 = 2;
+const LANES: u32 = 1;
+/// What a stored hash may ask for.
+const MEMORY_KIB_MAX: u32 = 262_144;
+const PASSES_MAX: u32 = 16;
+const LANES_MAX: u32 = 16;
+
+const SALT_BYTES: usize = 16;
+const HASH_BYTES: usize = 32;
+
+struct Parsed {
+    params: Params,
+    salt: Vec<u8>,
+    hash: Vec<u8>,
+}
+
+/// A new hash under a new salt. `None`: no randomness, or no memory.
+pub(super) fn hash(password: &[u8]) -> Option<String> {
+    let mut salt = [0; SALT_BYTES];
+    getrandom::fill(&mut salt).ok()?;
+    let params = Params::new(MEMORY_KIB, PASSES, LANES, Some(HASH_BYTES)).ok()?;
+    let mut hash = [0; HASH_BYTES];
+    run(params, password, &salt, &mut hash)?;
+    Some(text(&salt, &hash))
+}
+
+/// A hash that no password has, of the usual cost: random bytes in place of one.
+pub(super) fn of_nobody() -> String {
+    let (mut salt, mut hash) = ([0; SALT_BYTES], [0; HASH_BYTES]);
+    // Without randomness the bytes are zero, which no password is known to give either.
+    let _ = getrandom::fill(&mut salt).and_then(|()| getrandom::fill(&mut hash));
+    text(&salt, &hash)
+}
+
+/// `None`: the text is damaged, and nothing was hashed.
+pub(super) fn verify(text: &str, password: &[u8]) -> Option<bool> {
+    let Parsed { params, salt, hash } = parse(text)?;
+    let mut made = [0; HASH_BYTES];
+    run(params, password, &salt, &mut made)?;
+    Some(verify_slices_are_equal(&made, &hash).is_ok())
+}
+
+/// Whether it was made with the parameters of new ones.
+pub(super) fn is_current(text: &str) -> bool {
+    parse(text).is_some_and(|Parsed { params, .. }| {
+        (params.m_cost(), params.t_cost(), params.p_cost()) == (MEMORY_KIB, PASSES, LANES)
+    })
+}
+
+fn run(params: Params, password: &[u8], salt: &[u8], hash: &mut [u8]) -> Option<()> {
+    let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    argon.hash_password_into(password, salt, hash).ok()
+}
+
+fn text(salt: &[u8], hash: &[u8]) -> String {
+    format!(
+        "$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={LANES}${}${}",
+        STANDARD_NO_PAD.encode(salt),
+        STANDARD_NO_PAD.encode(hash)
+    )
+}
+
+fn parse(text: &str) -> Option<Parsed> {
+    let rest = text.strip_prefix("$argon2id$v=19$")?;
+    let mut parts = rest.split('$');
+    let (numbers, salt, hash) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let mut numbers = numbers.split(',');
+    let mut number = |name: &str, max: u32| {
+        let number: u32 = numbers.next()?.strip_prefix(name)?.parse().ok()?;
+        (number <= max).then_some(number)
+    };
+    let memory = number("m=", MEMORY_KIB_MAX)?;
+    let passes = number("t=", PASSES_MAX)?;
+    let lanes = number("p=", LANES_MAX)?;
+    if numbers.next().is_some() {
+        return None;
+    }
+    let params = Params::new(memory, passes, lanes, Some(HASH_BYTES)).ok()?;
+    let (salt, hash) = (STANDARD_NO_PAD.decode(salt).ok()?, STANDARD_NO_PAD.decode(hash).ok()?);
+    (hash.len() == HASH_BYTES).then_some(Parsed { params, salt, hash })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Of the reference implementation: `echo -n password | argon2 somesalt -id -t 2 -k 256 -p 1 -l 32`.
+    #[test]
+    fn the_reference_implementation_agrees() {
+        let known = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$\
+                     nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
+        assert_eq!(verify(known, b"password"), Some(true));
+        assert_eq!(verify(known, b"passwore"), Some(false));
+        assert!(!is_current(known));
+    }
+
+    #[test]
+    fn a_new_hash_names_its_parameters_and_has_a_salt_of_its_own() {
+        let (one, other) = (hash(b"secret").unwrap(), hash(b"secret").unwrap());
+        assert!(one.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{one}");
+        assert_ne!(one, other);
+        assert!(is_current(&one));
+        assert_eq!(verify(&one, b"secret"), Some(true));
+        assert_eq!(verify(&one, b"Secret"), Some(false));
+    }
+
+    #[test]
+    fn nobody_has_a_hash_of_the_usual_cost() {
+        assert!(is_current(&of_nobody()));
+        assert_ne!(of_nobody(), of_nobody());
+        assert_eq!(verify(&of_nobody(), b""), Some(false));
+    }
+
+    #[test]
+    fn what_would_cost_too_much_is_damaged() {
+        let tail = "$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
+        for numbers in ["m=262145,t=2,p=1", "m=256,t=17,p=1", "m=256,t=2,p=17", "m=1,t=2,p=1"] {
+            assert_eq!(verify(&format!("$argon2id$v=19${numbers}{tail}"), b""), None, "{numbers}");
+        }
+        for text in ["", "$argon2i$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65", "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65"] {
+            assert_eq!(verify(text, b""), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\$argon2id\\$v=19\\$m=[0-9]{1,2},t=[0-9],p=[0-9]\\PC{0,60}") {
+            verify(&text, b"secret");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Passwords and their records, with the parameters of the real thing.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model;
+
+fn keys(byte: u8) -> Keys {
+    use base64::Engine as _;
+    Keys::parse(&base64::engine::general_purpose::STANDARD.encode([byte; 32])).unwrap()
+}
+
+fn store(realms: &str) -> Model {
+    let text = format!("title = \"Store\"\n{realms}\n[resources.customer]\nrealm = \"store\"\n[resources.customer.fields]\nname = {{ type = \"text\" }}\n");
+    model::read("nouns.toml", &text).unwrap_or_else(|errors| panic!("{}", errors.render(false)))
+}
+
+const DIGEST: &str = "[realms.store]\nschemes = [\"digest\", \"basic\"]";
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+#[test]
+fn a_record_knows_its_password_and_no_other() {
+    let (model, keys) = (store(DIGEST), keys(1));
+    let record = make(&model, Some(&keys), "ann", "Circle of Life").unwrap();
+    assert!(verify(Some(&record), "Circle of Life"));
+    assert!(!verify(Some(&record), "Circle Of Life"));
+    assert!(!verify(Some(&record), "Circle of Life "));
+    assert!(!verify(Some(&record), ""));
+    assert!(!verify(None, "Circle of Life"));
+    let text = record.to_string();
+    assert_eq!(Record::parse(&text), Some(record));
+    assert!(!text.contains("Circle"));
+}
+
+/// RFC 7617 §2.1 asks for NFC; a keyboard may send either.
+#[test]
+fn an_accent_may_be_composed_or_not() {
+    let (model, keys) = (store(DIGEST), keys(1));
+    let record = make(&model, Some(&keys), "jos\u{e9}", "caf\u{e9}").unwrap();
+    assert!(verify(Some(&record), "cafe\u{301}"));
+    assert!(!verify(Some(&record), "cafe"));
+    let same = make(&model, Some(&keys), "jose\u{301}", "cafe\u{301}").unwrap();
+    let ha1 = |record: &Record| {
+        record.ha1(&keys, "jose\u{301}", ("store", Algorithm::Md5)).unwrap().unwrap()
+    };
+    assert_eq!(ha1(&record), ha1(&same));
+}
+
+/// HA1 by `printf … | md5sum` and `sha256sum`.
+#[test]
+fn each_algorithm_has_its_ha1_and_it_is_sealed() {
+    let model = store("[realms.store]\nschemes = [\"basic\"]\n[realms.other]\nschemes = [\"digest\"]");
+    let keys = keys(1);
+    let record = make(&model, Some(&keys), "Mufasa", "Circle of Life").unwrap();
+    assert_eq!(record.digests.len(), 2, "none for a realm without Digest");
+    let ha1 = |algorithm| record.ha1(&keys, "Mufasa", ("other", algorithm));
+    let md5 = hex(&ha1(Algorithm::Md5).unwrap().unwrap());
+    assert_eq!(md5, "7e4d723ffd5acee07ac5651a6be94771");
+    let sha = hex(&ha1(Algorithm::Sha256).unwrap().unwrap());
+    assert_eq!(sha, "0898247e54846d2cadd2b2dd43f913b18cb20de0471d5fd9e06a971d98234be2");
+    assert!(!record.to_string().contains(&md5) && !record.to_string().contains(&sha));
+    assert_eq!(record.ha1(&keys, "Mufasa", ("store", Algorithm::Md5)), None);
+    assert_eq!(
+        record.ha1(&keys, "Simba", ("other", Algorithm::Md5)),
+        Some(Err(SealError::Broken))
+    );
+}
+
+#[test]
+fn a_realm_that_came_later_is_lacking_until_it_is_completed() {
+    let (before, keys) = (store("[realms.store]\nschemes = [\"basic\"]"), keys(1));
+    let mut record = make(&before, Some(&keys), "ann", "secret").unwrap();
+    assert!(!lacks(&record, &before, &keys));
+    let after = store(DIGEST);
+    assert!(lacks(&record, &after, &keys));
+    let hash = record.argon2.clone();
+    record.complete(&after, &keys, "ann", "secret").unwrap();
+    assert!(!lacks(&record, &after, &keys));
+    assert_eq!(record.argon2, hash, "nothing is hashed anew");
+    let sealed = record.digests.clone();
+    record.complete(&after, &keys, "ann", "secret").unwrap();
+    assert_eq!(record.digests, sealed, "what is there stays");
+    record.complete(&before, &keys, "ann", "secret").unwrap();
+    assert!(record.digests.is_empty(), "what is no more goes");
+}
+
+#[test]
+fn a_lost_key_is_lacking_too() {
+    let model = store(DIGEST);
+    let mut record = make(&model, Some(&keys(1)), "ann", "secret").unwrap();
+    let new = keys(2);
+    assert!(lacks(&record, &model, &new));
+    assert_eq!(
+        record.ha1(&new, "ann", ("store", Algorithm::Md5)),
+        Some(Err(SealError::UnknownKey))
+    );
+    record.complete(&model, &new, "ann", "secret").unwrap();
+    assert!(!lacks(&record, &model, &new));
+    assert!(record.ha1(&new, "ann", ("store", Algorithm::Md5)).unwrap().is_ok());
+    let open = make(&model, None, "ann", "secret").unwrap();
+    assert!(open.digests.is_empty() && lacks(&open, &model, &new));
+}
+
+#[test]
+fn a_rotation_seals_everything_anew_once() {
+    let model = store(DIGEST);
+    let mut record = make(&model, Some(&keys(1)), "ann", "secret").unwrap();
+    let ha1 = record.ha1(&keys(1), "ann", ("store", Algorithm::Sha256));
+    let both = keys(1).begin_rotation(keys(2));
+    assert_eq!(record.reseal(&both, "ann"), Some(true));
+    assert_eq!(record.reseal(&both, "ann"), Some(false));
+    let new = both.end_rotation();
+    assert_eq!(record.ha1(&new, "ann", ("store", Algorithm::Sha256)), ha1);
+    assert_eq!(record.reseal(&keys(3), "ann"), Some(true), "what nobody can open is dropped");
+    assert!(record.digests.is_empty());
+}
+
+#[test]
+fn what_is_no_password_is_refused_and_never_cut() {
+    let model = store(DIGEST);
+    let refused = |password: &str| make(&model, None, "ann", password).unwrap_err();
+    assert_eq!(refused(""), Unfit::Empty);
+    assert_eq!(refused(&"x".repeat(1025)), Unfit::TooLong);
+    assert_eq!(refused("a\nb"), Unfit::Control);
+    assert_eq!(refused("a\u{85}b"), Unfit::Control);
+    let longest = "x".repeat(1024);
+    let record = make(&model, None, "ann", &longest).unwrap();
+    assert!(verify(Some(&record), &longest));
+    assert!(!verify(Some(&record), &longest[..1023]));
+}
+
+#[test]
+fn a_damaged_record_lets_nobody_in() {
+    let damaged = Record { argon2: "$argon2id$v=19$".to_owned(), digests: Vec::new() };
+    assert!(!verify(Some(&damaged), "secret"));
+    assert!(is_outdated(&damaged));
+    for text in ["", "{}", "[]", r#"{"argon2":1,"digests":[]}"#, r#"{"argon2":"","digests":[["a","MD5"]]}"#, r#"{"argon2":"","digests":[["a","MD4","x"]]}"#, r#"{"argon2":"","other":[]}"#] {
+        assert_eq!(Record::parse(text), None, "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_record_is_read_as_it_was_written(argon2 in "\\PC*", digests in proptest::collection::vec(("\\PC*", any::<bool>(), "\\PC*"), 0..4)) {
+        let digests = digests.into_iter().map(|(realm, md5, sealed)| {
+            (realm, if md5 { Algorithm::Md5 } else { Algorithm::Sha256 }, sealed)
+        });
+        let record = Record { argon2, digests: digests.collect() };
+        prop_assert_eq!(Record::parse(&record.to_string()), Some(record));
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+        let _ = Record::parse(&text);
+        let _ = check(&text);
+        prop_assert!(is_nfc(&normalized(&text)));
+    }
+}

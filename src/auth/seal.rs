@@ -1,0 +1,166 @@
+//! Sealing: what is kept in the database so that the database alone does not give it away.
+//!
+//! AES-256-GCM under a random nonce; the user, the realm and the algorithm are associated data, so
+//! that a sealed text put into another place does not open. Where it is kept is not known here.
+//! The one surprising thing: a sealed text begins with the id of its key, so that after a rotation
+//! one that was missed is told apart from one that was damaged.
+
+use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::key::{KeyId, Keys};
+
+/// Whose secret it is: bound to the sealed text, not kept in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'a> {
+    pub user: &'a str,
+    pub realm: &'a str,
+    pub algorithm: &'a str,
+}
+
+impl Place<'_> {
+    /// Each part with its length before it, so that no two places read the same.
+    fn associated(&self) -> Vec<u8> {
+        let mut data = Vec::new();
+        for part in [self.user, self.realm, self.algorithm] {
+            data.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            data.extend_from_slice(part.as_bytes());
+        }
+        data
+    }
+}
+
+/// Why a sealed text does not open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealError {
+    /// The key it was sealed with is not here.
+    UnknownKey,
+    /// It is damaged, or belongs to another place.
+    Broken,
+}
+
+/// `None`: the system has no randomness.
+pub fn seal(keys: &Keys, place: &Place<'_>, secret: &[u8]) -> Option<String> {
+    let (id, key) = keys.sealing();
+    let mut nonce = [0; NONCE_LEN];
+    getrandom::fill(&mut nonce).ok()?;
+    let mut sealed = secret.to_vec();
+    let aad = Aad::from(place.associated());
+    key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed).ok()?;
+    Some(STANDARD.encode([&id[..], &nonce, &sealed].concat()))
+}
+
+pub fn open(keys: &Keys, place: &Place<'_>, text: &str) -> Result<Vec<u8>, SealError> {
+    let (id, nonce, sealed) = parts(text).ok_or(SealError::Broken)?;
+    if !keys.knows(id) {
+        return Err(SealError::UnknownKey);
+    }
+    let opened = keys.opening(id).find_map(|key| {
+        let mut sealed = sealed.clone();
+        let aad = Aad::from(place.associated());
+        let length = key
+            .open_in_place(Nonce::assume_unique_for_key(nonce), aad, &mut sealed)
+            .map(|secret| secret.len())
+            .ok()?;
+        sealed.truncate(length);
+        Some(sealed)
+    });
+    opened.ok_or(SealError::Broken)
+}
+
+/// Whether the first of the keys has sealed it.
+pub fn is_current(keys: &Keys, text: &str) -> bool {
+    parts(text).is_some_and(|(id, ..)| id == keys.id())
+}
+
+/// Whether one of the keys has sealed it.
+pub fn is_known(keys: &Keys, text: &str) -> bool {
+    parts(text).is_some_and(|(id, ..)| keys.knows(id))
+}
+
+fn parts(text: &str) -> Option<(KeyId, [u8; NONCE_LEN], Vec<u8>)> {
+    let bytes = STANDARD.decode(text).ok()?;
+    let (id, rest) = bytes.split_first_chunk()?;
+    let (nonce, sealed) = rest.split_first_chunk()?;
+    Some((*id, *nonce, sealed.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PLACE: Place<'_> = Place { user: "ann", realm: "store", algorithm: "MD5" };
+
+    fn keys(byte: u8) -> Keys {
+        Keys::parse(&STANDARD.encode([byte; 32])).unwrap()
+    }
+
+    #[test]
+    fn it_opens_only_in_its_own_place() {
+        let keys = keys(1);
+        let sealed = seal(&keys, &PLACE, b"secret").unwrap();
+        assert_eq!(open(&keys, &PLACE, &sealed).unwrap(), b"secret");
+        let others = [
+            Place { user: "bob", ..PLACE },
+            Place { realm: "stor", ..PLACE },
+            Place { algorithm: "SHA-256", ..PLACE },
+            // The same bytes, cut elsewhere.
+            Place { user: "an", realm: "nstore", algorithm: "MD5" },
+            Place { user: "annstore", realm: "", algorithm: "MD5" },
+        ];
+        for other in others {
+            assert_eq!(open(&keys, &other, &sealed), Err(SealError::Broken), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_here_is_told_apart_from_damage() {
+        let (old, new) = (keys(1), keys(2));
+        let sealed = seal(&old, &PLACE, b"secret").unwrap();
+        assert_eq!(open(&new, &PLACE, &sealed), Err(SealError::UnknownKey));
+        assert!(is_current(&old, &sealed) && !is_known(&new, &sealed));
+        let both = old.begin_rotation(new);
+        assert_eq!(open(&both, &PLACE, &sealed).unwrap(), b"secret");
+        assert!(is_known(&both, &sealed) && !is_current(&both, &sealed));
+        let again = seal(&both, &PLACE, b"secret").unwrap();
+        assert!(is_current(&both, &again));
+        assert_eq!(open(&both.end_rotation(), &PLACE, &again).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn no_two_sealed_texts_are_alike() {
+        let keys = keys(1);
+        let all: HashSet<_> = (0..1000).map(|_| seal(&keys, &PLACE, b"secret").unwrap()).collect();
+        assert_eq!(all.len(), 1000);
+    }
+
+    proptest! {
+        #[test]
+        fn any_change_is_seen(at in 0..50usize, bit in 0..8u32) {
+            let keys = keys(1);
+            let mut bytes = STANDARD.decode(seal(&keys, &PLACE, &[7; 18]).unwrap()).unwrap();
+            prop_assert_eq!(bytes.len(), 50);
+            bytes[at] ^= 1 << bit;
+            prop_assert!(open(&keys, &PLACE, &STANDARD.encode(&bytes)).is_err());
+            bytes.truncate(at);
+            prop_assert!(open(&keys, &PLACE, &STANDARD.encode(&bytes)).is_err());
+        }
+
+        #[test]
+        fn any_text_is_opened_or_refused(text in "\\PC{0,100}") {
+            prop_assert!(open(&keys(1), &PLACE, &text).is_err());
+        }
+
+        #[test]
+        fn any_secret_comes_back(secret in proptest::collection::vec(any::<u8>(), 0..100), user in "\\PC{0,20}") {
+            let place = Place { user: &user, ..PLACE };
+            let sealed = seal(&keys(1), &place, &secret).unwrap();
+            prop_assert_eq!(open(&keys(1), &place, &sealed).unwrap(), secret);
+        }
+    }
+}

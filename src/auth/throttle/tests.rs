@@ -1,0 +1,135 @@
+//! The throttle under a clock that stands where the test puts it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock;
+
+const ANN: &str = "ann";
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn fail(throttle: &Throttle, times: u32, name: &str, from: IpAddr, now: Instant) {
+    for _ in 0..times {
+        throttle.count_failure(name, from, now);
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn thirty_failures_shut_a_pair_until_its_minute_is_over() {
+    let now = clock::now();
+    let throttle = Throttle::new(30, now);
+    let (here, there) = (address("192.0.2.1"), address("192.0.2.2"));
+    fail(&throttle, 29, ANN, here, now);
+    assert_eq!(throttle.is_shut(ANN, here, now), None);
+    fail(&throttle, 1, ANN, here, now + seconds(20));
+    assert_eq!(throttle.is_shut(ANN, here, now + seconds(20)), Some(seconds(40)));
+    assert_eq!(throttle.is_shut(ANN, there, now + seconds(20)), None, "another address");
+    assert_eq!(throttle.is_shut("bob", here, now + seconds(20)), None, "another user");
+    let last = now + Duration::from_millis(59_999);
+    assert_eq!(throttle.is_shut(ANN, here, last), Some(Duration::from_millis(1)));
+    assert_eq!(throttle.is_shut(ANN, here, now + seconds(60)), None);
+    fail(&throttle, 1, ANN, here, now + seconds(60));
+    assert_eq!(throttle.is_shut(ANN, here, now + seconds(60)), None, "a new minute begins at 1");
+}
+
+#[test]
+fn one_network_is_one_address() {
+    let now = clock::now();
+    let throttle = Throttle::new(2, now);
+    fail(&throttle, 1, ANN, address("2001:db8::1"), now);
+    fail(&throttle, 1, ANN, address("2001:db8::ffff:ffff:ffff:ffff"), now);
+    assert!(throttle.is_shut(ANN, address("2001:db8::2"), now).is_some());
+    assert!(throttle.is_shut(ANN, address("2001:db8:0:1::1"), now).is_none());
+    fail(&throttle, 1, ANN, address("192.0.2.1"), now);
+    fail(&throttle, 1, ANN, address("::ffff:192.0.2.1"), now);
+    assert!(throttle.is_shut(ANN, address("192.0.2.1"), now).is_some());
+}
+
+/// The table is made once, and nothing in it can grow: 2^15 pairs of 24 bytes.
+#[test]
+fn ten_thousand_names_take_no_more_memory_and_push_nobody_out() {
+    let now = clock::now();
+    let throttle = Throttle::new(30, now);
+    let here = address("192.0.2.1");
+    assert_eq!(size_of::<Set>() * SETS * SHARDS, 768 << 10);
+    fail(&throttle, 30, ANN, here, now);
+    fail(&throttle, 29, "bob", here, now);
+    for name in 0..10_000 {
+        fail(&throttle, 1, &name.to_string(), here, now + seconds(1));
+    }
+    // A hundred times as many, so that every set has been full many times.
+    for name in 0..1_000_000 {
+        fail(&throttle, 1, &format!("{name}"), here, now + seconds(2));
+    }
+    assert!(throttle.is_shut(ANN, here, now + seconds(3)).is_some(), "still shut");
+    fail(&throttle, 1, "bob", here, now + seconds(3));
+    assert!(throttle.is_shut("bob", here, now + seconds(3)).is_some(), "still counted");
+    let pairs = throttle.shards.iter().map(|shard| {
+        let shard = shard.lock().unwrap();
+        shard.iter().flatten().filter(|pair| !pair.is_over(throttle.millis(now + seconds(3)))).count()
+    });
+    assert_eq!(pairs.sum::<usize>(), SHARDS * SETS * WAYS, "all sets are full");
+}
+
+#[test]
+fn a_pair_whose_minute_is_over_gives_up_its_place_first() {
+    let now = clock::now();
+    let throttle = Throttle::new(30, now);
+    let here = address("192.0.2.1");
+    for name in 0..200_000 {
+        fail(&throttle, 1, &name.to_string(), here, now);
+    }
+    fail(&throttle, 30, ANN, here, now);
+    let later = now + seconds(60);
+    fail(&throttle, 29, "bob", here, later);
+    assert!(throttle.is_shut(ANN, here, later).is_none());
+    fail(&throttle, 1, "bob", here, later);
+    assert!(throttle.is_shut("bob", here, later).is_some());
+}
+
+#[test]
+fn a_clock_before_the_start_does_no_harm() {
+    let now = clock::now() + seconds(100);
+    let throttle = Throttle::new(1, now);
+    fail(&throttle, 1, ANN, address("192.0.2.1"), now - seconds(100));
+    assert!(throttle.is_shut(ANN, address("192.0.2.1"), now).is_some());
+}
+
+proptest! {
+    /// Against a plain count, with few pairs: shut exactly from the last allowed failure of a minute
+    /// to its end.
+    #[test]
+    fn it_counts_like_a_plain_count(
+        steps in proptest::collection::vec((0..4usize, 0..20_000u64), 1..200),
+        failures_max in 1..6u32,
+    ) {
+        let names = ["ann", "bob", "", "é"];
+        let here = address("192.0.2.1");
+        let start = clock::now();
+        let throttle = Throttle::new(failures_max, start);
+        let mut plain = [(0u32, 0u64); 4];
+        let mut now_ms = 0;
+        for (name, passed_ms) in steps {
+            now_ms += passed_ms;
+            let now = start + Duration::from_millis(now_ms);
+            throttle.count_failure(names[name], here, now);
+            let (failures, over_at_ms) = &mut plain[name];
+            if *over_at_ms <= now_ms {
+                (*failures, *over_at_ms) = (0, now_ms + 60_000);
+            }
+            *failures += 1;
+            for (name, (failures, over_at_ms)) in names.iter().zip(plain) {
+                let left_ms = over_at_ms.saturating_sub(now_ms);
+                let expected = (failures >= failures_max && left_ms > 0).then(|| Duration::from_millis(left_ms));
+                prop_assert_eq!(throttle.is_shut(name, here, now), expected);
+            }
+        }
+    }
+}
