@@ -27,7 +27,6 @@ pub use types::FieldType;
 #[derive(Debug)]
 pub struct Model {
     pub title: Box<str>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "realms take effect with authentication"))]
     pub realms: Vec<Realm>,
     /// In the order of the file.
     pub resources: Vec<Resource>,
@@ -43,16 +42,44 @@ pub struct ResourceIndex(pub usize);
 
 /// A protection space.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "realms take effect with authentication"))]
 pub struct Realm {
     pub name: Box<str>,
+    /// In the order they are offered; not empty.
     pub schemes: Vec<Scheme>,
+    /// Strongest first; not empty. Of no meaning without Digest, as all that follows.
+    pub algorithms: Vec<Algorithm>,
+    /// What is offered; `auth-int` is accepted all the same.
+    pub qop: Vec<Qop>,
+    pub challenge: ChallengeForm,
+    /// Accepts proofs without `qop`, as RFC 2069 had them.
+    pub legacy: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     Basic,
     Digest,
+}
+
+/// The hash of a Digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    Md5,
+    Sha256,
+}
+
+/// What a Digest covers: the request line, or the body as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Qop {
+    Auth,
+    AuthInt,
+}
+
+/// Whether the challenges of several algorithms share a header line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChallengeForm {
+    Merged,
+    Separate,
 }
 
 /// One noun.
@@ -244,6 +271,13 @@ impl Model {
         &self.resources[index.0]
     }
 
+    /// The realm of `/` and `/-/`, as an index into `realms`: the first where nothing is said.
+    #[cfg_attr(not(test), expect(dead_code, reason = "asked for by authentication"))]
+    pub fn server_realm(&self) -> usize {
+        let named = self.server.realm.as_deref();
+        self.realms.iter().position(|realm| Some(&*realm.name) == named).unwrap_or(0)
+    }
+
     /// The resource and its ancestors, the top-level one first.
     pub fn lineage(&self, index: ResourceIndex) -> Vec<&Resource> {
         let mut lineage = Vec::new();
@@ -255,6 +289,12 @@ impl Model {
         }
         lineage.reverse();
         lineage
+    }
+}
+
+impl Realm {
+    pub fn offers(&self, scheme: Scheme) -> bool {
+        self.schemes.contains(&scheme)
     }
 }
 
