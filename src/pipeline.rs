@@ -34,10 +34,10 @@ use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, ResourceIndex};
-use crate::plan::{By, Plan};
+use crate::plan::{By, Plan, Write};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
-use crate::value::{Caller, Item};
+use crate::value::{Caller, Item, Value};
 use crate::wire::{self, After, Body, RequestId};
 use crate::{auth, clock, fault, formats, intent, permit, plan, reply, store};
 
@@ -122,7 +122,8 @@ async fn answer(
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(measure::text(app).await)),
         Plan::Read(read) => gate.pass(asked.until, app.store.read(read)).await,
-        Plan::Write(write) => {
+        Plan::Write(mut write) => {
+            conceal(model, &mut write);
             let work = app.store.write(write, bytes.len(), asked.until);
             gate.pass(asked.until, work).await
         }
@@ -142,6 +143,13 @@ async fn answer(
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
     }
     Ok(reply)
+}
+
+/// No secret reaches the store as it was sent. What is stored in its place proves nothing to anybody.
+fn conceal(model: &Model, write: &mut Write) {
+    for (_, secret) in write.secrets(model) {
+        *secret = Value::text("");
+    }
 }
 
 /// What a large body means takes long enough to find out to be noticed by others.

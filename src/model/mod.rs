@@ -8,6 +8,8 @@ pub mod diff;
 pub mod expr;
 mod file;
 mod nearest;
+#[expect(dead_code, reason = "who a user is takes effect with authentication")]
+pub mod own;
 mod report;
 pub mod schema;
 pub mod settings;
@@ -28,8 +30,10 @@ pub use types::FieldType;
 pub struct Model {
     pub title: Box<str>,
     pub realms: Vec<Realm>,
-    /// In the order of the file.
+    /// In the order of the file; behind them the server's own.
     pub resources: Vec<Resource>,
+    /// Who may ask: one of the server's own resources.
+    pub users: ResourceIndex,
     pub roles: Vec<Role>,
     pub server: ServerTable,
     /// The `[resources]` table as canonical TOML: what a database remembers of the model it holds.
@@ -88,6 +92,12 @@ pub struct Resource {
     pub index: ResourceIndex,
     pub name: Box<str>,
     pub plural: Box<str>,
+    /// Whether it is the server's own: it lives under `/-/`, and no model file speaks of it.
+    pub is_own: bool,
+    /// Where its items are stored.
+    pub table: Box<str>,
+    /// What the change log and the metrics call it.
+    pub label: Box<str>,
     pub parent: Option<ResourceIndex>,
     /// What an item calls its parent's id, as a member and as a column: `<parent>_id`.
     pub parent_key: Option<Box<str>>,
@@ -160,6 +170,10 @@ pub struct Field {
     pub nullable: bool,
     pub filter: bool,
     pub search: bool,
+    /// Never shown, and kept where a PUT leaves it out.
+    pub secret: bool,
+    /// As it was created, for as long as the item lives.
+    pub fixed: bool,
     pub default: Option<Value>,
     pub computed: Option<Expr>,
     pub rules: Rules,
@@ -224,7 +238,7 @@ impl States {
 
 /// A role and what it may do.
 #[derive(Debug)]
-#[expect(dead_code, reason = "grants take effect with authentication")]
+#[cfg_attr(not(test), expect(dead_code, reason = "grants take effect with authentication"))]
 pub struct Role {
     pub name: Box<str>,
     pub grants: Vec<Grant>,
@@ -263,6 +277,11 @@ pub enum Class {
 }
 
 impl Model {
+    /// The resources of the model file.
+    pub fn declared(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.iter().filter(|resource| !resource.is_own)
+    }
+
     #[expect(
         clippy::indexing_slicing,
         reason = "a ResourceIndex is made by model::file alone, for this model"

@@ -169,7 +169,9 @@ impl<'v> Step<'v> {
             Value::Number(value) => Self::Real(*value),
             Value::Text(value) => Self::Text(value),
             Value::Moment(value) => Self::Moment(*value),
-            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) => Self::Absent,
+            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+                Self::Absent
+            }
         }
     }
 

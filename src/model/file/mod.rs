@@ -7,7 +7,7 @@
 //! replaced by something harmless, and the model is thrown away at the end.
 
 mod expression;
-mod field;
+pub(in crate::model) mod field;
 pub(in crate::model) mod fits;
 pub(in crate::model) mod keys;
 mod lifecycle;
@@ -26,7 +26,7 @@ use toml::de::DeTable;
 
 use super::report::Mistakes;
 use super::settings::ServerTable;
-use super::{Model, ModelErrors};
+use super::{Model, ModelErrors, ResourceIndex, own};
 use names::Names;
 use tree::Table;
 
@@ -82,13 +82,16 @@ fn build(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Model {
     let names = Names::read(root, mistakes);
     let drafts = resource::read(&names, mistakes);
     let roles = role::read(root, &drafts, mistakes);
-    let resources = links::tie(drafts, &names, &realms, mistakes);
+    let mut resources = links::tie(drafts, &names, &realms, mistakes);
     let server = root
         .find("server")
         .and_then(|entry| ServerTable::read(entry, &realms, mistakes))
         .unwrap_or_default();
     let shape = shape::write(&resources);
-    Model { title, realms, resources, roles, server, shape }
+    let users = ResourceIndex(resources.len());
+    let realm = realms.iter().position(|realm| Some(&*realm.name) == server.realm.as_deref());
+    resources.push(own::users(users, realm.unwrap_or(0), &roles));
+    Model { title, realms, resources, users, roles, server, shape }
 }
 
 fn title(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Box<str> {
