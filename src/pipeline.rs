@@ -34,10 +34,11 @@ use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, ResourceIndex};
+use crate::permit::{Caller, Denied};
 use crate::plan::{By, Plan, Write};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
-use crate::value::{Caller, Item, Value};
+use crate::value::{Item, Value};
 use crate::wire::{self, After, Body, RequestId};
 use crate::{auth, clock, fault, formats, intent, permit, plan, reply, store};
 
@@ -87,8 +88,8 @@ async fn answer(
     wire::check_host_is_ours(wire::authority(parts), listen)?;
     // 4  who is asking?                                   401 429
     let caller = asked.caller.get_or_init(|| auth::identify(&parts.headers));
-    // 5  may they?                                        403
-    permit::check(caller, &route)?;
+    // 5  may they?                                        401 403
+    permit::check(caller, &route).map_err(Denied::problem)?;
     // 6  is there a form the client can read?             406
     let format = formats::choose(&asked.accept, route.offer())?;
     // 7  can we read what the client sends?               415

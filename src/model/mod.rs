@@ -238,14 +238,12 @@ impl States {
 
 /// A role and what it may do.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "grants take effect with authentication"))]
 pub struct Role {
     pub name: Box<str>,
     pub grants: Vec<Grant>,
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "grants take effect with authentication")]
 pub struct Grant {
     pub resource: ResourceIndex,
     pub verbs: Vec<Verb>,

@@ -1,4 +1,4 @@
-//! The words every stage speaks: Value, Id, Item, Page, ChangeKind, Caller.
+//! The words every stage speaks: Value, Id, Item, Page, ChangeKind.
 //!
 //! Nothing here knows the model, the wire or the store.
 //! The one surprising thing: a stored list, object or json value is its own canonical JSON text
@@ -192,22 +192,6 @@ pub struct Change {
     pub changed: Option<String>,
     pub before: Option<String>,
     pub after: Option<String>,
-}
-
-/// Who is asking.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Caller {
-    /// Nobody was asked to prove anything: the server was started with `--open`.
-    Open,
-}
-
-impl Caller {
-    /// The name that logs and the change log know the caller by.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Open => "open",
-        }
-    }
 }
 
 /// How many characters of somebody's own words a message repeats.
