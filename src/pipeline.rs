@@ -34,10 +34,11 @@ use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, ResourceIndex};
-use crate::plan::{By, Plan};
+use crate::permit::{Caller, Denied};
+use crate::plan::{By, Plan, Write};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
-use crate::value::{Caller, Item};
+use crate::value::{Item, Value};
 use crate::wire::{self, After, Body, RequestId};
 use crate::{auth, clock, fault, formats, intent, permit, plan, reply, store};
 
@@ -87,8 +88,8 @@ async fn answer(
     wire::check_host_is_ours(wire::authority(parts), listen)?;
     // 4  who is asking?                                   401 429
     let caller = asked.caller.get_or_init(|| auth::identify(&parts.headers));
-    // 5  may they?                                        403
-    permit::check(caller, &route)?;
+    // 5  may they?                                        401 403
+    permit::check(caller, &route).map_err(Denied::problem)?;
     // 6  is there a form the client can read?             406
     let format = formats::choose(&asked.accept, route.offer())?;
     // 7  can we read what the client sends?               415
@@ -122,7 +123,8 @@ async fn answer(
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(measure::text(app).await)),
         Plan::Read(read) => gate.pass(asked.until, app.store.read(read)).await,
-        Plan::Write(write) => {
+        Plan::Write(mut write) => {
+            conceal(model, &mut write);
             let work = app.store.write(write, bytes.len(), asked.until);
             gate.pass(asked.until, work).await
         }
@@ -142,6 +144,13 @@ async fn answer(
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
     }
     Ok(reply)
+}
+
+/// No secret reaches the store as it was sent. What is stored in its place proves nothing to anybody.
+fn conceal(model: &Model, write: &mut Write) {
+    for (_, secret) in write.secrets(model) {
+        *secret = Value::text("");
+    }
 }
 
 /// What a large body means takes long enough to find out to be noticed by others.

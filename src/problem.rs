@@ -46,6 +46,10 @@ kinds! {
         "A browser sends stored credentials by itself, so a request that changes something must come from this server's own pages or from outside a browser. If the server is reached by another name than the Host header says, its operator declares that as base_url."
     WRONG_HOST "wrong-host" MISDIRECTED_REQUEST "This server does not answer for that host name"
         "The server runs without authentication (--open), so it answers only to localhost, a loopback address, or a name given with --listen. This keeps web pages from reaching it through a name that points here."
+    CREDENTIALS_NEEDED "credentials-needed" UNAUTHORIZED "Show who you are"
+        "What you ask for is not open to everyone. Send the name and password of a user, by one of the schemes that WWW-Authenticate lists. If you did, the name, the password or the proof was not right."
+    FORBIDDEN "forbidden" FORBIDDEN "Your roles do not allow this"
+        "It is known who you are, but none of your roles may do this here. GET / lists what you may use. An administrator gives roles to users, and the model says what a role may do."
     NOT_ACCEPTABLE "not-acceptable" NOT_ACCEPTABLE "None of the types you accept can be sent"
         "The Accept header lists no type that this path can be sent as. Use application/json, or leave the header out."
     UNSUPPORTED_TYPE "unsupported-type" UNSUPPORTED_MEDIA_TYPE "The type of the body cannot be read"
@@ -68,6 +72,10 @@ kinds! {
         "The item, or one of the items its path runs through, does not exist now. It may have been deleted, or may not exist yet. A nested item is found only under its own parent."
     INVALID_FIELDS "invalid-fields" UNPROCESSABLE_ENTITY "Some fields are not valid"
         "Each entry of errors points to one field with a JSON pointer and says what was expected. Nothing was changed. All faults are listed at once, at most 100."
+    READ_ONLY_FIELD "read-only-field" FORBIDDEN "Your roles do not let you change a field"
+        "Each entry of errors points to a field that you may see and not change. Send the value that is stored (or, for a new item, the default), or leave the field out. Nothing was changed."
+    OUTSIDE_GRANT "outside-grant" FORBIDDEN "Your roles do not reach that far"
+        "You may work only with some of the items, and after this change the item would not be one of them; or it would clash with an item that is out of your reach. Nothing was changed."
     TRANSITION_NOT_ALLOWED "transition-not-allowed" CONFLICT "The state cannot be reached from where the item is"
         "The model declares which state may follow which. state is where the item is now, allowed lists where it may go. A new item starts in its initial state."
     TAKEN "taken" CONFLICT "A value that must be unique is already in use"
@@ -250,7 +258,7 @@ impl Code {
             Self::OneOf => "the value is not one of the declared ones",
             Self::Items => "the list has too few or too many items",
             Self::Unknown => "the resource has no such field",
-            Self::ReadOnly => "the server sets this field",
+            Self::ReadOnly => "the server sets this field, or your roles do not let you change it",
             Self::Mismatch => "the value contradicts the path",
             Self::Reference => "the item referred to does not exist",
             Self::Taken => "another item has this value",

@@ -16,10 +16,10 @@ mod throttle;
 
 use http::HeaderMap;
 
-use crate::value::Caller;
+use crate::permit::Caller;
 
 /// Step 4 of the order of checks.
 pub fn identify(_headers: &HeaderMap) -> Caller {
     crate::fault::point("identify");
-    Caller::Open
+    Caller::open()
 }

@@ -22,10 +22,10 @@ fn summary(model: &Model) -> String {
         1 => format!("1 {word}"),
         number => format!("{number} {word}s"),
     };
-    let fields = model.resources.iter().map(|resource| resource.fields.len()).sum();
+    let fields = model.declared().map(|resource| resource.fields.len()).sum();
     format!(
         "{} with {} and {}",
-        count(model.resources.len(), "resource"),
+        count(model.declared().count(), "resource"),
         count(fields, "field"),
         count(model.roles.len(), "role")
     )

@@ -87,7 +87,9 @@ fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
         write_name(out, key);
         write_id(out, id);
     }
-    for (field, value) in resource.fields.iter().zip(&item.values) {
+    // A secret is shown nowhere: not in an answer, and not in the change log.
+    let shown = resource.fields.iter().zip(&item.values).filter(|(field, _)| !field.secret);
+    for (field, value) in shown {
         if !value.is_null() || field.nullable {
             out.push(b',');
             write_name(out, &field.name);
@@ -282,7 +284,7 @@ pub fn home(model: &Model) -> Vec<u8> {
     object.text("title", &model.title);
     let out_list = object.name("resources");
     out_list.push(b'[');
-    for (number, resource) in model.resources.iter().enumerate() {
+    for (number, resource) in model.declared().enumerate() {
         if number > 0 {
             out_list.push(b',');
         }

@@ -189,19 +189,19 @@ fn find(model: &Model, path: &str) -> Option<Place> {
     let first = decode(segments.next()?)?;
     match &*first {
         "" => segments.next().is_none().then_some(Place::Home),
-        "-" => find_own(segments),
-        first => find_resource(model, top(model, first)?, segments),
+        "-" => find_own(model, segments),
+        first => find_resource(model, top(model, first, false)?, segments),
     }
 }
 
-fn find_own<'a>(mut segments: impl Iterator<Item = &'a str>) -> Option<Place> {
+fn find_own<'a>(model: &'a Model, mut segments: impl Iterator<Item = &'a str>) -> Option<Place> {
     let name = decode(segments.next()?)?;
     let place = match &*name {
         "health" => Place::Health,
         "ready" => Place::Ready,
         "metrics" => Place::Metrics,
         "problems" => Place::Explanation(problem::by_slug(&decode(segments.next()?)?)?),
-        _ => return None,
+        plural => return find_resource(model, top(model, plural, true)?, segments),
     };
     segments.next().is_none().then_some(place)
 }
@@ -239,8 +239,9 @@ fn find_resource<'a>(
     }
 }
 
-fn top<'a>(model: &'a Model, plural: &str) -> Option<&'a Resource> {
-    model.resources.iter().find(|resource| resource.parent.is_none() && &*resource.plural == plural)
+fn top<'a>(model: &'a Model, plural: &str, is_own: bool) -> Option<&'a Resource> {
+    let mut tops = model.resources.iter().filter(|resource| resource.parent.is_none());
+    tops.find(|resource| resource.is_own == is_own && &*resource.plural == plural)
 }
 
 /// RFC 3986 §6.2.2.2: `%63ustomers` is `customers`.
@@ -273,6 +274,9 @@ pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Opti
 pub fn push_subject(path: &mut String, lineage: &[&Resource], ancestors: &[Id], item: Option<Id>) {
     use std::fmt::Write;
     let ids = ancestors.iter().chain(item.as_ref()).map(Some).chain(std::iter::repeat(None));
+    if lineage.first().is_some_and(|top| top.is_own) {
+        path.push_str("/-");
+    }
     for (resource, id) in lineage.iter().zip(ids) {
         path.push('/');
         path.push_str(&resource.plural);

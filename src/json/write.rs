@@ -58,6 +58,7 @@ pub fn write_value(out: &mut Vec<u8>, value: &Value) {
         Value::Json(json) => out.extend_from_slice(json.as_bytes()),
         Value::List(list) => write_list(out, list, write_value),
         Value::Object(members) => write_object(out, members, write_value),
+        Value::Clear(_) => out.extend_from_slice(b"null"),
     }
 }
 

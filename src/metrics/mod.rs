@@ -29,7 +29,7 @@ use requests::{Shard, Statuses};
 #[derive(Debug)]
 pub struct Metrics {
     started: SystemTime,
-    /// The names of the resources, by index.
+    /// What the resources are called here, by index.
     resources: Box<[Box<str>]>,
     /// One for each thread that answers; locked when one starts and at a scrape.
     shards: Mutex<Vec<Arc<Shard>>>,
@@ -118,7 +118,7 @@ impl Metrics {
     pub fn new(model: &Model) -> Arc<Self> {
         Arc::new(Self {
             started: clock::system(),
-            resources: model.resources.iter().map(|resource| resource.name.clone()).collect(),
+            resources: model.resources.iter().map(|resource| resource.label.clone()).collect(),
             shards: Mutex::default(),
             server: Server::default(),
             changes_swept: Count::default(),

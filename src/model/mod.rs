@@ -8,6 +8,8 @@ pub mod diff;
 pub mod expr;
 mod file;
 mod nearest;
+#[expect(dead_code, reason = "who a user is takes effect with authentication")]
+pub mod own;
 mod report;
 pub mod schema;
 pub mod settings;
@@ -27,10 +29,11 @@ pub use types::FieldType;
 #[derive(Debug)]
 pub struct Model {
     pub title: Box<str>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "realms take effect with authentication"))]
     pub realms: Vec<Realm>,
-    /// In the order of the file.
+    /// In the order of the file; behind them the server's own.
     pub resources: Vec<Resource>,
+    /// Who may ask: one of the server's own resources.
+    pub users: ResourceIndex,
     pub roles: Vec<Role>,
     pub server: ServerTable,
     /// The `[resources]` table as canonical TOML: what a database remembers of the model it holds.
@@ -43,10 +46,17 @@ pub struct ResourceIndex(pub usize);
 
 /// A protection space.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "realms take effect with authentication"))]
 pub struct Realm {
     pub name: Box<str>,
+    /// In the order they are offered; not empty.
     pub schemes: Vec<Scheme>,
+    /// Strongest first; not empty. Of no meaning without Digest, as all that follows.
+    pub algorithms: Vec<Algorithm>,
+    /// What is offered; `auth-int` is accepted all the same.
+    pub qop: Vec<Qop>,
+    pub challenge: ChallengeForm,
+    /// Accepts proofs without `qop`, as RFC 2069 had them.
+    pub legacy: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +65,39 @@ pub enum Scheme {
     Digest,
 }
 
+/// The hash of a Digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    Md5,
+    Sha256,
+}
+
+/// What a Digest covers: the request line, or the body as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Qop {
+    Auth,
+    AuthInt,
+}
+
+/// Whether the challenges of several algorithms share a header line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChallengeForm {
+    Merged,
+    Separate,
+}
+
 /// One noun.
 #[derive(Debug)]
 pub struct Resource {
     pub index: ResourceIndex,
     pub name: Box<str>,
     pub plural: Box<str>,
+    /// Whether it is the server's own: it lives under `/-/`, and no model file speaks of it.
+    pub is_own: bool,
+    /// Where its items are stored.
+    pub table: Box<str>,
+    /// What the change log and the metrics call it.
+    pub label: Box<str>,
     pub parent: Option<ResourceIndex>,
     /// What an item calls its parent's id, as a member and as a column: `<parent>_id`.
     pub parent_key: Option<Box<str>>,
@@ -133,6 +170,10 @@ pub struct Field {
     pub nullable: bool,
     pub filter: bool,
     pub search: bool,
+    /// Never shown, and kept where a PUT leaves it out.
+    pub secret: bool,
+    /// As it was created, for as long as the item lives.
+    pub fixed: bool,
     pub default: Option<Value>,
     pub computed: Option<Expr>,
     pub rules: Rules,
@@ -197,14 +238,12 @@ impl States {
 
 /// A role and what it may do.
 #[derive(Debug)]
-#[expect(dead_code, reason = "grants take effect with authentication")]
 pub struct Role {
     pub name: Box<str>,
     pub grants: Vec<Grant>,
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "grants take effect with authentication")]
 pub struct Grant {
     pub resource: ResourceIndex,
     pub verbs: Vec<Verb>,
@@ -236,12 +275,24 @@ pub enum Class {
 }
 
 impl Model {
+    /// The resources of the model file.
+    pub fn declared(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.iter().filter(|resource| !resource.is_own)
+    }
+
     #[expect(
         clippy::indexing_slicing,
         reason = "a ResourceIndex is made by model::file alone, for this model"
     )]
     pub fn resource(&self, index: ResourceIndex) -> &Resource {
         &self.resources[index.0]
+    }
+
+    /// The realm of `/` and `/-/`, as an index into `realms`: the first where nothing is said.
+    #[cfg_attr(not(test), expect(dead_code, reason = "asked for by authentication"))]
+    pub fn server_realm(&self) -> usize {
+        let named = self.server.realm.as_deref();
+        self.realms.iter().position(|realm| Some(&*realm.name) == named).unwrap_or(0)
     }
 
     /// The resource and its ancestors, the top-level one first.
@@ -255,6 +306,12 @@ impl Model {
         }
         lineage.reverse();
         lineage
+    }
+}
+
+impl Realm {
+    pub fn offers(&self, scheme: Scheme) -> bool {
+        self.schemes.contains(&scheme)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::intent::{Member, Members};
 use crate::json::{self, Json};
 use crate::model::{Field, Resource, ResourceIndex, types};
 use crate::problem::{Code, Fault, Faults};
-use crate::value::{Id, IdKind, Moment, Value};
+use crate::value::{Clear, Id, IdKind, Moment, Value};
 
 /// An item to be, as far as the request alone tells.
 #[derive(Debug, Clone)]
@@ -141,7 +141,10 @@ pub(super) fn complete(
 
 fn admit_field(field: &Field, json: &Json<'_>, aim: Aim, faults: &mut Faults) -> Option<Value> {
     match (field.computed.is_some(), aim) {
-        (false, _) => types::read(field, json, faults),
+        (false, _) => types::read(field, json, faults).map(|value| match value {
+            Value::Text(text) if field.secret => Value::Clear(Clear::new(text)),
+            value => value,
+        }),
         (true, Aim::Create) => {
             faults.add(Code::ReadOnly, "computed by the server");
             None
@@ -205,13 +208,14 @@ fn same_id(json: &Json<'_>, id: Id, faults: &mut Faults) {
     }
 }
 
-/// PUT replaces: what is left out goes to its default, but a state stays (`None`).
+/// PUT replaces: what is left out goes to its default, but a state and a secret stay (`None`).
 fn left_out(field: &Field, aim: Aim, faults: &mut Faults) -> Option<Value> {
-    match (&field.rules.states, aim, &field.default) {
-        (Some(_), Aim::Replace(_), _) => None,
+    let stays = field.rules.states.is_some() || field.secret;
+    match (aim, &field.default) {
+        (Aim::Replace(_), _) if stays => None,
         // That of a state is where it begins.
-        (_, _, Some(default)) => Some(default.clone()),
-        (_, _, None) => {
+        (_, Some(default)) => Some(default.clone()),
+        (_, None) => {
             if field.required {
                 types::add_required(field, faults);
             }
@@ -230,7 +234,7 @@ fn reference(field: &Field, value: Option<&Value>, root: &str) -> Option<Referen
         | Value::Number(_)
         | Value::Decimal(_)
         | Value::Moment(_) => return None,
-        Value::Json(_) | Value::List(_) | Value::Object(_) => return None,
+        Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => return None,
     };
     Some(Reference { to: target.resource, id, pointer: format!("{root}/{}", field.name) })
 }

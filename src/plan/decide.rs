@@ -6,7 +6,7 @@
 
 use super::admit::complete;
 use super::{Action, Collection, Count, Draft, Outcome, Refusal, Values};
-use crate::model::{Model, Resource, ResourceIndex, Unique, UniqueScope, types};
+use crate::model::{Field, Model, Resource, ResourceIndex, Unique, UniqueScope, types};
 use crate::problem::{Code, Fault};
 use crate::value::{Id, Item, Moment, Value};
 
@@ -85,8 +85,11 @@ pub fn decide(
             let steps = create(resource, collection, drafts, found)?;
             Ok(Script { steps, said: Said::Created(count) })
         }
-        Action::Replace { draft, .. } => {
+        Action::Replace { draft, expected, .. } => {
             let stored = found.item.ok_or(Refusal::Missing)?;
+            if expected.is_some_and(|version| version != stored.version) {
+                return Err(Refusal::Changed);
+            }
             refuse_lost(&found.lost_references)?;
             replace(resource, stored, draft, found.now)
         }
@@ -141,7 +144,9 @@ fn replace(
     now: Moment,
 ) -> Result<Script, Refusal> {
     let Draft { root, values, .. } = draft;
+    let sent = sent_secrets(resource, &values);
     let values = settle(resource, &root, values, Some(&stored))?;
+    refuse_unfixed(resource, &root, &stored.values, &values)?;
     if let Some((index, states)) = resource.state()
         && let (Some(Value::Text(from)), Some(Value::Text(to))) =
             (stored.values.get(index), values.get(index))
@@ -152,8 +157,10 @@ fn replace(
         return Err(Refusal::Transition { from: Some(from.clone()), to: to.clone(), allowed });
     }
     let pairs = stored.values.iter().zip(&values).enumerate();
-    let changed: Vec<usize> =
-        pairs.filter(|(_, (old, new))| old != new).map(|(index, _)| index).collect();
+    let changed: Vec<usize> = pairs
+        .filter(|(at, (old, new))| old != new || sent.contains(at))
+        .map(|(at, _)| at)
+        .collect();
     if changed.is_empty() {
         return Ok(Script { steps: Vec::new(), said: Said::Unchanged(stored) });
     }
@@ -166,6 +173,34 @@ fn replace(
         steps: vec![Step::Update { before: stored, after, changed, root }],
         said: Said::Updated,
     })
+}
+
+/// The secrets that were sent. One that is sent counts as changed: whether it is the same is not told.
+fn sent_secrets(resource: &Resource, values: &Values) -> Vec<usize> {
+    let is_sent = |at: usize| match values {
+        Values::Complete(_) => true,
+        Values::Partial(values) => values.get(at).is_some_and(Option::is_some),
+    };
+    let secrets = resource.fields.iter().enumerate().filter(|(_, field)| field.secret);
+    secrets.map(|(at, _)| at).filter(|at| is_sent(*at)).collect()
+}
+
+/// What is fixed stays as it was created.
+fn refuse_unfixed(
+    resource: &Resource,
+    root: &str,
+    stored: &[Value],
+    values: &[Value],
+) -> Result<(), Refusal> {
+    let fields = resource.fields.iter().zip(stored.iter().zip(values));
+    let other = fields.filter(|(field, (old, new))| field.fixed && old != new);
+    let fault = |field: &Field| Fault {
+        pointer: format!("{root}/{}", field.name),
+        code: Code::ReadOnly,
+        detail: format!("a {} keeps its {}", resource.name, field.name),
+    };
+    let faults: Vec<Fault> = other.map(|(field, _)| fault(field)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(Refusal::Invalid(faults)) }
 }
 
 /// The values as they will be stored: what stays is taken from the stored item.

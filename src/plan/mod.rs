@@ -6,6 +6,7 @@
 
 mod admit;
 pub mod decide;
+mod secrets;
 
 pub use admit::{Draft, Reference, Values};
 pub use decide::{Dependent, Found, Step, decide};
@@ -31,7 +32,8 @@ impl Plan {
     /// The collection it is about, if any.
     pub fn about(&self) -> Option<&Collection> {
         match self {
-            Self::Say(_) | Self::Measure | Self::Read(Read::Ready | Read::Positions) => None,
+            Self::Say(_) | Self::Measure => None,
+            Self::Read(Read::Ready | Read::Positions | Read::User(_) | Read::UsersStamp) => None,
             Self::Read(Read::Item(collection, _) | Read::Page(collection, _)) => Some(collection),
             Self::Read(Read::Refuse(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
@@ -54,6 +56,12 @@ pub enum Read {
     Ready,
     /// How far does the change log go?
     Positions,
+    /// A user by name, with the secret.
+    #[cfg_attr(not(test), expect(dead_code, reason = "asked for with authentication"))]
+    User(Box<str>),
+    /// A number that grows with every change of the users.
+    #[cfg_attr(not(test), expect(dead_code, reason = "asked for with authentication"))]
+    UsersStamp,
     Item(Collection, Id),
     Page(Collection, Span),
     /// The body has faults, but a missing item comes first in the order of checks.
@@ -94,9 +102,20 @@ pub struct By {
 
 #[derive(Debug, Clone)]
 pub enum Action {
-    Create { drafts: Vec<Draft>, count: Count },
-    Replace { id: Id, draft: Draft },
-    Remove { id: Id, dependents_max: usize },
+    Create {
+        drafts: Vec<Draft>,
+        count: Count,
+    },
+    /// `expected`: only while the item has this version.
+    Replace {
+        id: Id,
+        draft: Draft,
+        expected: Option<i64>,
+    },
+    Remove {
+        id: Id,
+        dependents_max: usize,
+    },
 }
 
 /// Whether the client spoke of one item or of a list; the answer has the same form.
@@ -111,6 +130,8 @@ pub enum Count {
 pub enum Outcome {
     Ready,
     Positions(Positions),
+    User(Option<Item>),
+    Stamp(i64),
     Item(Item),
     Page(Page),
     Created(Item),
@@ -136,6 +157,8 @@ impl Outcome {
             Self::Page(page) => &page.items,
             Self::CreatedMany(items) => items,
             Self::Ready | Self::Positions(_) | Self::Removed => &[],
+            // Not for clients.
+            Self::User(_) | Self::Stamp(_) => &[],
         }
     }
 }
@@ -145,6 +168,8 @@ impl Outcome {
 pub enum Refusal {
     /// The item or one of its ancestors is not there.
     Missing,
+    /// It has another version than expected.
+    Changed,
     Invalid(Vec<Fault>),
     Transition {
         from: Option<Box<str>>,
@@ -227,7 +252,7 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
     let sent = Sent { root: format!("/{}", body.wrapper), parent, members: body.members };
     let (draft, faults) = admit::admit(model.resource(collection.resource), sent, Aim::Replace(id));
     if faults.is_empty() {
-        Plan::Write(Write { collection, action: Action::Replace { id, draft }, by })
+        Plan::Write(Write { collection, action: Action::Replace { id, draft, expected: None }, by })
     } else {
         refuse(collection, Some(id), vec![draft], faults)
     }

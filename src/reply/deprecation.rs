@@ -47,7 +47,7 @@ pub(super) fn note(headers: &mut HeaderMap, model: &Model, index: ResourceIndex,
     }
     let successor =
         lineage.iter().find_map(|resource| resource.deprecated.as_ref()?.use_instead.as_deref());
-    let successor = model.resources.iter().find(|resource| Some(&*resource.name) == successor);
+    let successor = model.declared().find(|resource| Some(&*resource.name) == successor);
     // Only a top-level collection has one address.
     if let Some(successor) = successor.filter(|resource| resource.parent.is_none()) {
         let link =

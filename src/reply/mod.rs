@@ -95,7 +95,9 @@ impl Replies {
         let mut body = Vec::with_capacity(512);
         match outcome {
             // These are about no collection.
-            Outcome::Ready | Outcome::Positions(_) => document(json::status("ready")),
+            Outcome::Ready | Outcome::Positions(_) | Outcome::User(_) | Outcome::Stamp(_) => {
+                document(json::status("ready"))
+            }
             Outcome::Item(item) => {
                 (format.item)(&mut body, resource, item);
                 let mut reply = data(StatusCode::OK, format, body);
@@ -252,6 +254,9 @@ fn refused(model: &Model, resource: Option<&Resource>, refusal: Refusal) -> Prob
     let name = resource.map_or("item", |resource| &resource.name);
     match refusal {
         Refusal::Missing => Problem::new(&problem::NOT_FOUND),
+        // No request asks for a version: whoever does, inside the server, tries again.
+        Refusal::Changed => Problem::new(&problem::BUSY)
+            .detail(format!("the {name} was changed by another request at the same time")),
         Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
         Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),
         Refusal::Referenced(by) => {

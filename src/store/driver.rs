@@ -153,10 +153,11 @@ pub(super) enum Bind<'a> {
 }
 
 impl<'a> Bind<'a> {
-    /// A field's value in its storage class. Lists and objects are sealed by now.
+    /// A field's value in its storage class. Lists and objects are sealed by now, and a secret is
+    /// never stored as it was sent.
     pub(super) fn value(value: &'a Value) -> Self {
         match value {
-            Value::Null | Value::List(_) | Value::Object(_) => Self::Null,
+            Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => Self::Null,
             Value::Boolean(boolean) => Self::Boolean(*boolean),
             Value::Integer(number) => Self::Integer(*number),
             Value::Decimal(Decimal { units, .. }) => Self::Integer(*units),

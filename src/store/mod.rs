@@ -18,6 +18,7 @@ mod sql;
 mod sqlite;
 mod sweep;
 mod transaction;
+mod users;
 
 use std::fmt;
 use std::path::PathBuf;

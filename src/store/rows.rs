@@ -74,7 +74,7 @@ pub(super) fn read_item(
     resource: &Resource,
     row: &dyn Columns,
 ) -> Result<Item, Broken> {
-    let missing = |column: &str| Broken(format!("{}: {column} has no value", resource.plural));
+    let missing = |column: &str| Broken(format!("{}: {column} has no value", resource.table));
     let mut at = 0..;
     let mut next = || at.next().unwrap_or_default();
     let id = row.id(next(), resource.id)?.ok_or_else(|| missing("id"))?;

@@ -7,6 +7,7 @@ use super::Broken;
 use super::OpenError;
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::sql::{self, Dialect};
+use super::users;
 use crate::model::diff::{Difference, compare};
 use crate::model::{self, Model};
 
@@ -69,17 +70,18 @@ pub(super) async fn create<D: Driver>(
     for table in dialect.system_tables {
         driver.execute(table, &[]).await?;
     }
-    for resource in &model.resources {
+    for resource in model.declared() {
         driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
         for index in sql::indexes(resource, dialect) {
             driver.execute(&index.create, &[]).await?;
         }
     }
-    for resource in &model.resources {
+    for resource in model.declared() {
         for reference in sql::add_references(model, resource, None, dialect) {
             driver.execute(&reference, &[]).await?;
         }
     }
+    users::create(driver, model, dialect).await?;
     remember(driver, dialect, "model", &model.shape).await?;
     Ok(())
 }
@@ -90,6 +92,7 @@ pub(super) async fn extend<D: Driver>(
     model: &Model,
     dialect: &Dialect,
 ) -> Result<(), Mismatch> {
+    users::create(driver, model, dialect).await?;
     let stored = recall(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
         Failure::Broken(Broken("the database does not say which model it holds".into()))
@@ -139,7 +142,7 @@ async fn reconcile_indexes<D: Driver>(
 ) -> Result<(), Failure> {
     let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
     let present = driver.rows(dialect.index_names, &[], read).await?;
-    let wanted = model.resources.iter().flat_map(|resource| sql::indexes(resource, dialect));
+    let wanted = model.declared().flat_map(|resource| sql::indexes(resource, dialect));
     let wanted: Vec<_> = wanted.collect();
     for name in present.iter().filter(|name| wanted.iter().all(|index| index.name != **name)) {
         driver.execute(&sql::drop_index(name), &[]).await?;

@@ -229,7 +229,7 @@ impl<'a> Entry<'a> {
     fn binds<'b>(&'b self, log: &'b Log<'_>) -> [Bind<'b>; ENTRY_BINDS] {
         [
             Bind::Moment(log.now),
-            Bind::Text(&self.resource.name),
+            Bind::Text(&self.resource.label),
             Bind::Text(&self.id),
             Bind::optional_text(self.parent.as_deref()),
             Bind::Text(&self.subject),

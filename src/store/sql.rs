@@ -51,6 +51,10 @@ pub(super) struct Sql {
     tables: Vec<Table>,
     entry: String,
     joins_entry: bool,
+    /// The columns of a user. 1: name.
+    pub(super) user: String,
+    /// The number that grows with every change of the users.
+    pub(super) stamp: &'static str,
     /// 1: the time before which entries go, 2: how many at most.
     pub(super) sweep: String,
 }
@@ -126,6 +130,8 @@ impl Sql {
                 .map(|resource| table(model, resource, dialect))
                 .collect(),
             entry: entry(dialect, 1, None),
+            user: user(model.resource(model.users), dialect),
+            stamp: dialect.users_stamp,
             joins_entry: dialect.next_change.is_some(),
             // Sequence is the true order; a clock that was wrong for a while must not hold it up.
             // The newest entry stays: the next one is numbered after it.
@@ -141,6 +147,7 @@ impl Sql {
     #[cfg(any(fuzzing, test))]
     pub(super) fn texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep.clone()];
+        all.extend([self.user.clone(), self.stamp.to_owned()]);
         for (table, resource) in self.tables.iter().zip(&model.resources) {
             let Table { item, exists, exists_anywhere, page, page_after, .. } = table;
             let Table { insert, delete, links, .. } = table;
@@ -227,7 +234,7 @@ fn entry(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
 
 fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table {
     let p = dialect.placeholder;
-    let name = quoted(&resource.plural);
+    let name = quoted(&resource.table);
     let columns = columns(resource);
     let listed = |prefix: &str| {
         let columns = columns.iter().map(|column| format!("{prefix}{}", quoted(column)));
@@ -275,6 +282,12 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
     }
 }
 
+fn user(users: &Resource, dialect: &Dialect) -> String {
+    let columns = columns(users).iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
+    let (table, same) = (quoted(&users.table), define::holds(users, "name", 1, dialect));
+    format!("SELECT {columns} FROM {table} WHERE {same}")
+}
+
 /// How a row is tied to the ids in its path: by its own parent column, and those of its ancestors.
 struct Chain {
     from: String,
@@ -285,14 +298,14 @@ struct Chain {
 impl Chain {
     fn new(model: &Model, resource: &Resource) -> Self {
         let mut chain =
-            Self { from: format!("{} t0", quoted(&resource.plural)), columns: Vec::new() };
+            Self { from: format!("{} t0", quoted(&resource.table)), columns: Vec::new() };
         let mut level = resource;
         for depth in 0.. {
             let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
             let (column, parent) = (format!("t{depth}.{}", quoted(key)), model.resource(parent));
             // The last ancestor's own row is not needed: the foreign key says that it is there.
             if parent.parent.is_some() {
-                let (above, table) = (depth + 1, quoted(&parent.plural));
+                let (above, table) = (depth + 1, quoted(&parent.table));
                 let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
             }
             chain.columns.push(column);

@@ -12,7 +12,7 @@ use super::positions;
 use super::rows::read_item;
 use super::script::{self, Log};
 use super::sql::{Dialect, READY, Sql};
-use super::{Broken, StoreError};
+use super::{Broken, StoreError, users};
 use crate::intent::Span;
 use crate::model::Model;
 use crate::plan::decide::lost;
@@ -78,6 +78,8 @@ pub(super) async fn read<D: Driver>(
             Ok(Outcome::Ready)
         }
         Read::Positions => Ok(Outcome::Positions(positions::read(driver).await?)),
+        Read::User(name) => Ok(Outcome::User(users::user(driver, context, name).await?)),
+        Read::UsersStamp => Ok(Outcome::Stamp(users::stamp(driver, context).await?)),
         Read::Item(collection, id) => {
             let sql = &context.sql.table(collection.resource).item;
             let item = item(driver, context, sql, (collection, *id)).await?;
@@ -205,6 +207,9 @@ pub(super) async fn write<D: Driver>(
     pace: Pace,
 ) -> Result<Outcome, Halt<Box<Write>>> {
     crate::fault::point("transaction");
+    if write.has_clear(&context.model) {
+        return Err(broken("a secret on its way to the disk as it was sent"));
+    }
     let found = match look(driver, context, &write, pace).await {
         Ok(found) => found,
         Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write))),
@@ -253,7 +258,7 @@ async fn look<D: Driver>(
             found.ids =
                 driver.allocate(context.model.resource(collection.resource), drafts.len()).await?;
         }
-        Action::Replace { id, draft } => {
+        Action::Replace { id, draft, .. } => {
             found.item = item(driver, context, locked, (collection, *id)).await?;
             let references: Vec<_> = draft.references.iter().collect();
             (_, found.lost_references) = surroundings(driver, context, None, &references).await?;

@@ -1,4 +1,4 @@
-//! The words every stage speaks: Value, Id, Item, Page, ChangeKind, Caller.
+//! The words every stage speaks: Value, Id, Item, Page, ChangeKind.
 //!
 //! Nothing here knows the model, the wire or the store.
 //! The one surprising thing: a stored list, object or json value is its own canonical JSON text
@@ -32,6 +32,28 @@ pub enum Value {
     List(Vec<Value>),
     /// Only before sealing. In the order of the model; fields without a value are left out.
     Object(Vec<(Box<str>, Value)>),
+    /// A secret as it was sent. It is replaced by what may be stored before a store sees it.
+    Clear(Clear),
+}
+
+/// A secret that can be read by nobody but whoever asks for it by this name.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Clear(Box<str>);
+
+impl Clear {
+    pub fn new(text: Box<str>) -> Self {
+        Self(text)
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Clear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clear(…)")
+    }
 }
 
 impl Value {
@@ -121,6 +143,7 @@ impl Item {
     pub fn bytes(&self) -> usize {
         let bytes = |value: &Value| match value {
             Value::Text(text) | Value::Json(text) => text.len(),
+            Value::Clear(clear) => clear.reveal().len(),
             Value::Null | Value::Boolean(_) | Value::Integer(_) | Value::Number(_) => 8,
             Value::Decimal(_) | Value::Moment(_) | Value::List(_) | Value::Object(_) => 8,
         };
@@ -169,22 +192,6 @@ pub struct Change {
     pub changed: Option<String>,
     pub before: Option<String>,
     pub after: Option<String>,
-}
-
-/// Who is asking.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Caller {
-    /// Nobody was asked to prove anything: the server was started with `--open`.
-    Open,
-}
-
-impl Caller {
-    /// The name that logs and the change log know the caller by.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Open => "open",
-        }
-    }
 }
 
 /// How many characters of somebody's own words a message repeats.

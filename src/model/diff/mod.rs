@@ -21,7 +21,7 @@ pub enum Difference {
 /// What has to be done, in the order of the new model, and what cannot be.
 pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
     let mut differences = Vec::new();
-    for resource in &new.resources {
+    for resource in new.declared() {
         match find(old, &resource.name) {
             Some(before) => compare_resources((old, before), (new, resource), &mut differences),
             None => match resource.renamed_from.as_deref().filter(|name| find(old, name).is_some())
@@ -37,11 +37,9 @@ pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
             },
         }
     }
-    for resource in &old.resources {
-        let renamed = new
-            .resources
-            .iter()
-            .any(|other| other.renamed_from.as_deref() == Some(&*resource.name));
+    for resource in old.declared() {
+        let renamed =
+            new.declared().any(|other| other.renamed_from.as_deref() == Some(&*resource.name));
         if find(new, &resource.name).is_none() && !renamed {
             refuse(
                 &mut differences,
@@ -54,7 +52,7 @@ pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
 }
 
 fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
-    model.resources.iter().find(|resource| &*resource.name == name)
+    model.declared().find(|resource| &*resource.name == name)
 }
 
 fn refuse(differences: &mut Vec<Difference>, place: &str, reason: &str) {

@@ -44,9 +44,9 @@ impl Expr {
     }
 
     /// Whether a `where` holds for an item and a user: absent is not true.
-    #[cfg_attr(not(test), expect(dead_code, reason = "grants take effect with authentication"))]
-    pub fn holds(&self, values: &[Value], user: &str) -> bool {
-        let frame = Frame { values, element: None, user: Some(user) };
+    /// Lists and objects are not sealed; nobody's name is absent.
+    pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {
+        let frame = Frame { values, element: None, user };
         matches!(frame.step(&self.root), Ok(Step::Boolean(true)))
     }
 }
@@ -169,7 +169,9 @@ impl<'v> Step<'v> {
             Value::Number(value) => Self::Real(*value),
             Value::Text(value) => Self::Text(value),
             Value::Moment(value) => Self::Moment(*value),
-            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) => Self::Absent,
+            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+                Self::Absent
+            }
         }
     }
 

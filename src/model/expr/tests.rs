@@ -284,12 +284,16 @@ fn comparisons_know_their_types() {
 fn a_where_holds_only_when_it_is_true() {
     let model = model();
     let scope = Scope { fields: &model.resources[0].fields, broken: &[], computed: &[] };
-    let holds = |text: &str| condition(text, scope).unwrap().holds(&values(), "ann");
+    let holds = |text: &str| condition(text, scope).unwrap().holds(&values(), Some("ann"));
     assert!(holds("name = $user"));
     assert!(holds("$user = name and a = 6"));
     assert!(!holds("b = 1"));
     assert!(!holds("not b = 1"));
     assert!(holds("price > 2.49 and price < 2.51"));
+    let of_nobody = |text: &str| condition(text, scope).unwrap().holds(&values(), None);
+    assert!(!of_nobody("name = $user"));
+    assert!(!of_nobody("not name = $user"));
+    assert!(of_nobody("name = $user or a = 6"));
 }
 
 #[test]

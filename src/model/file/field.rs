@@ -101,7 +101,7 @@ fn read<'t>(
     Some((field, table))
 }
 
-fn empty(name: &str, kind: &'static dyn FieldType) -> Field {
+pub(in crate::model) fn empty(name: &str, kind: &'static dyn FieldType) -> Field {
     Field {
         name: name.into(),
         kind,
@@ -109,6 +109,8 @@ fn empty(name: &str, kind: &'static dyn FieldType) -> Field {
         nullable: false,
         filter: false,
         search: false,
+        secret: false,
+        fixed: false,
         default: None,
         computed: None,
         rules: Rules::default(),

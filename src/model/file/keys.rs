@@ -3,7 +3,7 @@
 //! The reader takes its known names from here and `schema` its JSON Schema, so they cannot drift.
 
 use crate::model::settings::{Log, Pooling};
-use crate::model::{ChangesKept, OnDelete, Scheme, Verb};
+use crate::model::{Algorithm, ChallengeForm, ChangesKept, OnDelete, Qop, Scheme, Verb};
 use crate::value::IdKind;
 
 /// One key of one table.
@@ -57,6 +57,12 @@ const fn key(name: &'static str, holds: Holds, about: &'static str) -> Key {
 
 pub(in crate::model) static SCHEMES: &Meanings<Scheme> =
     &[("digest", Scheme::Digest), ("basic", Scheme::Basic)];
+pub(in crate::model) static ALGORITHMS: &Meanings<Algorithm> =
+    &[("sha-256", Algorithm::Sha256), ("md5", Algorithm::Md5)];
+pub(in crate::model) static QOPS: &Meanings<Qop> =
+    &[("auth", Qop::Auth), ("auth-int", Qop::AuthInt)];
+pub(in crate::model) static CHALLENGE_FORMS: &Meanings<ChallengeForm> =
+    &[("merged", ChallengeForm::Merged), ("separate", ChallengeForm::Separate)];
 pub(in crate::model) static ID_KINDS: &Meanings<IdKind> =
     &[("uuid", IdKind::Uuid), ("integer", IdKind::Integer)];
 pub(in crate::model) static ON_DELETE: &Meanings<OnDelete> =
@@ -91,11 +97,21 @@ pub(in crate::model) static ROOT: &[Key] = &[
     ),
 ];
 
-pub(in crate::model) static REALM: &[Key] = &[key(
-    "schemes",
-    Holds::Choices(|| words(SCHEMES)),
-    "ways to prove identity, offered in this order",
-)];
+pub(in crate::model) static REALM: &[Key] = &[
+    key(
+        "schemes",
+        Holds::Choices(|| words(SCHEMES)),
+        "ways to prove identity, offered in this order",
+    ),
+    key("algorithms", Holds::Choices(|| words(ALGORITHMS)), "the hashes of digest"),
+    key("qop", Holds::Choices(|| words(QOPS)), "what a digest covers: the request, its body too"),
+    key(
+        "challenge",
+        Holds::Choice(|| words(CHALLENGE_FORMS)),
+        "the challenges of digest in one line, or a line for each algorithm",
+    ),
+    key("legacy", Holds::Flag, "accepts digests without qop, from clients older than RFC 2617"),
+];
 
 pub(in crate::model) static RESOURCE: &[Key] = &[
     key("plural", Holds::Name, "the word in paths, where adding s, es or ies is not right"),

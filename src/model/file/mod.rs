@@ -7,13 +7,14 @@
 //! replaced by something harmless, and the model is thrown away at the end.
 
 mod expression;
-mod field;
+pub(in crate::model) mod field;
 pub(in crate::model) mod fits;
 pub(in crate::model) mod keys;
 mod lifecycle;
 mod links;
 mod literal;
 mod names;
+mod realm;
 mod resource;
 mod role;
 mod rules;
@@ -25,7 +26,7 @@ use toml::de::DeTable;
 
 use super::report::Mistakes;
 use super::settings::ServerTable;
-use super::{Model, ModelErrors, Realm, Scheme};
+use super::{Model, ModelErrors, ResourceIndex, own};
 use names::Names;
 use tree::Table;
 
@@ -77,17 +78,20 @@ fn read_as(purpose: Purpose, name: &str, text: &str) -> Result<Model, ModelError
 fn build(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Model {
     root.only(&keys::names(keys::ROOT), "a model", mistakes);
     let title = title(purpose, root, mistakes);
-    let realms = realms(root, &title, mistakes);
+    let realms = realm::read(root, &title, mistakes);
     let names = Names::read(root, mistakes);
     let drafts = resource::read(&names, mistakes);
     let roles = role::read(root, &drafts, mistakes);
-    let resources = links::tie(drafts, &names, &realms, mistakes);
+    let mut resources = links::tie(drafts, &names, &realms, mistakes);
     let server = root
         .find("server")
         .and_then(|entry| ServerTable::read(entry, &realms, mistakes))
         .unwrap_or_default();
     let shape = shape::write(&resources);
-    Model { title, realms, resources, roles, server, shape }
+    let users = ResourceIndex(resources.len());
+    let realm = realms.iter().position(|realm| Some(&*realm.name) == server.realm.as_deref());
+    resources.push(own::users(users, realm.unwrap_or(0), &roles));
+    Model { title, realms, resources, users, roles, server, shape }
 }
 
 fn title(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Box<str> {
@@ -112,54 +116,6 @@ fn title(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Box<str
         );
     }
     title.value.into()
-}
-
-/// With none declared there is one, named by the title, with all schemes.
-fn realms(root: &Table<'_>, title: &str, mistakes: &mut Mistakes) -> Vec<Realm> {
-    let Some(entry) = root.find("realms") else {
-        if let Some(entry) = root.find("title").filter(|_| !is_realm_name(title)) {
-            let help = "take them out of the title, or declare a realm: [realms.main]";
-            mistakes.add_with(
-                entry.span(),
-                "the title names the realm, which cannot have `\"` or `\\`",
-                help,
-            );
-        }
-        return vec![Realm { name: title.into(), schemes: all_schemes() }];
-    };
-    let Some(table) = entry.table(mistakes) else { return Vec::new() };
-    if table.entries().is_empty() {
-        let help = "declare one, such as [realms.main], or leave `realms` out";
-        mistakes.add_with(entry.key_span.clone(), "`realms` is empty", help);
-    }
-    let mut realms = Vec::new();
-    for entry in table.entries() {
-        if entry.key.is_empty() || !is_realm_name(entry.key) {
-            let message = format!("{:?} cannot be the name of a realm", entry.key);
-            mistakes.add_with(
-                entry.key_span.clone(),
-                message,
-                "a realm name is not empty and has no `\"`, no `\\` and no control characters",
-            );
-        }
-        let Some(table) = entry.table(mistakes) else { continue };
-        table.only(&keys::names(keys::REALM), "a realm", mistakes);
-        let schemes = match table.find("schemes") {
-            Some(entry) => entry.choices("scheme", keys::SCHEMES, mistakes),
-            None => all_schemes(),
-        };
-        realms.push(Realm { name: entry.key.into(), schemes });
-    }
-    realms
-}
-
-fn all_schemes() -> Vec<Scheme> {
-    keys::SCHEMES.iter().map(|(_, scheme)| *scheme).collect()
-}
-
-// RFC 9110 §11.5: a realm is a quoted string; without `"` and `\` it needs no escapes.
-fn is_realm_name(name: &str) -> bool {
-    !name.contains(['"', '\\']) && !name.chars().any(char::is_control)
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ fn limits(pairs: &mut Pairs, field: &Field) {
 /// A value as TOML. Absent ones do not occur: TOML has no null to begin with.
 fn value(of: &Value) -> String {
     match of {
-        Value::Null => quoted(""),
+        Value::Null | Value::Clear(_) => quoted(""),
         Value::Boolean(value) => value.to_string(),
         Value::Integer(value) => value.to_string(),
         Value::Number(value) => format!("{value:?}"),

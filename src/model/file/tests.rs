@@ -6,7 +6,9 @@ use expect_test::expect_file;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Field, OnDelete, Referrer, ResourceIndex, types};
+use crate::model::{
+    Algorithm, ChallengeForm, Field, OnDelete, Qop, Referrer, ResourceIndex, Scheme, types,
+};
 use crate::value::Value;
 
 const STORE: &str = include_str!("../../../examples/store/nouns.toml");
@@ -148,7 +150,39 @@ fn a_shape_keeps_what_data_depends_on_and_nothing_else() {
 fn realms_come_from_the_title_when_none_is_declared() {
     let model = good("title = \"Shop\"\n[resources.thing]\n");
     assert_eq!(&*model.realms[0].name, "Shop");
-    assert_eq!(model.realms[0].schemes, [Scheme::Digest, Scheme::Basic]);
+    let realm = &model.realms[model.server_realm()];
+    assert_eq!(realm.schemes, [Scheme::Digest, Scheme::Basic]);
+    assert_eq!(realm.algorithms, [Algorithm::Sha256, Algorithm::Md5]);
+    assert_eq!((&realm.qop[..], realm.challenge), (&[Qop::Auth][..], ChallengeForm::Merged));
+    assert!(!realm.legacy);
+}
+
+#[test]
+fn a_realm_is_what_it_says() {
+    let model = good(
+        r#"
+        title = "Shop"
+        [server]
+        realm = "back"
+        [realms.front]
+        schemes = ["basic"]
+        [realms.back]
+        schemes = ["basic", "digest"]
+        algorithms = ["md5", "sha-256"]
+        qop = ["auth-int", "auth"]
+        challenge = "separate"
+        legacy = true
+        [resources.thing]
+        realm = "front"
+        "#,
+    );
+    assert_eq!((model.server_realm(), model.resources[0].realm), (1, 0));
+    assert!(!model.realms[0].offers(Scheme::Digest));
+    let back = &model.realms[1];
+    assert_eq!(back.schemes, [Scheme::Basic, Scheme::Digest]);
+    assert_eq!(back.algorithms, [Algorithm::Sha256, Algorithm::Md5], "strongest first");
+    assert_eq!(back.qop, [Qop::AuthInt, Qop::Auth]);
+    assert_eq!((back.challenge, back.legacy), (ChallengeForm::Separate, true));
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod state;
 mod text;
 mod timestamp;
 mod url;
+mod user_name;
 mod uuid_;
 
 use std::fmt;
@@ -118,6 +119,12 @@ pub static ALL: &[&dyn FieldType] = &[
     &object::Object,
     &json_::AnyJson,
 ];
+
+/// Those that the server's own resources are made of.
+pub(in crate::model) static BOOLEAN: &dyn FieldType = &boolean::Boolean;
+pub(in crate::model) static LIST: &dyn FieldType = &list::List;
+pub(in crate::model) static TEXT: &dyn FieldType = &text::Text;
+pub(in crate::model) static USER_NAME: &dyn FieldType = &user_name::UserName;
 
 /// Finds a type by its word in the model file.
 pub fn find(name: &str) -> Option<&'static dyn FieldType> {

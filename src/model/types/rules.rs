@@ -118,7 +118,8 @@ impl Bound {
             | Value::Boolean(_)
             | Value::Json(_)
             | Value::List(_)
-            | Value::Object(_) => None,
+            | Value::Object(_)
+            | Value::Clear(_) => None,
         }
     }
 }
@@ -150,6 +151,7 @@ impl fmt::Display for Shown<'_> {
             Value::Json(value) => f.write_str(&cut(value)),
             Value::List(_) => f.write_str("a list"),
             Value::Object(_) => f.write_str("an object"),
+            Value::Clear(_) => f.write_str("a secret"),
         }
     }
 }

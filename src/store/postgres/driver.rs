@@ -285,7 +285,7 @@ impl Driver for PostgresDriver<'_> {
             }
             IdKind::Integer => {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
-                let table = quoted(&resource.plural);
+                let table = quoted(&resource.table);
                 let binds = [Bind::Text(&table), Bind::Integer(count)];
                 let read = |row: &dyn Columns| row.integer(0);
                 let ids = self.rows(POSTGRES_NEXT_IDS, &binds, read).await?;

@@ -97,8 +97,8 @@ enum Found {
 
 async fn inspect(driver: &mut PostgresDriver<'_>, model: &Model) -> Result<Found, Failure> {
     let ours = ["nouns_system", "nouns_changes"];
-    let plurals = model.resources.iter().map(|resource| &*resource.plural);
-    let names = ours.into_iter().chain(plurals).collect::<Vec<_>>().join(",");
+    let tables = model.resources.iter().map(|resource| &*resource.table);
+    let names = ours.into_iter().chain(tables).collect::<Vec<_>>().join(",");
     let read = |row: &dyn Columns| {
         let is_ours = row.boolean(0)?.unwrap_or(false);
         Ok((is_ours, row.text(1)?.map(str::to_owned)))

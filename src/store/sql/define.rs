@@ -37,7 +37,7 @@ pub(in crate::store) fn create_table(
     };
     let moment = (dialect.column)(Class::Moment);
     let version = (dialect.column)(Class::Integer);
-    let mut text = format!("CREATE TABLE {} (\n  \"id\" {key}", quoted(&resource.plural));
+    let mut text = format!("CREATE TABLE {} (\n  \"id\" {key}", quoted(&resource.table));
     let parent = resource.parent.map(|index| model.resource(index));
     if let (Some(parent), Some(key)) = (parent, &resource.parent_key) {
         let (column, kind) = (quoted(key), id_column(parent.id, dialect));
@@ -79,7 +79,7 @@ fn column(model: &Model, field: &Field, dialect: &Dialect) -> String {
 const AT_COMMIT: &str = " DEFERRABLE INITIALLY DEFERRED";
 
 fn references(to: &Resource) -> String {
-    format!(" REFERENCES {} (\"id\")", quoted(&to.plural))
+    format!(" REFERENCES {} (\"id\")", quoted(&to.table))
 }
 
 /// Where references are made apart from their tables: those of a new table, or of one new field of it.
@@ -98,7 +98,7 @@ pub(in crate::store) fn add_references(
     let targets = fields.filter_map(|field| Some((&*field.name, field.rules.to?, AT_COMMIT)));
     let targets = targets.map(|(name, target, when)| (name, target.resource, when));
     let add = |(column, to, when)| {
-        let (table, column) = (quoted(&resource.plural), quoted(column));
+        let (table, column) = (quoted(&resource.table), quoted(column));
         let references = references(model.resource(to));
         format!("ALTER TABLE {table} ADD FOREIGN KEY ({column}){references}{when}")
     };
@@ -122,7 +122,7 @@ pub(in crate::store) fn add_column(
     let default = field.default.clone().map(types::seal);
     let default =
         default.map_or_else(String::new, |value| format!(" DEFAULT {}", literal(&value, dialect)));
-    let (table, column) = (quoted(&resource.plural), column(model, field, dialect));
+    let (table, column) = (quoted(&resource.table), column(model, field, dialect));
     format!("ALTER TABLE {table} ADD COLUMN {column}{default}")
 }
 
@@ -130,7 +130,7 @@ pub(in crate::store) fn add_column(
 pub(super) fn literal(value: &Value, dialect: &Dialect) -> String {
     let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
     match value {
-        Value::Null | Value::List(_) | Value::Object(_) => "NULL".to_owned(),
+        Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => "NULL".to_owned(),
         Value::Boolean(boolean) => {
             let [no, yes] = dialect.booleans;
             if *boolean { yes } else { no }.to_owned()
@@ -150,9 +150,16 @@ pub(in crate::store) struct Index {
     pub(in crate::store) create: String,
 }
 
+/// What the name of an index begins with. Those of the server's own tables are not among the indexes
+/// that a start brings up to the model, and a program that knows no such table leaves them alone.
+fn index_prefix(resource: &Resource) -> String {
+    let ours = if resource.is_own { "" } else { "nouns." };
+    format!("{ours}{}", resource.table)
+}
+
 /// All indexes of a resource: for its place under its parent, filters, references and uniqueness.
 pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<Index> {
-    let table = &resource.plural;
+    let (table, prefix) = (&resource.table, index_prefix(resource));
     let parent = &resource.parent_key;
     let index = |unique: &str, name: String, columns: Vec<&str>| {
         let name = short(name);
@@ -170,17 +177,17 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
     };
     let mut indexes = Vec::new();
     if let Some(parent) = &parent {
-        indexes.push(index("", format!("nouns.{table}.parent"), vec![parent, "id"]));
+        indexes.push(index("", format!("{prefix}.parent"), vec![parent, "id"]));
     }
     for field in &resource.fields {
         if field.filter {
             let columns = parent.as_deref().into_iter().chain([&*field.name, "id"]).collect();
-            indexes.push(index("", format!("nouns.{table}.filter.{}", field.name), columns));
+            indexes.push(index("", format!("{prefix}.filter.{}", field.name), columns));
         }
         if field.rules.to.is_some() {
             indexes.push(index(
                 "",
-                format!("nouns.{table}.ref.{}", field.name),
+                format!("{prefix}.ref.{}", field.name),
                 vec![&field.name, "id"],
             ));
         }
@@ -230,7 +237,7 @@ fn unique_name(resource: &Resource, unique: &Unique) -> String {
     };
     let columns = unique_columns(resource, unique);
     let names = columns.get(skipped..).unwrap_or_default().join(".");
-    format!("nouns.{}.{word}.{names}", resource.plural)
+    format!("{}.{word}.{names}", index_prefix(resource))
 }
 
 /// PostgreSQL cuts longer names off, and two of them could become one.

@@ -30,6 +30,9 @@ pub(in crate::store) struct Dialect {
     pub(in crate::store) settled: &'static str,
     /// The tables every database of ours has.
     pub(in crate::store) system_tables: &'static [&'static str],
+    /// What counts up the number of changes of the users, and the statement that reads it.
+    pub(in crate::store) users_triggers: &'static [&'static str],
+    pub(super) users_stamp: &'static str,
     /// Lists the indexes that are ours.
     pub(in crate::store) index_names: &'static str,
 }
@@ -66,6 +69,18 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
   kind TEXT NOT NULL, actor TEXT NOT NULL, request_id TEXT NOT NULL, changed TEXT, before TEXT, after TEXT
 ) STRICT",
     ],
+    users_triggers: &[
+        "CREATE TRIGGER nouns_users_inserted AFTER INSERT ON nouns_users BEGIN
+  UPDATE nouns_system SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'users_stamp';
+END",
+        "CREATE TRIGGER nouns_users_updated AFTER UPDATE ON nouns_users BEGIN
+  UPDATE nouns_system SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'users_stamp';
+END",
+        "CREATE TRIGGER nouns_users_deleted AFTER DELETE ON nouns_users BEGIN
+  UPDATE nouns_system SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'users_stamp';
+END",
+    ],
+    users_stamp: "SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'",
     index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
@@ -129,5 +144,16 @@ BEGIN
   RETURN last - coalesce(behind, 0);
 END $$",
     ],
+    users_triggers: &[
+        // By hand, the users may be changed under another search path than ours.
+        "CREATE FUNCTION nouns_count_users() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  EXECUTE format('UPDATE %I.nouns_system SET value = (value::bigint + 1)::text WHERE name = ''users_stamp''', TG_TABLE_SCHEMA);
+  RETURN NULL;
+END $$",
+        "CREATE TRIGGER nouns_users_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON nouns_users
+  FOR EACH STATEMENT EXECUTE FUNCTION nouns_count_users()",
+    ],
+    users_stamp: "SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'",
     index_names: "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND left(indexname, 6) = 'nouns.'",
 };

@@ -85,7 +85,7 @@ impl Driver for SqliteDriver<'_> {
             // SQLite moves this number up itself when a larger id is inserted, in the same transaction.
             IdKind::Integer => {
                 let read = |row: &dyn Columns| row.integer(0);
-                let last = self.rows(SQLITE_LAST_ID, &[Bind::Text(&resource.plural)], read).await?;
+                let last = self.rows(SQLITE_LAST_ID, &[Bind::Text(&resource.table)], read).await?;
                 let last = last.into_iter().flatten().next().unwrap_or(0);
                 Ok((last + 1..).take(count).map(Id::Integer).collect())
             }

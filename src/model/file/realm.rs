@@ -1,0 +1,89 @@
+//! Realms: their schemes, and what Digest offers in them.
+//!
+//! With none declared there is one, named by the title, with everything at its default. The one
+//! surprising thing: algorithms are offered strongest first, whatever their order in the file.
+
+use super::keys;
+use super::tree::{Entry, Table};
+use crate::model::report::Mistakes;
+use crate::model::{Algorithm, ChallengeForm, Qop, Realm, Scheme};
+
+/// The keys that only Digest has a use for.
+const DIGEST_KEYS: &[&str] = &["algorithms", "qop", "challenge", "legacy"];
+
+pub(super) fn read(root: &Table<'_>, title: &str, mistakes: &mut Mistakes) -> Vec<Realm> {
+    let Some(entry) = root.find("realms") else {
+        if let Some(entry) = root.find("title").filter(|_| !is_name(title)) {
+            let help = "take them out of the title, or declare a realm: [realms.main]";
+            mistakes.add_with(
+                entry.span(),
+                "the title names the realm, which cannot have `\"` or `\\`",
+                help,
+            );
+        }
+        return vec![realm(title, &Table::default(), mistakes)];
+    };
+    let Some(table) = entry.table(mistakes) else { return Vec::new() };
+    if table.entries().is_empty() {
+        let help = "declare one, such as [realms.main], or leave `realms` out";
+        mistakes.add_with(entry.key_span.clone(), "`realms` is empty", help);
+    }
+    table.entries().iter().filter_map(|entry| declared(entry, mistakes)).collect()
+}
+
+fn declared(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Realm> {
+    if entry.key.is_empty() || !is_name(entry.key) {
+        let message = format!("{:?} cannot be the name of a realm", entry.key);
+        mistakes.add_with(
+            entry.key_span.clone(),
+            message,
+            "a realm name is not empty and has no `\"`, no `\\` and no control characters",
+        );
+    }
+    let table = entry.table(mistakes)?;
+    table.only(&keys::names(keys::REALM), "a realm", mistakes);
+    Some(realm(entry.key, &table, mistakes))
+}
+
+fn realm(name: &str, table: &Table<'_>, mistakes: &mut Mistakes) -> Realm {
+    let schemes = match table.find("schemes") {
+        Some(entry) => entry.choices("scheme", keys::SCHEMES, mistakes),
+        None => keys::SCHEMES.iter().map(|(_, scheme)| *scheme).collect(),
+    };
+    let mut algorithms = match table.find("algorithms") {
+        Some(entry) => entry.choices("algorithm", keys::ALGORITHMS, mistakes),
+        None => keys::ALGORITHMS.iter().map(|(_, algorithm)| *algorithm).collect(),
+    };
+    algorithms.sort_by_key(|algorithm| match algorithm {
+        Algorithm::Sha256 => 0,
+        Algorithm::Md5 => 1,
+    });
+    let qop = match table.find("qop") {
+        Some(entry) => entry.choices("qop", keys::QOPS, mistakes),
+        None => vec![Qop::Auth],
+    };
+    let challenge =
+        table.choice("challenge", keys::CHALLENGE_FORMS, mistakes).unwrap_or(ChallengeForm::Merged);
+    let legacy = table.flag("legacy", mistakes).unwrap_or(false);
+    // A list with a mistake in it says nothing for certain.
+    if !schemes.is_empty() && !schemes.contains(&Scheme::Digest) {
+        for entry in DIGEST_KEYS.iter().filter_map(|key| table.find(key)) {
+            let message =
+                format!("`{}` is about digest, which this realm does not have", entry.key);
+            let help = "take it out, or add \"digest\" to `schemes`";
+            mistakes.add_with(entry.key_span.clone(), message, help);
+        }
+    } else if let Some(entry) = table.find("legacy").filter(|_| legacy)
+        && algorithms == [Algorithm::Sha256]
+    {
+        let help =
+            "clients so old know no other: add \"md5\" to `algorithms`, or take `legacy` out";
+        mistakes.add_with(entry.key_span.clone(), "`legacy` needs the algorithm md5", help);
+    }
+    Realm { name: name.into(), schemes, algorithms, qop, challenge, legacy }
+}
+
+// RFC 9110 §11.5: a realm is a quoted string; without `"` and `\` it needs no escapes.
+fn is_name(name: &str) -> bool {
+    !name.contains(['"', '\\']) && !name.chars().any(char::is_control)
+}

@@ -1,0 +1,79 @@
+//! The server's own resources, which no model file declares: the users.
+//!
+//! They are resources like any other, so that all that serves a resource serves them too: they live
+//! under `/-/`, and their tables begin with `nouns_`. The one surprising thing: they are in no shape
+//! that a database remembers, because they come with the program and not with the model.
+
+use super::file::field::empty;
+use super::{
+    ChangesKept, Field, OnDelete, Resource, ResourceIndex, Role, Rules, Unique, UniqueScope, types,
+};
+use crate::value::{IdKind, Value};
+
+/// The role that may do everything; no model can declare it.
+pub const ADMIN: &str = "admin";
+
+/// The fields of a user, by position.
+pub const NAME: usize = 0;
+pub const ROLES: usize = 1;
+pub const DISABLED: usize = 2;
+pub const PASSWORD: usize = 3;
+
+const NAME_CHARS_MAX: usize = 200;
+const ROLES_MAX: usize = 50;
+const PASSWORD_CHARS_MIN: usize = 8;
+const PASSWORD_CHARS_MAX: usize = 1024;
+
+/// Who may ask. `realm` is the realm of `/-/`.
+pub(super) fn users(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resource {
+    Resource {
+        index,
+        name: "user".into(),
+        plural: "users".into(),
+        is_own: true,
+        table: "nouns_users".into(),
+        // A model may declare a `user` of its own.
+        label: "-/user".into(),
+        parent: None,
+        parent_key: None,
+        children: Vec::new(),
+        referrers: Vec::new(),
+        depth: 0,
+        on_delete: OnDelete::Restrict,
+        id: IdKind::Uuid,
+        realm,
+        fields: vec![name(), roles_field(roles), disabled(), password()],
+        unique: vec![Unique { fields: vec![NAME], scope: UniqueScope::Resource }],
+        require_if_match: false,
+        changes: ChangesKept::Values,
+        deprecated: None,
+        renamed_from: None,
+    }
+}
+
+/// A change of name would make every stored secret of the user useless: they are made with it.
+fn name() -> Field {
+    let rules = Rules { min_length: Some(1), max_length: Some(NAME_CHARS_MAX), ..Rules::default() };
+    Field { required: true, fixed: true, rules, ..empty("name", types::USER_NAME) }
+}
+
+fn roles_field(roles: &[Role]) -> Field {
+    let declared = roles.iter().map(|role| &*role.name);
+    let one_of = declared.chain([ADMIN]).map(Value::text).collect();
+    let of = Field { rules: Rules { one_of, ..Rules::default() }, ..empty("of", types::TEXT) };
+    let rules = Rules { of: Some(Box::new(of)), max_items: Some(ROLES_MAX), ..Rules::default() };
+    Field { default: Some(Value::List(Vec::new())), rules, ..empty("roles", types::LIST) }
+}
+
+fn disabled() -> Field {
+    Field { default: Some(Value::Boolean(false)), ..empty("disabled", types::BOOLEAN) }
+}
+
+fn password() -> Field {
+    let rules = Rules {
+        min_length: Some(PASSWORD_CHARS_MIN),
+        max_length: Some(PASSWORD_CHARS_MAX),
+        ..Rules::default()
+    };
+    Field { required: true, secret: true, rules, ..empty("password", types::TEXT) }
+}

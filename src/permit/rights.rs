@@ -1,0 +1,172 @@
+//! What a set of roles may do: the union of what each of them may.
+//!
+//! Worked out once for each set, from the model alone. A row is within reach when one role reaches
+//! it; a field is hidden when every role that grants the verb hides it, and cannot be changed when
+//! none of them lets it be changed.
+//! The one surprising thing: what `anyone` may do, every other caller may too. Showing who one is
+//! never takes anything away.
+
+use sha2::{Digest, Sha256};
+
+use crate::model::{Expr, Grant, Model, Resource, ResourceIndex, Role, Verb};
+use crate::value::Value;
+
+const ADMIN: &str = "admin";
+const ANYONE: &str = "anyone";
+const VERBS: [Verb; 5] = [Verb::Get, Verb::Post, Verb::Put, Verb::Patch, Verb::Delete];
+
+/// What the roles of a caller come to.
+#[derive(Debug)]
+pub struct Rights {
+    /// By resource; `None` is everything.
+    grants: Option<Vec<Verbs>>,
+    key: u128,
+}
+
+type Verbs = [Option<Access>; VERBS.len()];
+
+/// What one verb may do with the items of one resource.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Access {
+    /// Rows for which one of these holds; all rows when there is none.
+    pub only: Vec<Expr>,
+    /// Field indices, in order: unknown to the caller.
+    pub hidden: Vec<usize>,
+    /// Field indices, in order: seen, but not changed.
+    pub readonly: Vec<usize>,
+    /// Tells one set of hidden fields from another; zero when nothing is hidden.
+    pub mark: u32,
+}
+
+impl Access {
+    const ALL: Self =
+        Self { only: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), mark: 0 };
+
+    /// Whether a row is within reach. `values` go by the resource's field order, lists and objects
+    /// not sealed.
+    pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only.holds(values, user))
+    }
+
+    fn of<'g>(resource: &Resource, grants: impl Iterator<Item = &'g Grant>) -> Option<Self> {
+        let grants: Vec<&Grant> = grants.collect();
+        if grants.is_empty() {
+            return None;
+        }
+        let mut only: Vec<Expr> = Vec::new();
+        if grants.iter().all(|grant| grant.only.is_some()) {
+            for expression in grants.iter().filter_map(|grant| grant.only.as_ref()) {
+                if !only.contains(expression) {
+                    only.push(expression.clone());
+                }
+            }
+        }
+        let by_all = |is: &dyn Fn(&Grant, &usize) -> bool| {
+            let fields = 0..resource.fields.len();
+            fields.filter(|index| grants.iter().all(|grant| is(grant, index))).collect()
+        };
+        let hidden: Vec<usize> = by_all(&|grant, index| grant.hide.contains(index));
+        // A role that hides a field does not let it be changed either.
+        let mut readonly: Vec<usize> =
+            by_all(&|grant, index| grant.hide.contains(index) || grant.readonly.contains(index));
+        readonly.retain(|index| !hidden.contains(index));
+        let mark = mark(resource, &hidden);
+        Some(Self { only, hidden, readonly, mark })
+    }
+}
+
+fn mark(resource: &Resource, hidden: &[usize]) -> u32 {
+    if hidden.is_empty() {
+        return 0;
+    }
+    let mut hash = Sha256::new();
+    for field in hidden.iter().filter_map(|index| resource.fields.get(*index)) {
+        hash.update(field.name.as_bytes());
+        hash.update([0]);
+    }
+    let bytes = hash.finalize();
+    let number = bytes.first_chunk::<4>().map_or(1, |bytes| u32::from_be_bytes(*bytes));
+    number.max(1)
+}
+
+impl Rights {
+    /// Everything, `/-/` included.
+    pub fn all() -> Self {
+        Self { grants: None, key: 0 }
+    }
+
+    /// What these roles may do together. `admin` is everything; names the model does not know count
+    /// for nothing.
+    #[cfg_attr(not(test), expect(dead_code, reason = "callers come with authentication"))]
+    pub fn of<'r>(model: &Model, roles: impl Iterator<Item = &'r str>) -> Self {
+        let names: Vec<&str> = roles.chain([ANYONE]).collect();
+        if names.contains(&ADMIN) {
+            return Self::all();
+        }
+        let is_among = |role: &&Role| names.contains(&&*role.name);
+        let roles: Vec<&Role> = model.roles.iter().filter(is_among).collect();
+        let of_resource = |resource: &Resource| {
+            VERBS.map(|verb| {
+                let grants = roles.iter().flat_map(|role| &role.grants);
+                let grants = grants.filter(|grant| {
+                    grant.resource == resource.index && grant.verbs.contains(&verb)
+                });
+                Access::of(resource, grants)
+            })
+        };
+        let grants = model.resources.iter().map(of_resource).collect();
+        Self { grants: Some(grants), key: key(&roles) }
+    }
+
+    pub fn is_all(&self) -> bool {
+        self.grants.is_none()
+    }
+
+    /// Whether they may do anything at all.
+    pub fn has_any(&self) -> bool {
+        match &self.grants {
+            None => true,
+            Some(grants) => grants.iter().flatten().any(Option::is_some),
+        }
+    }
+
+    /// `None` when the verb is not granted.
+    pub fn access(&self, resource: ResourceIndex, verb: Verb) -> Option<&Access> {
+        static ALL: Access = Access::ALL;
+        match &self.grants {
+            None => Some(&ALL),
+            Some(grants) => grants.get(resource.0)?.get(position(verb))?.as_ref(),
+        }
+    }
+
+    /// Whether they may do something with items of the resource.
+    pub fn knows(&self, resource: ResourceIndex) -> bool {
+        VERBS.iter().any(|verb| self.access(resource, *verb).is_some())
+    }
+
+    /// Equal for equal rights within one model.
+    pub fn key(&self) -> u128 {
+        self.key
+    }
+}
+
+fn position(verb: Verb) -> usize {
+    match verb {
+        Verb::Get => 0,
+        Verb::Post => 1,
+        Verb::Put => 2,
+        Verb::Patch => 3,
+        Verb::Delete => 4,
+    }
+}
+
+/// Of the roles that count, in the order of the model: never zero, which is everything.
+fn key(roles: &[&Role]) -> u128 {
+    let mut hash = Sha256::new();
+    for role in roles {
+        hash.update(role.name.as_bytes());
+        hash.update([0]);
+    }
+    let bytes = hash.finalize();
+    bytes.first_chunk::<16>().map_or(1, |bytes| u128::from_be_bytes(*bytes)).max(1)
+}

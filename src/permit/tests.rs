@@ -1,0 +1,194 @@
+//! What sets of roles come to, and which requests they let through.
+
+use std::fmt::Write as _;
+
+use expect_test::{Expect, expect};
+use http::Method;
+
+use super::*;
+use crate::intent;
+use crate::model::{Model, ResourceIndex};
+
+const MODEL: &str = r#"
+title = "Shop"
+
+[resources.customer.fields]
+name = { type = "text", required = true }
+email = { type = "email" }
+note = { type = "text" }
+score = { type = "integer", default = 0 }
+
+[resources.order]
+parent = "customer"
+
+[resources.order.fields]
+text = { type = "text" }
+
+[roles.clerk]
+"*" = "*"
+customer = { verbs = ["get", "put"], hide = ["score"], readonly = ["email", "note"] }
+
+[roles.shopper]
+customer = { verbs = ["get", "put", "delete"], where = "email = $user", hide = ["note", "score"], readonly = ["name"] }
+order = ["get"]
+
+[roles.reader]
+customer = { verbs = ["get"], where = "score > 0", hide = ["score"] }
+
+[roles.idle]
+
+[roles.anyone]
+customer = { verbs = ["get"], where = "name = 'public'", hide = ["note", "score"] }
+"#;
+
+fn read() -> Model {
+    model::read("shop.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn check_access(roles: &[&str], expected: &Expect) {
+    let model = read();
+    let rights = Rights::of(&model, roles.iter().copied());
+    let mut shown = String::new();
+    for resource in &model.resources {
+        for verb in ["get", "post", "put", "delete"] {
+            let as_verb = match verb {
+                "get" => model::Verb::Get,
+                "post" => model::Verb::Post,
+                "put" => model::Verb::Put,
+                _ => model::Verb::Delete,
+            };
+            let Some(access) = rights.access(resource.index, as_verb) else { continue };
+            let names = |indices: &[usize]| {
+                let names = indices.iter().map(|index| &*resource.fields[*index].name);
+                names.collect::<Vec<_>>().join(" ")
+            };
+            let only: Vec<_> = access.only.iter().map(|only| &*only.text).collect();
+            writeln!(
+                shown,
+                "{} {verb}: rows [{}] hidden [{}] readonly [{}]",
+                resource.name,
+                only.join(" | "),
+                names(&access.hidden),
+                names(&access.readonly)
+            )
+            .unwrap();
+            assert_eq!(access.mark == 0, access.hidden.is_empty());
+        }
+    }
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn one_role_is_as_it_is_declared_together_with_anyone() {
+    check_access(
+        &["shopper"],
+        &expect![[r#"
+            customer get: rows [email = $user | name = 'public'] hidden [note score] readonly []
+            customer put: rows [email = $user] hidden [note score] readonly [name]
+            customer delete: rows [email = $user] hidden [note score] readonly [name]
+            order get: rows [] hidden [] readonly []
+        "#]],
+    );
+}
+
+#[test]
+fn several_roles_are_what_each_of_them_may() {
+    // Nobody lets `note` be changed: one hides it, the other has it read-only.
+    check_access(
+        &["shopper", "clerk"],
+        &expect![[r#"
+            customer get: rows [] hidden [score] readonly [note]
+            customer put: rows [] hidden [score] readonly [note]
+            customer delete: rows [email = $user] hidden [note score] readonly [name]
+            order get: rows [] hidden [] readonly []
+            order post: rows [] hidden [] readonly []
+            order put: rows [] hidden [] readonly []
+            order delete: rows [] hidden [] readonly []
+        "#]],
+    );
+    check_access(
+        &["reader", "shopper", "reader"],
+        &expect![[r#"
+            customer get: rows [email = $user | score > 0 | name = 'public'] hidden [score] readonly []
+            customer put: rows [email = $user] hidden [note score] readonly [name]
+            customer delete: rows [email = $user] hidden [note score] readonly [name]
+            order get: rows [] hidden [] readonly []
+        "#]],
+    );
+}
+
+#[test]
+fn unknown_names_count_for_nothing_and_admin_for_everything() {
+    let model = read();
+    let of = |roles: &[&str]| Rights::of(&model, roles.iter().copied());
+    assert!(of(&["idle", "admin"]).is_all());
+    assert!(!of(&["Admin", "administrator", "*"]).is_all());
+    assert_eq!(of(&["nobody"]).key(), of(&[]).key());
+    assert_eq!(of(&["clerk", "idle"]).key(), of(&["idle", "clerk", "nobody"]).key());
+    assert_ne!(of(&["clerk"]).key(), of(&["shopper"]).key());
+}
+
+#[test]
+fn which_verbs_pass_on_which_places() {
+    let model = read();
+    let user = |role: &str| {
+        Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())))
+    };
+    let nothing = model::read("m.toml", "[resources.a.fields]\nx = { type = \"text\" }\n").unwrap();
+    let callers = [
+        ("open", Caller::open()),
+        ("admin", user("admin")),
+        ("clerk", user("clerk")),
+        ("shopper", user("shopper")),
+        ("anyone", Caller::anyone(Arc::new(Rights::of(&model, [].into_iter())))),
+        ("closed", Caller::anyone(Arc::new(Rights::of(&nothing, [].into_iter())))),
+    ];
+    let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+    let places = [
+        "/".to_owned(),
+        "/customers".to_owned(),
+        format!("/customers/{id}"),
+        format!("/customers/{id}/orders"),
+        format!("/customers/{id}/orders/{id}"),
+        "/-/metrics".to_owned(),
+        "/-/health".to_owned(),
+        "/-/ready".to_owned(),
+        "/-/problems/forbidden".to_owned(),
+        "*".to_owned(),
+    ];
+    let mut shown = String::new();
+    for place in &places {
+        for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let Ok(route) = intent::route(&model, &method, place, None) else { continue };
+            let answers = callers.iter().map(|(name, caller)| match check(caller, &route) {
+                Ok(()) => format!(" {name}"),
+                Err(Denied::Unproved) => format!(" {name}:401"),
+                Err(Denied::NotGranted) => format!(" {name}:403"),
+            });
+            let place = place.replace(id, "1");
+            let open = if is_open(&route) { " (open)" } else { "" };
+            writeln!(shown, "{method} {place}{open}:{}", answers.collect::<String>()).unwrap();
+        }
+    }
+    expect![[r#""#]].assert_eq(&shown);
+}
+
+#[test]
+fn a_path_through_what_cannot_be_seen_leads_nowhere() {
+    let model = model::read(
+        "m.toml",
+        "[resources.a.fields]\nx = { type = \"text\" }\n[resources.b]\nparent = \"a\"\n[resources.b.fields]\nx = { type = \"text\" }\n\
+         [roles.below]\nb = \"*\"\n[roles.above]\na = [\"get\"]\nb = [\"get\"]\n",
+    )
+    .unwrap();
+    let reach = |role: &str| {
+        let rights = Arc::new(Rights::of(&model, [role].into_iter()));
+        Reach::of(&Caller::user("ann".into(), rights), model::Verb::Get)
+    };
+    let (a, b) = (ResourceIndex(0), ResourceIndex(1));
+    assert!(!reach("below").leads_to(&model, b));
+    assert!(reach("above").leads_to(&model, b));
+    assert!(reach("admin").leads_to(&model, b) && reach("admin").is_all());
+    assert!(reach("below").knows(b) && !reach("below").knows(a));
+}
