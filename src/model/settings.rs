@@ -19,6 +19,7 @@ use super::types::{is_port, is_url};
 pub struct ServerTable {
     pub database: Option<String>,
     pub database_pooling: Option<Pooling>,
+    pub key_file: Option<String>,
     pub listen: Option<Vec<String>>,
     pub open: Option<bool>,
     pub wait: Option<bool>,
@@ -125,6 +126,7 @@ limits! {
     page_items_max: usize = 500, "items of a page when the client says";
     bulk_items_max: usize = 1000, "new items in one request";
     cascade_items_max: usize = 10_000, "items that one delete may take with it";
+    failed_logins_max: u32 = 30, "failed logins of one name from one address in a minute";
 }
 
 impl ServerTable {
@@ -140,6 +142,7 @@ impl ServerTable {
             database_pooling: table.choice("database_pooling", keys::POOLINGS, mistakes),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
             open: table.flag("open", mistakes),
+            key_file: table.text("key_file", mistakes).map(|text| text.value.to_owned()),
             wait: table.flag("wait", mistakes),
             log: table.choice("log", keys::LOGS, mistakes),
             realm: table.text("realm", mistakes).and_then(|text| realm(&text, realms, mistakes)),

@@ -8,7 +8,7 @@ mod deprecation;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
@@ -231,7 +231,12 @@ pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<
         }
     };
     for (name, value) in &parts.headers {
-        reply.headers.insert(name, value.clone());
+        // A challenge is a line of its own; of anything else the last one counts.
+        if name == WWW_AUTHENTICATE {
+            reply.headers.append(name, value.clone());
+        } else {
+            reply.headers.insert(name, value.clone());
+        }
     }
     reply
 }

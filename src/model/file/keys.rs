@@ -202,6 +202,7 @@ pub(in crate::model) static SERVER: &[Key] = &[
     ),
     key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
     key("open", Holds::Flag, "no authentication; loopback addresses only"),
+    key("key_file", Holds::Text, "the file with the key that seals and signs"),
     key("wait", Holds::Flag, "keep trying while the database cannot be reached"),
     key("log", Holds::Choice(|| words(LOGS)), "how log lines look"),
     key("realm", Holds::Text, "the realm of / and /-/"),
