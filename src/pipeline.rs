@@ -112,9 +112,9 @@ async fn answer(
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
-        plan::make(model, intent::read(model, route, query, &bytes)?, by)?
+        plan::make(model, intent::read(model, route, query, &bytes)?, caller, by)?
     } else {
-        plan_aside(app, route, (query, bytes.clone()), by()).await?
+        plan_aside(app, route, (query, bytes.clone()), caller.clone(), by()).await?
     };
     let about = plan.about().cloned();
     let is_read = matches!(plan, Plan::Read(_));
@@ -166,12 +166,13 @@ async fn plan_aside(
     app: &App,
     route: Route,
     (query, bytes): (Option<&str>, Bytes),
+    caller: Caller,
     by: By,
 ) -> Result<Plan, Problem> {
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
     aside(move || {
         let intent = intent::read(&shared.model, route, query.as_deref(), &bytes)?;
-        plan::make(&shared.model, intent, move || by)
+        plan::make(&shared.model, intent, &caller, move || by)
     })
     .await?
 }

@@ -11,6 +11,7 @@ mod gather;
 mod ids;
 mod positions;
 mod postgres;
+mod reached;
 mod rows;
 mod schema;
 mod script;
