@@ -5,7 +5,7 @@
 
 #[cfg_attr(not(test), expect(dead_code, reason = "used once it is known who asks"))]
 mod hasher;
-#[cfg_attr(not(test), expect(dead_code, reason = "used once it is known who asks"))]
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "used once it is known who asks"))]
 mod key;
 #[cfg_attr(not(test), expect(dead_code, reason = "used once it is known who asks"))]
 mod password;

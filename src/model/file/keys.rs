@@ -200,6 +200,7 @@ pub(in crate::model) static SERVER: &[Key] = &[
         Holds::Choice(|| words(POOLINGS)),
         "transaction, where a proxy such as pgbouncer gives each transaction another session",
     ),
+    key("key_file", Holds::Text, "the file that holds the key, which is not in the database"),
     key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
     key("open", Holds::Flag, "no authentication; loopback addresses only"),
     key("wait", Holds::Flag, "keep trying while the database cannot be reached"),
