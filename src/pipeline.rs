@@ -36,6 +36,7 @@ use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, ResourceIndex};
+use crate::permit::Caller;
 use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
@@ -135,6 +136,9 @@ async fn answer(
         }
     };
     stages.mark("store");
+    if about.as_ref().is_some_and(|about| about.resource == model.users) {
+        auth.forget();
+    }
 
     let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
     let reply = match outcome.items().iter().map(Item::bytes).sum::<usize>() {

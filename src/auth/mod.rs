@@ -254,8 +254,8 @@ impl Auth {
     /// there, never sees one.
     pub async fn conceal(&self, write: &mut Write) -> Result<(), Problem> {
         for (name, secret) in write.secrets(&self.model) {
-            let Value::Text(password) = &*secret else { continue };
-            let (name, password) = (name.to_owned(), password.clone());
+            let Value::Clear(password) = &*secret else { continue };
+            let (name, password) = (name.to_owned(), password.reveal().to_owned());
             let model = Arc::clone(&self.model);
             // A rotation may be under way: what is sealed now must be sealed with the new key.
             let keys = self.signer.as_ref().map(|signer| signer.ring.look_again());

@@ -18,8 +18,8 @@ use super::seal::{self, Place, SealError};
 use crate::json::{self, Json};
 use crate::model::{Algorithm, Model, Scheme};
 
-/// A longer one is refused, never cut.
-pub const PASSWORD_BYTES_MAX: usize = 1024;
+/// A longer one is refused, never cut. The 1,024 characters that the users' `password` may have always fit.
+pub const PASSWORD_BYTES_MAX: usize = 4096;
 
 /// What the column `password` holds, as JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,9 +129,11 @@ pub fn is_outdated(record: &Record) -> bool {
 
 /// Each realm that offers Digest, with each of its algorithms.
 fn wanted(model: &Model) -> impl Iterator<Item = (&str, Algorithm)> {
-    model.realms.iter().filter(|realm| realm.schemes.contains(&Scheme::Digest)).flat_map(|realm| {
-        realm.algorithms.iter().map(|algorithm| (&*realm.name, *algorithm))
-    })
+    model
+        .realms
+        .iter()
+        .filter(|realm| realm.schemes.contains(&Scheme::Digest))
+        .flat_map(|realm| realm.algorithms.iter().map(|algorithm| (&*realm.name, *algorithm)))
 }
 
 impl Record {
@@ -157,9 +159,10 @@ impl Record {
         keys: &Keys,
         user: &str,
         (realm, algorithm): (&str, Algorithm),
-    ) -> Option<Result<Vec<u8>, SealError>> {
+    ) -> Option<Result<String, SealError>> {
         let (_, _, sealed) = self.find(realm, algorithm)?;
-        Some(seal::open(keys, &place(&normalized(user), realm, algorithm), sealed))
+        let opened = seal::open(keys, &place(&normalized(user), realm, algorithm), sealed);
+        Some(opened.and_then(|ha1| String::from_utf8(ha1).map_err(|_| SealError::Broken)))
     }
 
     /// Adds what it lacks, by a password that is known to be right. Quick. What belongs to realms
@@ -181,7 +184,7 @@ impl Record {
                 None => {
                     let ha1 = ha1(algorithm, &name, realm, &password);
                     let place = place(&name, realm, algorithm);
-                    let sealed = seal::seal(keys, &place, &ha1).ok_or(Unfit::System)?;
+                    let sealed = seal::seal(keys, &place, ha1.as_bytes()).ok_or(Unfit::System)?;
                     (realm.to_owned(), algorithm, sealed)
                 }
             });
@@ -255,13 +258,14 @@ impl fmt::Display for Record {
 }
 
 /// The stand-in of `auth::digest::ha1`.
-fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> Vec<u8> {
+fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> String {
     use md5::Digest as _;
     let text = format!("{name}:{realm}:{password}");
-    match algorithm {
+    let hash = match algorithm {
         Algorithm::Md5 => md5::Md5::digest(text).to_vec(),
         Algorithm::Sha256 => sha2::Sha256::digest(text).to_vec(),
-    }
+    };
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

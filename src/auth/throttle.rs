@@ -124,9 +124,7 @@ fn low(hash: u64) -> usize {
 /// Who counts as one address: with IPv6 everyone has a /64, which is 2^64 addresses.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)))
-        }
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
         v4 @ IpAddr::V4(_) => v4,
     }
 }

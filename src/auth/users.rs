@@ -189,7 +189,7 @@ impl Users {
                     }
                     opened => opened,
                 };
-                let text = opened.and_then(Result::ok).and_then(|ha1| String::from_utf8(ha1).ok());
+                let text = opened.and_then(Result::ok);
                 let ha1 = text.and_then(|text| Ha1::parse(*algorithm, &text));
                 digests.extend(ha1.map(|ha1| (at, *algorithm, ha1)));
             }

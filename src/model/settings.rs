@@ -19,6 +19,7 @@ use super::types::{is_port, is_url};
 pub struct ServerTable {
     pub database: Option<String>,
     pub database_pooling: Option<Pooling>,
+    /// Where the key is.
     pub key_file: Option<String>,
     pub listen: Option<Vec<String>>,
     pub open: Option<bool>,
@@ -126,7 +127,7 @@ limits! {
     page_items_max: usize = 500, "items of a page when the client says";
     bulk_items_max: usize = 1000, "new items in one request";
     cascade_items_max: usize = 10_000, "items that one delete may take with it";
-    failed_logins_max: u32 = 30, "failed logins of one name from one address in a minute";
+    failed_logins_max: u32 = 30, "failed logins of one user from one address in a minute";
 }
 
 impl ServerTable {
@@ -140,9 +141,9 @@ impl ServerTable {
         Some(Self {
             database: table.text("database", mistakes).and_then(|text| database(&text, mistakes)),
             database_pooling: table.choice("database_pooling", keys::POOLINGS, mistakes),
+            key_file: table.text("key_file", mistakes).and_then(|text| file(&text, mistakes)),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
             open: table.flag("open", mistakes),
-            key_file: table.text("key_file", mistakes).map(|text| text.value.to_owned()),
             wait: table.flag("wait", mistakes),
             log: table.choice("log", keys::LOGS, mistakes),
             realm: table.text("realm", mistakes).and_then(|text| realm(&text, realms, mistakes)),
@@ -177,6 +178,13 @@ fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
         "the database is a file, such as sqlite:nouns.db, or a PostgreSQL",
     );
     None
+}
+
+fn file(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+    if text.value.is_empty() {
+        mistakes.add(text.span.clone(), "`key_file` expected the path of a file, got nothing");
+    }
+    (!text.value.is_empty()).then(|| text.value.to_owned())
 }
 
 fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {

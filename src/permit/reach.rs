@@ -52,9 +52,9 @@ impl Reach {
 
     /// Whether items of a resource can be seen at all.
     pub fn sees(&self, resource: ResourceIndex) -> bool {
-        self.0.as_ref().is_none_or(|limited| {
-            limited.caller.rights().access(resource, Verb::Get).is_some()
-        })
+        self.0
+            .as_ref()
+            .is_none_or(|limited| limited.caller.rights().access(resource, Verb::Get).is_some())
     }
 
     /// Whether the caller knows that a resource is there.

@@ -131,9 +131,8 @@ fn unknown_names_count_for_nothing_and_admin_for_everything() {
 #[test]
 fn which_verbs_pass_on_which_places() {
     let model = read();
-    let user = |role: &str| {
-        Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())))
-    };
+    let user =
+        |role: &str| Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())));
     let nothing = model::read("m.toml", "[resources.a.fields]\nx = { type = \"text\" }\n").unwrap();
     let callers = [
         ("open", Caller::open()),

@@ -7,6 +7,7 @@ use super::{Action, By, Collection, Count, Draft, Read, Values, Write};
 use crate::intent::Span;
 use crate::model::own::{NAME, PASSWORD};
 use crate::model::{Model, Resource};
+use crate::permit::Reach;
 use crate::value::{Id, Value};
 
 impl Write {
@@ -64,7 +65,7 @@ impl Write {
 impl Collection {
     /// All users, for the server itself.
     pub fn users(model: &Model) -> Self {
-        Self { resource: model.users, ancestors: Vec::new() }
+        Self { resource: model.users, ancestors: Vec::new(), reach: Reach::default() }
     }
 }
 

@@ -293,7 +293,7 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
 
 fn user(users: &Resource, dialect: &Dialect) -> String {
     let columns = columns(users).iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
-    let (table, same) = (quoted(&users.table), define::holds(users, "name", 1, dialect));
+    let (table, same) = (quoted(&users.table), define::holds(users, ("", "name"), 1, dialect));
     format!("SELECT {columns} FROM {table} WHERE {same}")
 }
 

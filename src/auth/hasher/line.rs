@@ -40,12 +40,7 @@ pub(super) enum Next<J> {
 
 impl<J> Line<J> {
     pub(super) fn new() -> Self {
-        Self {
-            proved: VecDeque::new(),
-            ring: VecDeque::new(),
-            rests_until: None,
-            is_closed: false,
-        }
+        Self { proved: VecDeque::new(), ring: VecDeque::new(), rests_until: None, is_closed: false }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -135,7 +135,11 @@ mod tests {
         for numbers in ["m=262145,t=2,p=1", "m=256,t=17,p=1", "m=256,t=2,p=17", "m=1,t=2,p=1"] {
             assert_eq!(verify(&format!("$argon2id$v=19${numbers}{tail}"), b""), None, "{numbers}");
         }
-        for text in ["", "$argon2i$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65", "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65"] {
+        for text in [
+            "",
+            "$argon2i$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65",
+            "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65",
+        ] {
             assert_eq!(verify(text, b""), None, "{text}");
         }
     }

@@ -73,7 +73,11 @@ fn ten_thousand_names_take_no_more_memory_and_push_nobody_out() {
     assert!(throttle.is_shut("bob", here, now + seconds(3)).is_some(), "still counted");
     let pairs = throttle.shards.iter().map(|shard| {
         let shard = shard.lock().unwrap();
-        shard.iter().flatten().filter(|pair| !pair.is_over(throttle.millis(now + seconds(3)))).count()
+        shard
+            .iter()
+            .flatten()
+            .filter(|pair| !pair.is_over(throttle.millis(now + seconds(3))))
+            .count()
     });
     assert_eq!(pairs.sum::<usize>(), SHARDS * SETS * WAYS, "all sets are full");
 }

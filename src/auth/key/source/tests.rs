@@ -9,9 +9,10 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("nouns-key-{}", uuid::Uuid::from_u128(
-            u128::from(getrandom::u64().unwrap()),
-        )));
+        let path = std::env::temp_dir().join(format!(
+            "nouns-key-{}",
+            uuid::Uuid::from_u128(u128::from(getrandom::u64().unwrap()),)
+        ));
         fs::create_dir(&path).unwrap();
         Self(path)
     }
@@ -168,7 +169,10 @@ fn the_environment_holds_keys_too_and_two_places_are_one_too_many() {
     let held = Held { _folder: File::open(".").unwrap() };
     assert!(source.write(&held, &settled.keys).is_err());
     let both = Source::choose(Some(Path::new("my.key")), Some(text), &database).unwrap_err().0;
-    assert_eq!(both, "two keys are named, NOUNS_KEY and the key file my.key; leave one of them out");
+    assert_eq!(
+        both,
+        "two keys are named, NOUNS_KEY and the key file my.key; leave one of them out"
+    );
 }
 
 #[test]
