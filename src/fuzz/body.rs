@@ -18,7 +18,7 @@ pub fn body(data: &[u8]) {
     let compared = json::judge::compare(data);
     assert_eq!(compared, Ok(()));
     for model in MODELS.iter() {
-        for resource in &model.resources {
+        for resource in model.declared() {
             for values in created(model, resource, data) {
                 comes_back(model, resource, values);
             }
