@@ -259,19 +259,15 @@ async fn exchange(
     };
     let after = body.finish().await;
     stages.mark("reply");
-    if let Some((name, value)) = asked.known.get().and_then(|known| known.info(&parts, &reply.body)) {
+    if let Some((name, value)) = asked.known.get().and_then(|known| known.info(&parts, &reply.body))
+    {
         reply.headers.insert(name, value);
     }
     record(app, &asked, (&reply, problem.as_ref()), &stages);
     respond(reply, &parts.method, &asked.id, after)
 }
 
-fn record(
-    app: &App,
-    asked: &Asked<'_>,
-    said: (&Reply, Option<&Problem>),
-    stages: &Stages,
-) {
+fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages: &Stages) {
     let (reply, problem) = said;
     let answered = Answered {
         resource: asked.resource.get(),

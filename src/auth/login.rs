@@ -248,7 +248,8 @@ impl Auth {
             Info::OfBody(Box::new((ha1.clone(), *algorithm, next)))
         } else {
             let text = proof.information(ha1, None, next.as_deref());
-            text.and_then(|text| HeaderValue::try_from(text).ok()).map_or(Info::Nothing, Info::Ready)
+            text.and_then(|text| HeaderValue::try_from(text).ok())
+                .map_or(Info::Nothing, Info::Ready)
         };
         Ok(known_as(&user, info))
     }

@@ -224,9 +224,11 @@ impl Auth {
     ) -> Stop {
         let is_stale = kind == &problem::STALE_NONCE;
         match self.challenges(store, request.realm, is_stale).await {
-            Ok(lines) => Stop::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
-                problem.header(header::WWW_AUTHENTICATE, line)
-            })),
+            Ok(lines) => {
+                Stop::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
+                    problem.header(header::WWW_AUTHENTICATE, line)
+                }))
+            }
             Err(error) => Stop::Store(error),
         }
     }
@@ -259,14 +261,12 @@ impl Auth {
             let model = Arc::clone(&self.model);
             // A rotation may be under way: what is sealed now must be sealed with the new key.
             let keys = self.signer.as_ref().map(|signer| signer.ring.look_again());
-            let make = move || {
-                (password::make(&model, keys.as_deref(), &name, &password), Wrong::No)
-            };
+            let make =
+                move || (password::make(&model, keys.as_deref(), &name, &password), Wrong::No);
             let made = self.hasher.run(Who::Proved, make).await;
             let made = made.map_err(|_| Problem::new(&problem::BUSY))?;
-            let record = made.map_err(|unfit| {
-                Problem::new(&problem::UNAVAILABLE).cause(unfit.to_string())
-            })?;
+            let record =
+                made.map_err(|unfit| Problem::new(&problem::UNAVAILABLE).cause(unfit.to_string()))?;
             *secret = Value::text(&record.to_string());
         }
         Ok(())

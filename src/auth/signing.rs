@@ -23,7 +23,8 @@ pub(super) struct Signing {
 impl Signing {
     fn new(model: &Model, keys: Arc<Keys>) -> Option<Self> {
         let nonces = Nonces::new(&keys.nonce_keys())?;
-        let opaques: Vec<_> = model.realms.iter().map(|realm| nonces.opaques(&realm.name)).collect();
+        let opaques: Vec<_> =
+            model.realms.iter().map(|realm| nonces.opaques(&realm.name)).collect();
         let challenges = model.realms.iter().zip(&opaques).map(|(realm, opaques)| {
             Challenges::new(realm, opaques.first().map_or("", |opaque| opaque))
         });

@@ -249,7 +249,8 @@ impl Users {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut after = None;
         loop {
-            let Outcome::Page(page) = store.read(Read::users(&self.model, PAGE, after)).await? else {
+            let Outcome::Page(page) = store.read(Read::users(&self.model, PAGE, after)).await?
+            else {
                 return Err(unexpected("a page"));
             };
             let texts = page.items.iter().filter_map(|item| match item.values.first() {

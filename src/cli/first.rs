@@ -48,13 +48,15 @@ pub(super) fn make(
     keys: &Keys,
     telling: &Telling,
 ) -> Result<Option<Told>, Refusal> {
-    let cannot = |cause: &dyn std::fmt::Debug| refusal(format!("cannot make the first user ({cause:?})"));
+    let cannot =
+        |cause: &dyn std::fmt::Debug| refusal(format!("cannot make the first user ({cause:?})"));
     match beside.read(Read::users(model, 1, None)).map_err(|error| cannot(&error))? {
         Outcome::Page(page) if page.items.is_empty() => {}
         _ => return Ok(None),
     }
     let password = password::random().map_err(|unfit| cannot(&unfit))?;
-    let record = password::make(model, Some(keys), NAME, &password).map_err(|unfit| cannot(&unfit))?;
+    let record =
+        password::make(model, Some(keys), NAME, &password).map_err(|unfit| cannot(&unfit))?;
     // Before the user, and under its own name after it: one whose password nobody knows would be
     // worse than a file too many, and of two servers only one has made the user.
     let kept = match telling {
@@ -97,5 +99,7 @@ fn keep(path: &Path, password: &str) -> io::Result<(PathBuf, PathBuf)> {
 
 /// A line that works when it is pasted.
 pub(super) fn line(password: &str, address: SocketAddr) -> String {
-    format!("nouns: the first user is {NAME}; this is told once:\n  curl --digest -u {NAME}:{password} http://{address}/")
+    format!(
+        "nouns: the first user is {NAME}; this is told once:\n  curl --digest -u {NAME}:{password} http://{address}/"
+    )
 }

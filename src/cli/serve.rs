@@ -79,7 +79,11 @@ fn serve(
     let Admission { auth, told } = admission;
     if let Some(Told::At(path)) = &told {
         let place = path.display();
-        log.event(Level::Info, "made the first user, admin; its password is in a file", &[("file", &place)]);
+        log.event(
+            Level::Info,
+            "made the first user, admin; its password is in a file",
+            &[("file", &place)],
+        );
     }
     let limits = &model.server.limits;
     let settings = server::Settings {
@@ -186,7 +190,8 @@ fn refuse_clear_basic(
     listen: &[String],
     listeners: &[Listener],
 ) -> Result<(), Refusal> {
-    let Some(realm) = model.realms.iter().find(|realm| realm.schemes.contains(&Scheme::Basic)) else {
+    let Some(realm) = model.realms.iter().find(|realm| realm.schemes.contains(&Scheme::Basic))
+    else {
         return Ok(());
     };
     match strange(listen, listeners) {

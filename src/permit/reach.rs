@@ -74,9 +74,8 @@ impl Reach {
 
     /// Likewise for GET.
     pub fn seen_rows(&self, resource: ResourceIndex) -> &[Expr] {
-        let access = self.0.as_ref().and_then(|limited| {
-            limited.caller.rights().access(resource, Verb::Get)
-        });
+        let access =
+            self.0.as_ref().and_then(|limited| limited.caller.rights().access(resource, Verb::Get));
         access.map_or(&[], |access| &access.only)
     }
 

@@ -25,8 +25,11 @@ impl Write {
     pub fn secret(model: &Model, (id, version): (Id, i64), record: &str, by: By) -> Self {
         let fields = model.resource(model.users).fields.iter().enumerate();
         let values = fields.map(|(at, _)| (at == PASSWORD).then(|| Value::text(record))).collect();
-        let draft =
-            Draft { root: "/user".to_owned(), values: Values::Partial(values), references: Vec::new() };
+        let draft = Draft {
+            root: "/user".to_owned(),
+            values: Values::Partial(values),
+            references: Vec::new(),
+        };
         let action = Action::Replace { id, draft, expected: Some(version) };
         Self { collection: Collection::users(model), action, by }
     }

@@ -49,6 +49,14 @@ impl Beside {
         }
     }
 
+    /// Keeps a word unless there is one; the one that is there then.
+    pub fn remember_first(&mut self, name: &str, value: &str) -> Result<String, StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.remember_first(name, value),
+            Self::Postgres(beside) => beside.remember_first(name, value),
+        }
+    }
+
     /// Keeps a word of our own in the database.
     pub fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
         match self {

@@ -55,6 +55,19 @@ pub enum StoreError {
     Broken(Broken),
 }
 
+/// For the operator; a client is told by `reply`.
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "the data does not allow it: {refusal:?}"),
+            Self::Busy => f.write_str("too many are waiting"),
+            Self::TimedOut => f.write_str("it took too long"),
+            Self::Unavailable(cause) | Self::OutcomeUnknown(cause) => f.write_str(cause),
+            Self::Broken(Broken(cause)) => f.write_str(cause),
+        }
+    }
+}
+
 /// Something that cannot be, with the words for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Broken(pub String);

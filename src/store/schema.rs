@@ -164,6 +164,19 @@ pub(super) async fn remember<D: Driver>(
     driver.execute(&sql::remember(dialect), &binds).await.map(|_| ())
 }
 
+/// Keeps a word unless there is one; the one that is there then.
+pub(super) async fn remember_first<D: Driver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    name: &str,
+    value: &str,
+) -> Result<String, Failure> {
+    let binds = [Bind::Text(name), Bind::Text(value)];
+    driver.execute(&sql::remember_first(dialect), &binds).await?;
+    let kept = recall(driver, dialect, name).await?;
+    kept.ok_or_else(|| Failure::Broken(Broken(format!("{name} was kept and is not there"))))
+}
+
 /// The word that the database keeps under a name.
 pub(super) async fn recall<D: Driver>(
     driver: &mut D,

@@ -16,7 +16,7 @@ use super::driver::{Bind, Stroke};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 pub(super) use define::{
     add_column, add_references, create_table, drop_index, indexes, recall, remember,
-    unique_columns, unique_rule,
+    remember_first, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
 pub(super) use part::{Part, seen_holders};

@@ -13,6 +13,8 @@
 #[macro_use]
 mod harness;
 #[cfg(test)]
+mod auth;
+#[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod connections;

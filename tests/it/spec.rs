@@ -2,17 +2,9 @@
 //!
 //! What the specification calls "not shown" is decided elsewhere and tested in `surface/`.
 //! Sections 3, 6, 8 and 9 show no rule at all.
-//!
-//! Waiting for authentication, all of section 5:
-//!
-//! - flow 1 to 5: a request without credentials is a 401 with `WWW-Authenticate` (scheme and realm);
-//!   the repeated one with a right `Authorization` is answered normally, with a wrong one it is
-//!   challenged again; resource groups may have different realms.
-//! - Basic rows 1 to 4: the challenge, the request header, Base64 of `<username>:<password>`, and
-//!   that it is meant for HTTPS.
-//! - Digest rows 1 to 9: the challenge's parameters, `qop`, `nonce` and `opaque` unchanged, the
-//!   request's parameters, `cnonce`, `nc` with replay, MD5, the computation, the verification.
-//! - section 7 row 2 (401), and of row 3 (403) the part about permission of a known caller.
+//! Section 5 is in `spec/section_5.rs`.
+
+mod section_5;
 
 use serde_json::{Value, json};
 

@@ -76,7 +76,17 @@ impl Beside {
         self.with_driver(async |driver| schema::remember(driver, &POSTGRES, name, value).await)
     }
 
-    /// One statement, which is a transaction of its own.
+    pub(in crate::store) fn remember_first(
+        &mut self,
+        name: &str,
+        value: &str,
+    ) -> Result<String, StoreError> {
+        self.with_driver(async |driver| {
+            schema::remember_first(driver, &POSTGRES, name, value).await
+        })
+    }
+
+    /// Statements that are transactions of their own.
     fn with_driver<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Failure>,

@@ -81,9 +81,7 @@ impl Terms {
             Node::Literal(value) => self.literal(value, beside),
             Node::User => self.bind(Term::User, Kind::Text),
             Node::Field(path) => self.field(row, path),
-            Node::Not(inner) => {
-                truth(format!("(NOT {})", self.operand(row, inner, None).text))
-            }
+            Node::Not(inner) => truth(format!("(NOT {})", self.operand(row, inner, None).text)),
             Node::And(left, right) => truth(self.joined(row, (left, right), "AND")),
             Node::Or(left, right) => truth(self.joined(row, (left, right), "OR")),
             Node::Compare(comparison, left, right) => {
@@ -120,7 +118,9 @@ impl Terms {
             Value::Decimal(Decimal { scale, .. }) => Kind::Units(*scale),
             Value::Number(_) => Kind::Real,
             Value::Moment(_) => Kind::Moment,
-            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) => return absent(),
+            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+                return absent();
+            }
         };
         self.bind(Term::Value(value.clone()), kind)
     }

@@ -17,6 +17,14 @@ pub(in crate::store) fn remember(dialect: &Dialect) -> String {
     )
 }
 
+/// 1: name, 2: value, which is kept only when there is none.
+pub(in crate::store) fn remember_first(dialect: &Dialect) -> String {
+    let values = placeholders(dialect, 1, 2);
+    format!(
+        "INSERT INTO nouns_system (name, value) VALUES ({values}) ON CONFLICT (name) DO NOTHING"
+    )
+}
+
 /// 1: name.
 pub(in crate::store) fn recall(dialect: &Dialect) -> String {
     format!("SELECT value FROM nouns_system WHERE name = {}1", dialect.placeholder)

@@ -36,8 +36,10 @@ pub(super) static SQLITE: Words = Words {
     uuid_text: str::to_owned,
     member: |column, names, kind| {
         let path = names.join(".");
-        let (kinds, found) =
-            (format!("json_type({column}, '$.{path}')"), format!("json_extract({column}, '$.{path}')"));
+        let (kinds, found) = (
+            format!("json_type({column}, '$.{path}')"),
+            format!("json_extract({column}, '$.{path}')"),
+        );
         match kind {
             Kind::Text | Kind::Uuid | Kind::Moment => {
                 format!("(CASE {kinds} WHEN 'text' THEN {found} END)")
@@ -102,9 +104,7 @@ pub(super) static POSTGRES: Words = Words {
             Kind::Units(_) | Kind::Real | Kind::Boolean | Kind::Moment => format!("({chosen})"),
         }
     },
-    real: |units, scale| {
-        format!("({units}::double precision / {}::double precision)", tens(scale))
-    },
+    real: |units, scale| format!("({units}::double precision / {}::double precision)", tens(scale)),
     scaled: |comparison, less, more, digits| {
         format!("({less}::numeric * {} {} {more})", tens(digits), sign(comparison))
     },

@@ -85,6 +85,16 @@ impl Beside {
         )
     }
 
+    pub(in crate::store) fn remember_first(
+        &mut self,
+        name: &str,
+        value: &str,
+    ) -> Result<String, StoreError> {
+        self.in_transaction(async |driver| {
+            Ok(schema::remember_first(driver, &SQLITE, name, value).await?)
+        })
+    }
+
     fn in_transaction<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<T, StoreError>,

@@ -31,6 +31,12 @@ impl Answer {
         first
     }
 
+    /// All values of a header, in their order.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        let found = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str()).collect()
+    }
+
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }

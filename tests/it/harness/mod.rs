@@ -8,13 +8,14 @@ mod backend;
 mod folder;
 mod http;
 mod lock;
+mod login;
 mod masks;
 mod postgres;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,7 @@ pub use backend::{Backend, sql};
 pub use folder::Folder;
 pub use http::{Answer, Client};
 pub use lock::Lock;
+pub use login::{Person, Session};
 pub use masks::Masks;
 pub use postgres::{OwnPostgres, Postgres};
 
@@ -74,12 +76,23 @@ pub struct Setup {
     under: Vec<String>,
     /// A database that others share, in place of one of its own.
     shared: Option<String>,
+    /// Whether callers have to say who they are; and the key file, when it is not in the folder.
+    is_closed: bool,
+    key_file: Option<PathBuf>,
 }
 
 impl Setup {
     pub fn new(backend: Backend) -> Self {
-        let under = Vec::new();
-        Self { backend, model: None, database: "nouns.db", fault: None, under, shared: None }
+        Self {
+            backend,
+            model: None,
+            database: "nouns.db",
+            fault: None,
+            under: Vec::new(),
+            shared: None,
+            is_closed: false,
+            key_file: None,
+        }
     }
 
     /// One of several servers on the database at this address.
@@ -103,6 +116,18 @@ impl Setup {
     pub fn fault(mut self, fault: &str) -> Self {
         self.fault = Some(fault.to_owned());
         self
+    }
+
+    /// Callers have to say who they are; the first one is made at the first start.
+    pub fn closed(mut self) -> Self {
+        self.is_closed = true;
+        self
+    }
+
+    /// Closed, with the key of another server.
+    pub fn key_file(mut self, path: PathBuf) -> Self {
+        self.key_file = Some(path);
+        self.closed()
     }
 
     /// Runs the server by another program, such as a tracer, which must leave it the child of the tests.
@@ -150,9 +175,18 @@ impl Setup {
         if let Some(fault) = &self.fault {
             command.env("NOUNS_FAULT", fault);
         }
-        command.args(["--open", "--listen", "127.0.0.1:0", "--log", "json", "--database"]);
+        command.args(["--listen", "127.0.0.1:0", "--log", "json", "--database"]);
         command.arg(self.address(folder));
+        if self.is_closed {
+            command.arg("--key-file").arg(self.key_path(folder.path()));
+        } else {
+            command.arg("--open");
+        }
         command
+    }
+
+    fn key_path(&self, folder: &Path) -> PathBuf {
+        self.key_file.clone().unwrap_or_else(|| folder.join("nouns.key"))
     }
 
     /// The value of `--database`.
@@ -186,6 +220,30 @@ impl Server {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Where its key is, for replicas of it.
+    pub fn key_file(&self) -> PathBuf {
+        self.setup.key_path(self.folder.path())
+    }
+
+    /// The first user, as made at the first start.
+    pub fn admin(&self) -> Person {
+        let path = self.key_file().with_file_name("nouns.admin-password");
+        let password =
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        Person::new("admin", password.trim_end())
+    }
+
+    /// Makes a user with these roles.
+    pub fn add_user(&self, person: &Person, roles: &[&str]) -> String {
+        let (name, password) = (&person.name, &person.password);
+        let user =
+            serde_json::json!({"user": {"name": name, "password": password, "roles": roles}});
+        let admin = self.admin().basic();
+        let answer = self.request("POST /-/users", &[("Authorization", &admin)], user.to_string());
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.header("Location").unwrap().to_owned()
     }
 
     /// Where its data is, for replicas of it.

@@ -1,0 +1,125 @@
+//! Right and wrong passwords, and how soon a change of a user takes effect.
+
+use serde_json::json;
+
+use crate::harness::{Backend, Person, Server, Setup, wait_until};
+
+fn closed(backend: Backend) -> Server {
+    Setup::new(backend).closed().start()
+}
+
+fn status(server: &Server, person: &Person) -> u16 {
+    server.request("GET /customers", &[("Authorization", &person.basic())], "").status
+}
+
+/// Changes a user, as an admin.
+fn change(server: &Server, admin: &Person, path: &str, user: serde_json::Value) {
+    let body = json!({ "user": user }).to_string();
+    let basic = admin.basic();
+    let answer = server.request(&format!("PUT {path}"), &[("Authorization", &basic)], body);
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+on_every_backend! {
+    /// What is remembered of a right password lets no other one in.
+    fn right_and_wrong_are_told_apart(backend: Backend) {
+        let server = closed(backend);
+        let right = server.admin();
+        let wrong = Person::new("admin", &format!("{}x", right.password));
+        let short = Person::new("admin", &right.password[1..]);
+        let other = Person::new("Admin", &right.password);
+        for _ in 0..3 {
+            assert_eq!(status(&server, &wrong), 401);
+            assert_eq!(status(&server, &right), 200);
+            assert_eq!(status(&server, &short), 401);
+            assert_eq!(status(&server, &right), 200);
+            assert_eq!(status(&server, &other), 401);
+        }
+        assert_eq!(status(&server, &Person::new("", "")), 401);
+        assert_eq!(status(&server, &Person::new("nobody", &right.password)), 401);
+    }
+
+    /// A change by this server is known at its next request.
+    fn a_change_takes_effect_at_once(backend: Backend) {
+        let server = closed(backend);
+        let admin = server.admin();
+        let clerk = Person::new("clerk", "the first one");
+        let path = server.add_user(&clerk, &["clerk"]);
+        let mut session = clerk.log_in(&server, "/customers");
+        assert_eq!(status(&server, &clerk), 200);
+        assert_eq!(session.request(&server, "GET /customers", "").status, 200);
+
+        let newer = Person::new("clerk", "the second one");
+        change(&server, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "password": newer.password}));
+        assert_eq!(status(&server, &clerk), 401, "the old password");
+        assert_eq!(status(&server, &newer), 200, "the new password");
+        assert_eq!(session.request(&server, "GET /customers", "").status, 401, "a session of the old one");
+        let mut session = newer.log_in(&server, "/customers");
+        assert_eq!(session.request(&server, "GET /customers", "").status, 200);
+
+        change(&server, &admin, &path, json!({"name": "clerk", "roles": []}));
+        assert_eq!(status(&server, &newer), 403, "without its role");
+        change(&server, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "disabled": true}));
+        assert_eq!(status(&server, &newer), 401, "disabled");
+        assert_eq!(session.request(&server, "GET /customers", "").status, 401, "disabled");
+        change(&server, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "disabled": false}));
+        assert_eq!(status(&server, &newer), 200, "enabled again");
+        let basic = admin.basic();
+        let gone = server.request(&format!("DELETE {path}"), &[("Authorization", &basic)], "");
+        assert_eq!(gone.status, 204);
+        assert_eq!(status(&server, &newer), 401, "removed");
+        assert_eq!(session.request(&server, "GET /customers", "").status, 401, "removed");
+    }
+
+    /// Names and passwords of any script, composed in any way.
+    fn names_in_other_scripts(backend: Backend) {
+        let server = closed(backend);
+        for (name, password) in [("Jürgen", "größer als groß"), ("平田", "ひらがなのことば"), ("a b", "with: colon")] {
+            let person = Person::new(name, password);
+            server.add_user(&person, &["clerk"]);
+            assert_eq!(status(&server, &person), 200, "{name}");
+        }
+        // The same name, with the dots as a character of their own.
+        assert_eq!(status(&server, &Person::new("Ju\u{308}rgen", "gro\u{308}ßer als groß")), 200);
+        // One that only looks like it.
+        assert_eq!(status(&server, &Person::new("Jurgen", "größer als groß")), 401);
+    }
+
+    /// So many wrong passwords for one name from one address, and it is shut for a while, for the right
+    /// one too; whoever is in already stays in, and other names are not touched.
+    fn too_many_failures(backend: Backend) {
+        let server = closed(backend);
+        let (known, late) = (Person::new("known", "proved before"), Person::new("late", "comes too late"));
+        server.add_user(&known, &["clerk"]);
+        server.add_user(&late, &["clerk"]);
+        assert_eq!(status(&server, &known), 200);
+        let mut session = known.log_in(&server, "/customers");
+        assert_eq!(session.request(&server, "GET /customers", "").status, 200);
+        for person in [&known, &late] {
+            let wrong = Person::new(&person.name, "never this one");
+            let answers: Vec<u16> = (0..31).map(|_| status(&server, &wrong)).collect();
+            assert_eq!(answers, [vec![401; 30], vec![429]].concat(), "{person:?}");
+        }
+        let shut = server.request("GET /customers", &[("Authorization", &late.basic())], "");
+        assert_eq!((shut.status, shut.problem().as_str()), (429, "too-many-logins"));
+        let seconds: u64 = shut.header("Retry-After").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&seconds), "{seconds}");
+        assert_eq!(status(&server, &known), 200, "proved before");
+        assert_eq!(session.request(&server, "GET /customers", "").status, 200, "proved before");
+        assert_eq!(status(&server, &server.admin()), 200, "another name");
+    }
+}
+
+/// A change by one server is known to another within a second.
+#[test]
+fn a_change_reaches_other_replicas() {
+    let one = Setup::new(Backend::Postgres).closed().start();
+    let two = Setup::replica(one.database()).key_file(one.key_file()).start();
+    let clerk = Person::new("clerk", "a good password");
+    let path = one.add_user(&clerk, &["clerk"]);
+    assert_eq!(status(&two, &clerk), 200, "a new user is known at once");
+    let admin = one.admin();
+    change(&one, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "disabled": true}));
+    assert_eq!(status(&one, &clerk), 401);
+    wait_until("the other one knows", || (status(&two, &clerk) == 401).then_some(()));
+}

@@ -1,0 +1,8 @@
+//! Who is asking: logins, what ends them, replays, and what is never told.
+//!
+//! The rules of the specification are in `spec/section_5.rs`; who may do what is in `grants/`.
+
+mod first_start;
+mod logins;
+mod replay;
+mod schemes;

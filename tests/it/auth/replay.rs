@@ -1,0 +1,148 @@
+//! A captured request is never executed again: not here, not at another server, not after a restart.
+
+use std::net::SocketAddr;
+use std::thread;
+
+use crate::harness::{
+    Answer, Backend, Client, OwnPostgres, Person, Server, Setup, sql, wait_until,
+};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+
+/// A request that was sent once, with its answer's status.
+struct Captured {
+    authorization: String,
+}
+
+impl Captured {
+    /// Creates a customer, and keeps what went over the wire.
+    fn create(server: &Server, person: &Person) -> Self {
+        let mut session = person.log_in(server, "/customers");
+        let captured = Self { authorization: session.answer("POST /customers", ANN.as_bytes()) };
+        assert_eq!(captured.send(server, "POST /customers", ANN).status, 201);
+        captured
+    }
+
+    fn send(&self, server: &Server, line: &str, body: &str) -> Answer {
+        server.request(line, &[("Authorization", &self.authorization)], body)
+    }
+
+    /// Sends it again, and sees it refused.
+    fn replay(&self, server: &Server, occasion: &str) {
+        let answer = self.send(server, "POST /customers", ANN);
+        assert_eq!(answer.status, 401, "{occasion}: {answer:?}");
+        let challenges = answer.all("WWW-Authenticate").join("");
+        assert!(challenges.contains("stale=true"), "{occasion}: {challenges}");
+    }
+}
+
+/// On a connection of its own.
+fn post(address: SocketAddr, authorization: &str) -> u16 {
+    let headers = [("Authorization", authorization)];
+    Client::connect(address).request("POST /customers", &headers, ANN).status
+}
+
+fn customers(server: &Server) -> String {
+    let count = sql(server.backend(), server.folder(), "SELECT count(*) FROM customers");
+    count.trim().to_owned()
+}
+
+on_every_backend! {
+    fn a_captured_request_is_worth_nothing(backend: Backend) {
+        let server = Setup::new(backend).closed().start();
+        let captured = Captured::create(&server, &server.admin());
+        for _ in 0..3 {
+            captured.replay(&server, "the same");
+        }
+        for line in ["GET /customers", "PUT /customers", "DELETE /customers"] {
+            assert!(matches!(captured.send(&server, line, "").status, 401 | 405), "{line}");
+        }
+        for line in ["POST /customers?x=1", "POST /", "GET /", "GET /-/users", "POST /-/users"] {
+            let status = captured.send(&server, line, ANN).status;
+            assert!(matches!(status, 400 | 401 | 405), "{line}: {status}");
+        }
+        // With its count changed, the proof is no proof.
+        let counted = captured.authorization.replace("nc=00000001", "nc=00000002");
+        assert_ne!(counted, captured.authorization);
+        let answer = server.request("POST /customers", &[("Authorization", &counted)], ANN);
+        assert_eq!(answer.status, 401);
+        assert_eq!(customers(&server), "1");
+        let server = server.restart();
+        if backend == Backend::Sqlite {
+            // Used pairs are in memory, so nonces end with the process.
+            captured.replay(&server, "after a restart");
+        } else {
+            captured.replay(&server, "after a restart, with the pairs in the database");
+        }
+        let server = Setup::new(backend).closed().start_in(server.kill());
+        captured.replay(&server, "after a crash");
+        assert_eq!(customers(&server), "1");
+    }
+
+    /// Requests on one nonce may come in any order and at once; one that comes twice is done once.
+    fn one_nonce_many_at_once(backend: Backend) {
+        let server = Setup::new(backend).closed().start();
+        let address = server.address;
+        let mut session = server.admin().log_in(&server, "/customers");
+        let answers: Vec<String> = (0..64).map(|_| session.answer("POST /customers", ANN.as_bytes())).collect();
+        thread::scope(|scope| {
+            let send = |authorization: &String| post(address, authorization);
+            let sent: Vec<_> = answers.iter().rev().map(|answer| scope.spawn(move || send(answer))).collect();
+            for status in sent {
+                assert_eq!(status.join().unwrap(), 201);
+            }
+        });
+        assert_eq!(customers(&server), "64");
+        let one = session.answer("POST /customers", ANN.as_bytes());
+        let statuses: Vec<u16> = thread::scope(|scope| {
+            let send = || post(address, &one);
+            let sent: Vec<_> = (0..16).map(|_| scope.spawn(send)).collect();
+            sent.into_iter().map(|status| status.join().unwrap()).collect()
+        });
+        assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+        assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 15, "{statuses:?}");
+        assert_eq!(customers(&server), "65");
+    }
+}
+
+/// A nonce is good at every replica, and what was used at one is used at all.
+#[test]
+fn at_another_replica() {
+    let one = Setup::new(Backend::Postgres).closed().start();
+    let two = Setup::replica(one.database()).key_file(one.key_file()).start();
+    let admin = one.admin();
+    let captured = Captured::create(&one, &admin);
+    captured.replay(&two, "at another replica");
+    let mut session = admin.log_in(&one, "/customers");
+    for server in [&two, &one, &two, &two, &one] {
+        assert_eq!(session.request(server, "POST /customers", ANN).status, 201);
+    }
+    assert_eq!(customers(&one), "6");
+}
+
+/// A crash of PostgreSQL loses the used pairs, and with them every nonce that was given before: at the
+/// server that has seen the crash, and at one that still believes in the old ones.
+#[test]
+fn after_a_crash_of_the_database() {
+    let postgres = OwnPostgres::start();
+    postgres.sql("postgres", "CREATE DATABASE crash");
+    let address = postgres.address_of("crash");
+    let one = Setup::replica(address.clone()).closed().start();
+    let two = Setup::replica(address).key_file(one.key_file()).start();
+    let admin = one.admin();
+    let captured = Captured::create(&one, &admin);
+    // Both have the epoch of before in memory.
+    let mut session = admin.log_in(&two, "/customers");
+    assert_eq!(session.request(&two, "GET /customers", "").status, 200);
+    postgres.restart("immediate");
+    for server in [&two, &one] {
+        wait_until("it serves again", || (server.get("/-/ready").status == 200).then_some(()));
+        captured.replay(server, "after a crash of the database");
+    }
+    for server in [&two, &one] {
+        let mut session = admin.log_in(server, "/customers");
+        assert_eq!(session.request(server, "GET /customers", "").status, 200);
+    }
+    let count = postgres.sql("crash", "SELECT count(*) FROM customers");
+    assert_eq!(count.trim(), "1");
+}

@@ -1,0 +1,86 @@
+//! What the schemes accept beyond the specification's own words.
+
+use crate::harness::{Answer, Backend, Person, Server, Setup};
+
+fn closed(backend: Backend) -> Server {
+    Setup::new(backend).closed().start()
+}
+
+fn with(server: &Server, line: &str, authorization: &str, body: &str) -> Answer {
+    server.request(line, &[("Authorization", authorization)], body)
+}
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+
+on_every_backend! {
+    /// One line with both algorithms, one nonce and one opaque, then Basic.
+    fn the_challenges_of_a_realm_with_both(backend: Backend) {
+        let server = closed(backend);
+        let answer = server.get("/customers");
+        let lines = answer.all("WWW-Authenticate");
+        assert_eq!(lines.len(), 2, "{answer:?}");
+        assert_eq!(lines[1], r#"Basic realm="store", charset="UTF-8""#);
+        let all = http_auth::parse_challenges(lines[0]).unwrap();
+        let value = |at: usize, name: &str| {
+            all[at].params.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_unescaped())
+        };
+        assert_eq!(all.len(), 2);
+        assert_eq!((value(0, "algorithm"), value(1, "algorithm")), (Some("SHA-256".into()), Some("MD5".into())));
+        for name in ["realm", "nonce", "opaque", "qop"] {
+            assert!(value(0, name).is_some() && value(0, name) == value(1, name), "{name}");
+        }
+    }
+
+    /// Both algorithms, every verb, bodies and queries.
+    fn digest_with_both_algorithms(backend: Backend) {
+        let server = closed(backend);
+        for algorithm in ["MD5", "SHA-256"] {
+            let mut session = server.admin().digest(&server.get("/customers"), algorithm);
+            let created = session.request(&server, "POST /customers", ANN);
+            assert_eq!(created.status, 201, "{created:?}");
+            let path = created.header("Location").unwrap().to_owned();
+            assert_eq!(session.request(&server, &format!("GET {path}"), "").status, 200);
+            assert_eq!(session.request(&server, "GET /customers?limit=1", "").status, 200);
+            assert_eq!(session.request(&server, &format!("PUT {path}"), ANN).status, 200);
+            assert_eq!(session.request(&server, &format!("DELETE {path}"), "").status, 204);
+            let missing = session.request(&server, &format!("GET {path}"), "");
+            assert_eq!(missing.status, 404);
+            assert!(missing.header("Authentication-Info").is_some(), "{missing:?}");
+        }
+    }
+
+    /// What stands in the log and in the change log.
+    fn the_callers_name_is_kept(backend: Backend) {
+        let server = closed(backend);
+        let clerk = Person::new("clerk", "a good password");
+        server.add_user(&clerk, &["clerk"]);
+        assert_eq!(with(&server, "POST /customers", &clerk.basic(), ANN).status, 201);
+        let actor = crate::harness::sql(backend, server.folder(), "SELECT actor FROM nouns_changes WHERE resource = 'customer'");
+        assert_eq!(actor.trim(), "clerk");
+        crate::harness::wait_until("the line is logged", || {
+            let log = server.log();
+            log.lines().any(|line| line.contains("\"caller\":\"clerk\"") && line.contains("201")).then_some(())
+        });
+    }
+
+    /// Credentials are looked at before anything of the body, and open places ask nobody.
+    fn the_order_of_checks(backend: Backend) {
+        let server = closed(backend);
+        for line in ["GET /-/health", "GET /-/ready", "GET /-/problems/not-found", "OPTIONS /customers"] {
+            let bad = with(&server, line, "Basic !!", "");
+            assert!(matches!(bad.status, 200 | 204), "{line}: {bad:?}");
+            assert!(matches!(server.request(line, &[], "").status, 200 | 204), "{line}");
+        }
+        assert_eq!(server.get("/nothing").status, 404, "a path that is not there is told to everyone");
+        assert_eq!(server.request("PATCH /", &[], "").status, 405);
+        assert_eq!(server.request("POST /customers", &[("Accept", "text/csv")], "{").status, 401);
+        let admin = server.admin().basic();
+        assert_eq!(with(&server, "POST /customers", &admin, "{").status, 400);
+        let two = format!("GET /customers HTTP/1.1\r\nHost: x\r\nAuthorization: {admin}\r\nAuthorization: {admin}\r\n\r\n");
+        assert_eq!(server.send(two).status, 400, "two Authorization headers");
+        assert_eq!(with(&server, "GET /customers", "Bearer abc", "").status, 401);
+        // A client that asks for a challenge with an empty body, as curl does.
+        let probe = server.request("POST /customers", &[("Content-Type", "application/json"), ("Content-Length", "0")], "");
+        assert_eq!(probe.status, 401);
+    }
+}
