@@ -26,10 +26,10 @@ impl Beside {
         }
     }
 
-    pub fn read(&mut self, read: Read) -> Result<Outcome, StoreError> {
+    pub fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
         match self {
-            Self::Sqlite(beside) => beside.read(&read),
-            Self::Postgres(beside) => beside.read(&read),
+            Self::Sqlite(beside) => beside.read(read),
+            Self::Postgres(beside) => beside.read(read),
         }
     }
 

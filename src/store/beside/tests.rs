@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 
-use super::*;
+use super::{Arc, Database, Model, Outcome, Read, StoreError, Write};
 use crate::log::{Log, Style};
 use crate::metrics::Metrics;
 use crate::model;
 use crate::plan::{Action, By, Collection, Count, Draft, Refusal, Values};
 use crate::store::postgres::cluster::Cluster;
-use crate::store::{self, Environment};
+use crate::store::{self, Beside, Claim, Claimed, Environment};
 use crate::value::{Clear, Item, Value};
 
 static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
@@ -61,14 +61,14 @@ fn create(model: &Model, name: &str) -> Write {
 }
 
 fn user(beside: &mut Beside, name: &str) -> Option<Item> {
-    match beside.read(Read::User(name.into())).unwrap() {
+    match beside.read(&Read::User(name.into())).unwrap() {
         Outcome::User(user) => user,
         other => panic!("{other:?}"),
     }
 }
 
 fn stamp(beside: &mut Beside) -> i64 {
-    match beside.read(Read::UsersStamp).unwrap() {
+    match beside.read(&Read::UsersStamp).unwrap() {
         Outcome::Stamp(stamp) => stamp,
         other => panic!("{other:?}"),
     }
@@ -138,9 +138,19 @@ fn beside_a_server(database: &Database) {
     let until = crate::clock::now() + Duration::from_secs(30);
     runtime.block_on(worker.write(create(&model, "cem"), 1, until)).unwrap();
     assert!(user(&mut beside, "cem").is_some());
+    runtime.block_on(claims_of(&worker));
     drop((beside, worker));
     drop(runtime);
     server.close();
+}
+
+async fn claims_of(worker: &store::Worker) {
+    let issued = crate::clock::moment().seconds();
+    let claim = Claim { epoch: worker.epoch().await.unwrap(), nonce: 1, count: 1, issued };
+    assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::First);
+    assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::Again);
+    let other = Claim { epoch: claim.epoch ^ 1, count: 2, ..claim };
+    assert_eq!(worker.claim(&other).await.unwrap(), Claimed::Stale);
 }
 
 /// The words of a server that refuses to start.
