@@ -309,12 +309,6 @@ impl Model {
     }
 }
 
-impl Realm {
-    pub fn offers(&self, scheme: Scheme) -> bool {
-        self.schemes.contains(&scheme)
-    }
-}
-
 impl Field {
     /// How its values are kept.
     pub fn class(&self) -> Class {

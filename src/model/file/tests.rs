@@ -177,7 +177,7 @@ fn a_realm_is_what_it_says() {
         "#,
     );
     assert_eq!((model.server_realm(), model.resources[0].realm), (1, 0));
-    assert!(!model.realms[0].offers(Scheme::Digest));
+    assert_eq!(model.realms[0].schemes, [Scheme::Basic]);
     let back = &model.realms[1];
     assert_eq!(back.schemes, [Scheme::Basic, Scheme::Digest]);
     assert_eq!(back.algorithms, [Algorithm::Sha256, Algorithm::Md5], "strongest first");

@@ -1,0 +1,125 @@
+//! The Basic scheme (RFC 7617): a name and a password behind base64.
+//!
+//! Reads what was sent and proves nothing. Strict about base64, as every client tried keeps to it;
+//! lenient about characters, since not all of them know UTF-8.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::text;
+
+/// As base64. Longer is refused and never cut, so that no two passwords are one.
+const CREDENTIALS_BYTES_MAX: usize = 4096;
+
+/// What a client claims to be, and what shall prove it. Both composed (NFC).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    pub name: String,
+    pub password: String,
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Pair").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What follows `Basic` in the header.
+pub fn read(credentials: &[u8]) -> Option<Pair> {
+    if credentials.len() > CREDENTIALS_BYTES_MAX {
+        return None;
+    }
+    let bytes = STANDARD.decode(credentials).ok()?;
+    // RFC 7617 §2: a name has no colon, so that the first one ends it.
+    let text = text::decoded(Cow::Owned(bytes));
+    let (name, password) = text.split_once(':')?;
+    if name.chars().chain(password.chars()).any(char::is_control) {
+        return None;
+    }
+    let composed = |text: &str| text::composed(Cow::Borrowed(text)).into_owned();
+    Some(Pair { name: composed(name), password: composed(password) })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pair(name: &str, password: &str) -> Option<Pair> {
+        Some(Pair { name: name.to_owned(), password: password.to_owned() })
+    }
+
+    #[test]
+    fn the_examples_of_rfc_7617_are_read() {
+        assert_eq!(read(b"QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), pair("Aladdin", "open sesame"));
+        assert_eq!(read(b"dGVzdDoxMjPCow=="), pair("test", "123£"));
+    }
+
+    #[test]
+    fn what_clients_send_is_read() {
+        let check = |bytes: &[u8], expected: Option<Pair>| {
+            assert_eq!(read(STANDARD.encode(bytes).as_bytes()), expected, "{bytes:?}");
+        };
+        check(b"ann:a:b:c", pair("ann", "a:b:c"));
+        check(b":secret", pair("", "secret"));
+        check(b"ann:", pair("ann", ""));
+        check("Jäsøn:日本".as_bytes(), pair("Jäsøn", "日本"));
+        check(b"J\xe4s\xf8n:123\xa3", pair("Jäsøn", "123£"));
+        check("a\u{308}:o\u{308}".as_bytes(), pair("ä", "ö"));
+        check(b"ann", None);
+        check(b"", None);
+        check(b"an\0n:secret", None);
+        check(b"ann:sec\nret", None);
+        check(b"ann:secret\x7f", None);
+        check("ann:\u{85}".as_bytes(), None);
+    }
+
+    #[test]
+    fn what_is_not_base64_is_refused() {
+        for text in
+            ["QWxhZGRpbjpvcGVuIHNlc2FtZQ", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=", "YTpi YTpi", "YTpi\n"]
+        {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+        // Bits that mean nothing would give one pair several spellings.
+        assert_eq!(read(b"YTo="), pair("a", ""));
+        assert_eq!(read(b"YTp="), None);
+        assert_eq!(read("YTpé".as_bytes()), None);
+        // The other alphabet.
+        assert_eq!(read(b"YTo_Pz8_"), None);
+        assert_eq!(read(b"YTo/Pz8/"), pair("a", "????"));
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_and_not_cut() {
+        let long = |count: usize| STANDARD.encode(format!("a:{}", "b".repeat(count)));
+        assert_eq!(read(long(3070).as_bytes()), pair("a", &"b".repeat(3070)));
+        assert_eq!(read(long(3071).as_bytes()), None);
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        assert!(!format!("{:?}", read(b"QWxhZGRpbjpvcGVuIHNlc2FtZQ==")).contains("sesame"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_pair_is_read_back(name in "[^:\\p{C}]{0,20}", password in "[^\\p{C}]{0,40}") {
+            let sent = STANDARD.encode(format!("{name}:{password}"));
+            let composed = |text: &str| text::composed(Cow::Borrowed(text)).into_owned();
+            prop_assert_eq!(read(sent.as_bytes()), pair(&composed(&name), &composed(&password)));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = read(&bytes);
+            let read = read(STANDARD.encode(&bytes).as_bytes());
+            let is_pair = bytes.contains(&b':') && !bytes.iter().any(u8::is_ascii_control);
+            prop_assert!(read.is_none() || is_pair);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a client is asked for: the `WWW-Authenticate` lines of a realm.
+//!
+//! The forms are those that stopped the fewest clients. All challenges of one answer share a nonce
+//! and an `opaque`, because many clients mix their parameters. Lines are made ahead, but for the
+//! nonce: challenges are most of what a flood of strangers costs.
+
+use http::HeaderValue;
+
+use super::digest::qop_text;
+use crate::model::{Algorithm, ChallengeForm, Realm, Scheme};
+
+/// The lines of one realm.
+#[derive(Debug)]
+pub struct Challenges {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+enum Line {
+    /// The same each time.
+    Fixed(HeaderValue),
+    /// Challenges of Digest: what stands before their nonces, and what behind.
+    Digest { heads: Vec<String>, tail: String },
+}
+
+impl Challenges {
+    pub fn new(realm: &Realm, opaque: &str) -> Self {
+        let mut lines = Vec::new();
+        for scheme in &realm.schemes {
+            match scheme {
+                Scheme::Basic => {
+                    let line = format!("Basic realm=\"{}\", charset=\"UTF-8\"", realm.name);
+                    lines.extend(value(line).map(Line::Fixed));
+                }
+                Scheme::Digest => {
+                    let tail = format!("\", opaque=\"{opaque}\", charset=UTF-8");
+                    let heads = realm.algorithms.iter().map(|algorithm| head(realm, *algorithm));
+                    match realm.challenge {
+                        ChallengeForm::Merged => {
+                            lines.push(Line::Digest { heads: heads.collect(), tail });
+                        }
+                        ChallengeForm::Separate => lines.extend(
+                            heads
+                                .map(|head| Line::Digest { heads: vec![head], tail: tail.clone() }),
+                        ),
+                    }
+                }
+            }
+        }
+        Self { lines }
+    }
+
+    /// `is_stale`: what was wrong was the nonce, so that the client need not ask its user again.
+    pub fn lines(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
+        self.lines.iter().filter_map(|line| line.with(nonce, is_stale)).collect()
+    }
+}
+
+impl Line {
+    fn with(&self, nonce: &str, is_stale: bool) -> Option<HeaderValue> {
+        let (heads, tail) = match self {
+            Self::Fixed(line) => return Some(line.clone()),
+            Self::Digest { heads, tail } => (heads, tail),
+        };
+        let mut line = String::with_capacity(heads.len() * 256);
+        for head in heads {
+            if !line.is_empty() {
+                line.push_str(", ");
+            }
+            line.push_str(head);
+            line.push_str(nonce);
+            line.push_str(tail);
+            if is_stale {
+                line.push_str(", stale=true");
+            }
+        }
+        value(line)
+    }
+}
+
+// RFC 7616 §3.3: realm, nonce, opaque and qop are quoted, algorithm and stale are not.
+fn head(realm: &Realm, algorithm: Algorithm) -> String {
+    let algorithm = match algorithm {
+        Algorithm::Md5 => "MD5",
+        Algorithm::Sha256 => "SHA-256",
+    };
+    let qop: Vec<&str> = realm.qop.iter().map(|qop| qop_text(*qop)).collect();
+    let (name, qop) = (&realm.name, qop.join(","));
+    format!("Digest realm=\"{name}\", qop=\"{qop}\", algorithm={algorithm}, nonce=\"")
+}
+
+/// A realm's name has no characters that a header cannot hold: the model was checked.
+fn value(line: String) -> Option<HeaderValue> {
+    HeaderValue::try_from(line.into_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(realm: &str, is_stale: bool, expected: &Expect) {
+        let text = format!("title = \"T\"\n[realms.x]\n{realm}\n[resources.thing]\n");
+        let model = crate::model::read("nouns.toml", &text).unwrap();
+        let challenges = Challenges::new(&model.realms[0], "OPAQUE");
+        let lines = challenges.lines("NONCE", is_stale);
+        let lines: Vec<&str> = lines.iter().map(|line| line.to_str().unwrap()).collect();
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn a_realm_asks_in_the_form_it_declares() {
+        check(
+            "",
+            false,
+            &expect![[r#"
+            Digest realm="x", qop="auth", algorithm=SHA-256, nonce="NONCE", opaque="OPAQUE", charset=UTF-8, Digest realm="x", qop="auth", algorithm=MD5, nonce="NONCE", opaque="OPAQUE", charset=UTF-8
+            Basic realm="x", charset="UTF-8""#]],
+        );
+        check(
+            "challenge = \"separate\"",
+            true,
+            &expect![[r#"
+            Digest realm="x", qop="auth", algorithm=SHA-256, nonce="NONCE", opaque="OPAQUE", charset=UTF-8, stale=true
+            Digest realm="x", qop="auth", algorithm=MD5, nonce="NONCE", opaque="OPAQUE", charset=UTF-8, stale=true
+            Basic realm="x", charset="UTF-8""#]],
+        );
+        check("schemes = [\"basic\"]", true, &expect![[r#"Basic realm="x", charset="UTF-8""#]]);
+        check(
+            "schemes = [\"digest\"]\nalgorithms = [\"md5\"]\nqop = [\"auth\", \"auth-int\"]",
+            false,
+            &expect![[
+                r#"Digest realm="x", qop="auth,auth-int", algorithm=MD5, nonce="NONCE", opaque="OPAQUE", charset=UTF-8"#
+            ]],
+        );
+        check(
+            "schemes = [\"basic\", \"digest\"]",
+            true,
+            &expect![[r#"
+            Basic realm="x", charset="UTF-8"
+            Digest realm="x", qop="auth", algorithm=SHA-256, nonce="NONCE", opaque="OPAQUE", charset=UTF-8, stale=true, Digest realm="x", qop="auth", algorithm=MD5, nonce="NONCE", opaque="OPAQUE", charset=UTF-8, stale=true"#]],
+        );
+    }
+
+    #[test]
+    fn a_title_of_any_letters_is_a_realm() {
+        let model = crate::model::read("nouns.toml", "title = \"Bücher, 本\"\n[resources.thing]\n");
+        let challenges = Challenges::new(&model.unwrap().realms[0], "OPAQUE");
+        let lines = challenges.lines("NONCE", false);
+        assert_eq!(lines.len(), 2);
+        let basic = "Basic realm=\"Bücher, 本\", charset=\"UTF-8\"";
+        assert_eq!(lines[1].as_bytes(), basic.as_bytes());
+    }
+}

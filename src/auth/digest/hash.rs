@@ -1,0 +1,127 @@
+//! The hashes of Digest: as the text they are compared and hashed again in, without allocation.
+//!
+//! What a hash is made of is RFC 7616 §3.4; this file knows only how parts are put together.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use aws_lc_rs::constant_time;
+use md5::Md5;
+use sha2::{Digest, Sha256};
+
+use crate::auth::text;
+use crate::model::Algorithm;
+
+const TEXT_BYTES_MAX: usize = 64;
+
+/// A hash as hexadecimal text in small letters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Hash {
+    text: [u8; TEXT_BYTES_MAX],
+    length: usize,
+}
+
+impl Hash {
+    fn new(bytes: &[u8]) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or_default();
+        let mut text = [0; TEXT_BYTES_MAX];
+        for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        Self { text, length: (bytes.len() * 2).min(TEXT_BYTES_MAX) }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        self.text.get(..self.length).unwrap_or_default()
+    }
+
+    pub fn as_text(&self) -> &str {
+        str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    /// Takes as long whatever the other is, if only it has the same length.
+    pub fn is(&self, other: &[u8]) -> bool {
+        constant_time::verify_slices_are_equal(self.as_bytes(), other).is_ok()
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_text())
+    }
+}
+
+/// The hash of a user's name, realm and password: as good as the password within its realm, so that
+/// it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ha1(Hash);
+
+impl Ha1 {
+    /// What `as_text` gave; none where it cannot have been for this algorithm.
+    pub fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
+        let length = match algorithm {
+            Algorithm::Md5 => 32,
+            Algorithm::Sha256 => 64,
+        };
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != length || !text.bytes().all(is_digit) {
+            return None;
+        }
+        let mut hash = Hash { text: [0; TEXT_BYTES_MAX], length };
+        hash.text.get_mut(..length)?.copy_from_slice(text.as_bytes());
+        Some(Self(hash))
+    }
+
+    /// To be sealed.
+    pub fn as_text(&self) -> &str {
+        self.0.as_text()
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Ha1 {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Ha1")
+    }
+}
+
+/// RFC 7616 §3.4.2: the name, the realm and the password, in UTF-8; name and password composed.
+pub fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> Ha1 {
+    let (name, password) =
+        (text::composed(Cow::Borrowed(name)), text::composed(Cow::Borrowed(password)));
+    Ha1(join(algorithm, &[name.as_bytes(), realm.as_bytes(), password.as_bytes()]))
+}
+
+/// RFC 7616 §3.4.4: what a client sends that does not want its name seen.
+pub fn userhash(algorithm: Algorithm, name: &str, realm: &str) -> Hash {
+    let name = text::composed(Cow::Borrowed(name));
+    join(algorithm, &[name.as_bytes(), realm.as_bytes()])
+}
+
+/// The hash of a body, for `auth-int`.
+pub fn hash(algorithm: Algorithm, bytes: &[u8]) -> Hash {
+    join(algorithm, &[bytes])
+}
+
+/// The hash of parts with colons between them.
+pub(super) fn join(algorithm: Algorithm, parts: &[&[u8]]) -> Hash {
+    match algorithm {
+        Algorithm::Md5 => joined::<Md5>(parts),
+        Algorithm::Sha256 => joined::<Sha256>(parts),
+    }
+}
+
+fn joined<D: Digest>(parts: &[&[u8]]) -> Hash {
+    let mut hasher = D::new();
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 {
+            hasher.update(b":");
+        }
+        hasher.update(part);
+    }
+    Hash::new(&hasher.finalize())
+}

@@ -1,0 +1,134 @@
+//! Does the `uri` of a proof name the target of its request?
+//!
+//! RFC 7616 §3.4.6. As text: two spellings of one path are two paths here, because a client sends
+//! the same text twice. Only the absolute form may differ from the origin form, and then in what it
+//! has before the path.
+
+/// Where a request went.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'r> {
+    /// As it was sent: `/customers?limit=1`, `http://example.com/customers?limit=1` or `*`.
+    pub text: &'r str,
+    /// The host it was sent to, with its port if there is one; an absolute target has its own.
+    pub host: &'r str,
+}
+
+impl Target<'_> {
+    pub fn is_named_by(&self, uri: &[u8]) -> bool {
+        if self.text.as_bytes() == uri {
+            return true;
+        }
+        let Ok(uri) = str::from_utf8(uri) else { return false };
+        let (ours, theirs) = (split(self.text), split(uri));
+        if ours.path != theirs.path || ours.query != theirs.query {
+            return false;
+        }
+        // One of the two says more than the other.
+        match (ours.scheme, theirs.scheme) {
+            (None, None) => true,
+            (None, Some(scheme)) => is_same_host(scheme, self.host, theirs.host),
+            (Some(_), None) => true,
+            (Some(scheme), Some(_)) => is_same_host(scheme, ours.host, theirs.host),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Parts<'t> {
+    scheme: Option<Scheme>,
+    host: &'t str,
+    path: &'t str,
+    query: Option<&'t str>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+fn split(text: &str) -> Parts<'_> {
+    let (scheme, rest) = match (without(text, "http://"), without(text, "https://")) {
+        (Some(rest), _) => (Some(Scheme::Http), rest),
+        (None, Some(rest)) => (Some(Scheme::Https), rest),
+        (None, None) => (None, text),
+    };
+    let start = match scheme {
+        Some(_) => rest.find(['/', '?']).unwrap_or(rest.len()),
+        None => 0,
+    };
+    let (host, rest) = rest.split_at_checked(start).unwrap_or((rest, ""));
+    let (path, query) = match rest.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (rest, None),
+    };
+    // RFC 9112 §3.2.1: an empty path is sent as `/`.
+    let path = if path.is_empty() && scheme.is_some() { "/" } else { path };
+    Parts { scheme, host, path, query }
+}
+
+fn without<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
+    let (start, rest) = text.split_at_checked(prefix.len())?;
+    start.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+/// TLS may end before us: the scheme says only which port may be left out.
+fn is_same_host(scheme: Scheme, ours: &str, theirs: &str) -> bool {
+    let port = match scheme {
+        Scheme::Http => ":80",
+        Scheme::Https => ":443",
+    };
+    let bare = |host: &'_ str| host.strip_suffix(port).map_or(host.len(), str::len);
+    let (ours, theirs) = (ours.get(..bare(ours)), theirs.get(..bare(theirs)));
+    ours.zip(theirs).is_some_and(|(ours, theirs)| ours.eq_ignore_ascii_case(theirs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_names_the_target_or_does_not() {
+        let check = |text: &str, uri: &str, expected: bool| {
+            let target = Target { text, host: "Example.com" };
+            assert_eq!(target.is_named_by(uri.as_bytes()), expected, "{text} by {uri}");
+        };
+        for (text, uri) in [
+            ("/", "/"),
+            ("*", "*"),
+            ("/a?b=1", "/a?b=1"),
+            ("/a?b=1", "http://example.COM/a?b=1"),
+            ("/a?b=1", "HTTPS://example.com/a?b=1"),
+            ("/a?b=1", "http://example.com:80/a?b=1"),
+            ("/a", "https://example.com:443/a"),
+            ("/", "http://example.com"),
+            ("/?b", "http://example.com?b"),
+            ("http://other:81/a", "/a"),
+            ("http://other:81/a", "http://other:81/a"),
+            ("http://other/a", "http://OTHER:80/a"),
+            ("/é", "/é"),
+        ] {
+            check(text, uri, true);
+        }
+        for (text, uri) in [
+            ("/a?b=1", "/a"),
+            ("/a", "/a?"),
+            ("/a", "/a?b=1"),
+            ("/a", "/b"),
+            ("/a", "/A"),
+            ("/~a", "/%7Ea"),
+            ("/a", ""),
+            ("/", ""),
+            ("/a", "a"),
+            ("/a", "http://elsewhere.com/a"),
+            ("/a", "http://example.com:81/a"),
+            ("/a", "http://example.com:443/a"),
+            ("/a", "ftp://example.com/a"),
+            ("http://other:81/a", "http://example.com/a"),
+            ("/", "*"),
+        ] {
+            check(text, uri, false);
+        }
+        assert!(!Target { text: "/a", host: "h" }.is_named_by(b"/\xff"));
+    }
+}

@@ -1,0 +1,3 @@
+//! The RFCs' own examples, what clients send, and what is refused.
+
+use super::*;

@@ -1,0 +1,242 @@
+//! Nonces that nobody has to remember: what they say about themselves is signed.
+//!
+//! The text is base64url of a version, the epoch, the second of issue, random bytes and a MAC over
+//! all of these, so that every server with the key knows its own and a flood of challenges costs no
+//! memory. Whether a nonce was used, and whether its epoch is over, the store knows.
+//! Several keys are known while one replaces another: the first signs, all are believed.
+
+use std::fmt;
+
+use aws_lc_rs::{constant_time, hmac};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// How long a nonce is good for.
+pub const LIFE_SECONDS: i64 = 300;
+/// From this age on, answers carry the next one.
+const NEAR_END_SECONDS: i64 = 240;
+/// How far the clocks of servers may be apart.
+const SKEW_SECONDS: i64 = 60;
+
+const VERSION: u8 = 1;
+const RANDOM_BYTES: usize = 12;
+const MAC_BYTES: usize = 16;
+const SIGNED_BYTES: usize = 1 + 8 + 8 + RANDOM_BYTES;
+const ALL_BYTES: usize = SIGNED_BYTES + MAC_BYTES;
+/// A multiple of four, so that there is one spelling.
+const TEXT_BYTES: usize = ALL_BYTES.div_ceil(3) * 4;
+
+/// What makes each nonce another one: given, since randomness is not for pure code.
+pub type Random = [u8; RANDOM_BYTES];
+
+/// A nonce that is ours and not too old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nonce {
+    pub epoch: u64,
+    /// Unix seconds.
+    pub issued: i64,
+    /// Tells it from every other nonce.
+    pub id: u128,
+    /// It is time for the client to have another.
+    pub is_near_end: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NonceFault {
+    /// Not one that we made, or not as we made it.
+    Foreign,
+    /// Ours, and too old, or from a future that no clock explains.
+    Expired,
+}
+
+/// Makes nonces and knows them again.
+pub struct Nonces {
+    signing: hmac::Key,
+    /// Those that signed before.
+    former: Vec<hmac::Key>,
+}
+
+impl fmt::Debug for Nonces {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Nonces").finish_non_exhaustive()
+    }
+}
+
+impl Nonces {
+    /// None without a key.
+    pub fn new(keys: &[[u8; 32]]) -> Option<Self> {
+        let mut keys = keys.iter().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
+        Some(Self { signing: keys.next()?, former: keys.collect() })
+    }
+
+    pub fn issue(&self, epoch: u64, now: i64, random: Random) -> String {
+        let mut bytes = [0; ALL_BYTES];
+        let signed = [VERSION].into_iter().chain(epoch.to_be_bytes()).chain(now.to_be_bytes());
+        for (byte, value) in bytes.iter_mut().zip(signed.chain(random)) {
+            *byte = value;
+        }
+        let (signed, mac) = bytes.split_at_mut(SIGNED_BYTES);
+        for (byte, value) in mac.iter_mut().zip(hmac::sign(&self.signing, signed).as_ref()) {
+            *byte = *value;
+        }
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    pub fn read(&self, text: &str, now: i64) -> Result<Nonce, NonceFault> {
+        let mut bytes = [0; ALL_BYTES];
+        if text.len() != TEXT_BYTES
+            || URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) != Ok(ALL_BYTES)
+        {
+            return Err(NonceFault::Foreign);
+        }
+        let (signed, mac) = bytes.split_at(SIGNED_BYTES);
+        let mut keys = std::iter::once(&self.signing).chain(&self.former);
+        if !keys.any(|key| is_signed(key, signed, mac)) {
+            return Err(NonceFault::Foreign);
+        }
+        let nonce = parse(signed, now).ok_or(NonceFault::Foreign)?;
+        let age = now.saturating_sub(nonce.issued);
+        if (-SKEW_SECONDS..LIFE_SECONDS).contains(&age) {
+            Ok(nonce)
+        } else {
+            Err(NonceFault::Expired)
+        }
+    }
+
+    /// The `opaque` of a realm under each key, that of the signing key first.
+    pub fn opaques(&self, realm: &str) -> Vec<Box<str>> {
+        let keys = std::iter::once(&self.signing).chain(&self.former);
+        keys.map(|key| {
+            let mut context = hmac::Context::with_key(key);
+            // No nonce begins like this.
+            context.update(b"opaque:");
+            context.update(realm.as_bytes());
+            let mac = context.sign();
+            URL_SAFE_NO_PAD.encode(mac.as_ref().get(..MAC_BYTES).unwrap_or_default()).into()
+        })
+        .collect()
+    }
+}
+
+fn is_signed(key: &hmac::Key, signed: &[u8], mac: &[u8]) -> bool {
+    let expected = hmac::sign(key, signed);
+    let expected = expected.as_ref().get(..MAC_BYTES).unwrap_or_default();
+    constant_time::verify_slices_are_equal(expected, mac).is_ok()
+}
+
+fn parse(signed: &[u8], now: i64) -> Option<Nonce> {
+    let (version, rest) = signed.split_first()?;
+    let (epoch, rest) = rest.split_first_chunk()?;
+    let (issued, random) = rest.split_first_chunk()?;
+    if *version != VERSION {
+        return None;
+    }
+    // The time fills what the random bytes leave.
+    let (_, low) = issued.split_last_chunk::<4>()?;
+    let mut id = [0; 16];
+    for (byte, value) in id.iter_mut().zip(low.iter().chain(random)) {
+        *byte = *value;
+    }
+    let issued = i64::from_be_bytes(*issued);
+    Some(Nonce {
+        epoch: u64::from_be_bytes(*epoch),
+        issued,
+        id: u128::from_be_bytes(id),
+        is_near_end: now.saturating_sub(issued) >= NEAR_END_SECONDS,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn nonces(keys: &[u8]) -> Nonces {
+        let keys: Vec<[u8; 32]> = keys.iter().map(|byte| [*byte; 32]).collect();
+        Nonces::new(&keys).unwrap()
+    }
+
+    #[test]
+    fn a_nonce_says_what_it_was_given() {
+        let ours = nonces(b"a");
+        let text = ours.issue(0x0102_0304_0506_0708, NOW, *b"random bytes");
+        assert_eq!(text.len(), 60);
+        assert!(
+            text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'),
+            "{text}"
+        );
+        let nonce = ours.read(&text, NOW).unwrap();
+        assert_eq!((nonce.epoch, nonce.issued), (0x0102_0304_0506_0708, NOW));
+        assert!(!nonce.is_near_end);
+        let other = ours.read(&ours.issue(1, NOW, *b"random bytez"), NOW).unwrap();
+        let later = ours.read(&ours.issue(1, NOW + 1, *b"random bytes"), NOW).unwrap();
+        assert_ne!(nonce.id, other.id);
+        assert_ne!(nonce.id, later.id);
+    }
+
+    #[test]
+    fn a_nonce_lives_for_five_minutes() {
+        let ours = nonces(b"a");
+        let text = ours.issue(7, NOW, [0; 12]);
+        let is_near_end = |now| ours.read(&text, now).map(|nonce| nonce.is_near_end);
+        for (age, expected) in [
+            (-61, Err(NonceFault::Expired)),
+            (-60, Ok(false)),
+            (0, Ok(false)),
+            (239, Ok(false)),
+            (240, Ok(true)),
+            (299, Ok(true)),
+            (300, Err(NonceFault::Expired)),
+            (i64::MAX - NOW, Err(NonceFault::Expired)),
+            (i64::MIN, Err(NonceFault::Expired)),
+        ] {
+            assert_eq!(is_near_end(NOW.wrapping_add(age)), expected, "{age}");
+        }
+    }
+
+    #[test]
+    fn any_known_key_is_believed_and_the_first_one_signs() {
+        let (old, both, new) = (nonces(b"a"), nonces(b"ba"), nonces(b"b"));
+        let issued = |by: &Nonces| by.issue(7, NOW, [9; 12]);
+        assert!(both.read(&issued(&old), NOW).is_ok());
+        assert!(new.read(&issued(&both), NOW).is_ok());
+        assert_eq!(old.read(&issued(&both), NOW), Err(NonceFault::Foreign));
+        assert_eq!(new.read(&issued(&old), NOW), Err(NonceFault::Foreign));
+        assert_eq!(both.opaques("x"), [&new.opaques("x")[..], &old.opaques("x")[..]].concat());
+        assert_ne!(new.opaques("x"), new.opaques("y"));
+        assert!(Nonces::new(&[]).is_none());
+    }
+
+    #[test]
+    fn a_changed_byte_makes_a_nonce_foreign() {
+        let ours = nonces(b"a");
+        let text = ours.issue(7, NOW, *b"random bytes");
+        for at in 0..text.len() {
+            for by in 1..128 {
+                let mut changed = text.clone().into_bytes();
+                changed[at] ^= by;
+                let changed = String::from_utf8(changed).unwrap();
+                assert_eq!(ours.read(&changed, NOW), Err(NonceFault::Foreign), "{changed}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "(?s).{0,80}", now: i64) {
+            prop_assert_eq!(nonces(b"a").read(&text, now), Err(NonceFault::Foreign));
+        }
+
+        #[test]
+        fn any_nonce_is_read_back(epoch: u64, now: i64, random: [u8; 12], at: i64) {
+            let ours = nonces(b"a");
+            match ours.read(&ours.issue(epoch, now, random), at) {
+                Ok(nonce) => prop_assert_eq!((nonce.epoch, nonce.issued), (epoch, now)),
+                Err(fault) => prop_assert_eq!(fault, NonceFault::Expired),
+            }
+        }
+    }
+}

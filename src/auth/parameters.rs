@@ -1,0 +1,182 @@
+//! What stands behind the name of a scheme: `name=value` pairs with commas (RFC 9110 §11.2).
+//!
+//! Lenient where clients in use need it: spaces around `=` and commas, and empty elements. Strict
+//! elsewhere, so that no two readers see two things in one header: a parameter given twice, a quote
+//! that is never closed or anything between a value and its comma makes all of it malformed.
+//! Whether a value may be quoted is for the scheme to say, which knows its parameters.
+
+use std::borrow::Cow;
+
+use super::text;
+use crate::model::Scheme;
+
+/// Digest has a dozen.
+const PARAMETERS_MAX: usize = 24;
+/// The `uri` of Digest is as long as a target may be.
+const BYTES_MAX: usize = 16 * 1024;
+
+/// Not what the scheme's grammar allows; says what was expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+/// The scheme of an `Authorization` header and what follows it.
+pub fn split(header: &[u8]) -> Option<(Scheme, &[u8])> {
+    let end = header.iter().position(|byte| *byte == b' ').unwrap_or(header.len());
+    let (name, rest) = header.split_at_checked(end)?;
+    let scheme = match name {
+        name if name.eq_ignore_ascii_case(b"digest") => Scheme::Digest,
+        name if name.eq_ignore_ascii_case(b"basic") => Scheme::Basic,
+        _ => return None,
+    };
+    Some((scheme, rest.trim_ascii()))
+}
+
+#[derive(Debug)]
+struct Parameter<'h> {
+    name: &'h [u8],
+    value: Cow<'h, [u8]>,
+    is_quoted: bool,
+}
+
+/// Parameters in the order they were sent, each once.
+#[derive(Debug)]
+pub struct Parameters<'h> {
+    all: Vec<Parameter<'h>>,
+}
+
+impl<'h> Parameters<'h> {
+    pub fn read(bytes: &'h [u8]) -> Result<Self, Malformed> {
+        if bytes.len() > BYTES_MAX {
+            return Err(Malformed("expected at most 16 KiB of parameters"));
+        }
+        let mut all: Vec<Parameter<'h>> = Vec::with_capacity(12);
+        let mut rest = skip(bytes, |byte| is_space(byte) || byte == b',');
+        while !rest.is_empty() {
+            let (parameter, after) = parameter(rest)?;
+            if all.iter().any(|seen| seen.name.eq_ignore_ascii_case(parameter.name)) {
+                return Err(Malformed("expected each parameter once"));
+            }
+            if all.len() == PARAMETERS_MAX {
+                return Err(Malformed("expected at most 24 parameters"));
+            }
+            all.push(parameter);
+            rest = skip(after, is_space);
+            if !matches!(rest.first(), None | Some(b',')) {
+                return Err(Malformed("expected a comma after a parameter"));
+            }
+            rest = skip(rest, |byte| is_space(byte) || byte == b',');
+        }
+        Ok(Self { all })
+    }
+
+    /// The value of a parameter that may come either way.
+    pub fn take(&mut self, name: &str) -> Option<Cow<'h, [u8]>> {
+        self.find(name).map(|parameter| std::mem::take(&mut parameter.value))
+    }
+
+    /// The value of one that is always quoted.
+    pub fn take_quoted(&mut self, name: &str) -> Result<Option<Cow<'h, [u8]>>, Malformed> {
+        match self.find(name) {
+            Some(parameter) if !parameter.is_quoted => {
+                Err(Malformed("expected a quoted string where Digest has one"))
+            }
+            found => Ok(found.map(|parameter| std::mem::take(&mut parameter.value))),
+        }
+    }
+
+    /// The value of one that is never quoted.
+    pub fn take_token(&mut self, name: &str) -> Result<Option<Cow<'h, [u8]>>, Malformed> {
+        match self.find(name) {
+            Some(parameter) if parameter.is_quoted => {
+                Err(Malformed("expected no quotes where Digest has none"))
+            }
+            found => Ok(found.map(|parameter| std::mem::take(&mut parameter.value))),
+        }
+    }
+
+    /// A quoted value as text, whatever its characters.
+    pub fn take_text(&mut self, name: &str) -> Result<Option<Cow<'h, str>>, Malformed> {
+        Ok(self.take_quoted(name)?.map(text::decoded))
+    }
+
+    /// A quoted value of ASCII characters.
+    pub fn take_ascii(&mut self, name: &str) -> Result<Option<Cow<'h, str>>, Malformed> {
+        let text = self.take_text(name)?;
+        if text.as_ref().is_some_and(|text| !text.is_ascii()) {
+            return Err(Malformed("expected ASCII characters alone"));
+        }
+        Ok(text)
+    }
+
+    fn find(&mut self, name: &str) -> Option<&mut Parameter<'h>> {
+        self.all.iter_mut().find(|parameter| parameter.name.eq_ignore_ascii_case(name.as_bytes()))
+    }
+}
+
+/// One `name=value` and what follows it.
+fn parameter(bytes: &[u8]) -> Result<(Parameter<'_>, &[u8]), Malformed> {
+    let (name, rest) = token(bytes).ok_or(Malformed("expected the name of a parameter"))?;
+    let Some((b'=', rest)) = skip(rest, is_space).split_first() else {
+        return Err(Malformed("expected `=` after the name of a parameter"));
+    };
+    let rest = skip(rest, is_space);
+    if let Some((b'"', inside)) = rest.split_first() {
+        let (value, rest) = quoted(inside)?;
+        return Ok((Parameter { name, value, is_quoted: true }, rest));
+    }
+    let (value, rest) = token(rest).ok_or(Malformed("expected a value after `=`"))?;
+    Ok((Parameter { name, value: Cow::Borrowed(value), is_quoted: false }, rest))
+}
+
+fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| !is_token(*byte)).unwrap_or(bytes.len());
+    bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
+}
+
+/// What stands before the closing quote, without its escapes, and what follows it.
+fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
+    const OPEN: Malformed = Malformed("expected a quoted string to be closed");
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\') || is_control(*byte);
+    let end = inside.iter().position(is_special).ok_or(OPEN)?;
+    let (plain, mut rest) = inside.split_at_checked(end).ok_or(OPEN)?;
+    if let Some((b'"', after)) = rest.split_first() {
+        return Ok((Cow::Borrowed(plain), after));
+    }
+    let mut value = plain.to_vec();
+    loop {
+        match rest {
+            [b'"', after @ ..] => return Ok((Cow::Owned(value), after)),
+            [b'\\', escaped, after @ ..] if !is_control(*escaped) => {
+                value.push(*escaped);
+                rest = after;
+            }
+            [byte, after @ ..] if *byte != b'\\' && !is_control(*byte) => {
+                value.push(*byte);
+                rest = after;
+            }
+            [] | [b'\\'] => return Err(OPEN),
+            [_, ..] => return Err(Malformed("expected no control characters")),
+        }
+    }
+}
+
+fn skip(bytes: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
+    let end = bytes.iter().position(|byte| !is_skipped(*byte)).unwrap_or(bytes.len());
+    bytes.get(end..).unwrap_or_default()
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+fn is_control(byte: u8) -> bool {
+    byte != b'\t' && byte.is_ascii_control()
+}
+
+// RFC 9110 §5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests;
