@@ -9,6 +9,7 @@
 //! `answer` is the table of contents of the whole server: read it first. The numbers are the order of
 //! checks, the same for every resource and on every backend.
 
+mod identity;
 mod measure;
 
 use std::cell::{Cell, OnceCell};
@@ -27,20 +28,21 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
+use crate::auth::{Auth, Known};
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
-use crate::gate::{self, Gate};
+use crate::gate::{self, Gate, Room};
 use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, ResourceIndex};
-use crate::permit::{Caller, Denied};
-use crate::plan::{By, Plan, Write};
+use crate::permit::Caller;
+use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
-use crate::value::{Item, Value};
+use crate::value::Item;
 use crate::wire::{self, After, Body, RequestId};
-use crate::{auth, clock, fault, formats, intent, permit, plan, reply, store};
+use crate::{clock, fault, formats, intent, plan, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
 /// are worked on beside the thread that serves.
@@ -51,6 +53,7 @@ const ASIDE_ANSWER_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Shared {
     pub model: Arc<Model>,
+    pub auth: Auth,
     pub replies: Replies,
     pub gate: Gate,
     pub log: Log,
@@ -74,7 +77,7 @@ async fn answer(
     body: &mut Body,
     stages: &mut Stages,
 ) -> Result<Reply, Stop> {
-    let Shared { model, replies, gate, listen, .. } = &*app.shared;
+    let Shared { model, auth, replies, gate, listen, .. } = &*app.shared;
     let (parts, limits) = (asked.parts, &model.server.limits);
     let (path, query) = (parts.uri.path(), parts.uri.query());
 
@@ -85,11 +88,14 @@ async fn answer(
     asked.resource.set(route.resource());
     // 3  does it come from where it may come from?        403 421
     wire::check_site(parts, model.server.base_url.as_deref())?;
-    wire::check_host_is_ours(wire::authority(parts), listen)?;
+    if auth.is_open() {
+        wire::check_host_is_ours(wire::authority(parts), listen)?;
+    }
     // 4  who is asking?                                   401 429
-    let caller = asked.caller.get_or_init(|| auth::identify(&parts.headers));
+    let room = gate.room();
+    let early = identity::identify(app, asked, &route, (body, &room)).await?;
     // 5  may they?                                        401 403
-    permit::check(caller, &route).map_err(Denied::problem)?;
+    let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
     let format = formats::choose(&asked.accept, route.offer())?;
     // 7  can we read what the client sends?               415
@@ -98,18 +104,18 @@ async fn answer(
 
     // 8  is the body whole, in time, and JSON?            413 408 400
     // 9  does the query make sense?                       400
-    let room = gate.room();
-    let body_max = route.body_bytes_max(limits);
-    let (has_room, is_pressed) = (|bytes| room.take(bytes), || room.is_pressed());
-    let bytes = body.read(body_max, asked.body_until, has_room, is_pressed).await?;
+    let bytes = match early {
+        Some(bytes) => bytes,
+        None => read_body(asked, (body, &room), route.body_bytes_max(limits)).await?,
+    };
     stages.mark("body");
 
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
-        plan::make(model, intent::read(model, route, query, &bytes)?, by)?
+        plan::make(model, intent::read(model, route, query, &bytes)?, caller, by)?
     } else {
-        plan_aside(app, route, (query, bytes.clone()), by()).await?
+        plan_aside(app, route, (query, bytes.clone()), caller.clone(), by()).await?
     };
     let about = plan.about().cloned();
     let is_read = matches!(plan, Plan::Read(_));
@@ -124,12 +130,15 @@ async fn answer(
         Plan::Measure => return Ok(reply::metrics(measure::text(app).await)),
         Plan::Read(read) => gate.pass(asked.until, app.store.read(read)).await,
         Plan::Write(mut write) => {
-            conceal(model, &mut write);
+            auth.conceal(&mut write).await?;
             let work = app.store.write(write, bytes.len(), asked.until);
             gate.pass(asked.until, work).await
         }
     };
     stages.mark("store");
+    if about.as_ref().is_some_and(|about| about.resource == model.users) {
+        auth.forget();
+    }
 
     let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
     let reply = match outcome.items().iter().map(Item::bytes).sum::<usize>() {
@@ -146,11 +155,14 @@ async fn answer(
     Ok(reply)
 }
 
-/// No secret reaches the store as it was sent. What is stored in its place proves nothing to anybody.
-fn conceal(model: &Model, write: &mut Write) {
-    for (_, secret) in write.secrets(model) {
-        *secret = Value::text("");
-    }
+/// The whole body, within its limits of size and time.
+async fn read_body(
+    asked: &Asked<'_>,
+    (body, room): (&mut Body, &Room<'_>),
+    bytes_max: usize,
+) -> Result<Bytes, Problem> {
+    let (has_room, is_pressed) = (|bytes| room.take(bytes), || room.is_pressed());
+    body.read(bytes_max, asked.body_until, has_room, is_pressed).await
 }
 
 /// What a large body means takes long enough to find out to be noticed by others.
@@ -158,12 +170,13 @@ async fn plan_aside(
     app: &App,
     route: Route,
     (query, bytes): (Option<&str>, Bytes),
+    caller: Caller,
     by: By,
 ) -> Result<Plan, Problem> {
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
     aside(move || {
         let intent = intent::read(&shared.model, route, query.as_deref(), &bytes)?;
-        plan::make(&shared.model, intent, move || by)
+        plan::make(&shared.model, intent, &caller, move || by)
     })
     .await?
 }
@@ -180,8 +193,10 @@ struct Asked<'a> {
     /// When the body must be here, and when the answer must be known.
     body_until: Instant,
     until: Instant,
-    /// Known once step 4 is passed; the log wants it too.
-    caller: OnceCell<Caller>,
+    peer: SocketAddr,
+    now: Instant,
+    /// Known once step 4 is passed; the log and the answer want it too.
+    known: OnceCell<Known>,
     /// Known once step 2 is passed, for what is counted.
     resource: Cell<Option<ResourceIndex>>,
 }
@@ -223,14 +238,16 @@ async fn exchange(
         id,
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
-        caller: OnceCell::new(),
+        peer,
+        now,
+        known: OnceCell::new(),
         resource: Cell::new(None),
     };
     let mut stages = Stages::start();
 
     let answered = catch(pin!(answer(app, &asked, &mut body, &mut stages))).await;
     let internal = |cause| Err(Problem::new(&problem::INTERNAL).cause(cause).into());
-    let (reply, problem) = match answered.unwrap_or_else(internal) {
+    let (mut reply, problem) = match answered.unwrap_or_else(internal) {
         Ok(reply) => (reply, None),
         Err(Stop::Moved(to)) => (reply::moved(&to), None),
         Err(Stop::Problem(problem)) => {
@@ -242,14 +259,16 @@ async fn exchange(
     };
     let after = body.finish().await;
     stages.mark("reply");
-    record(app, &asked, peer, (&reply, problem.as_ref()), &stages);
+    if let Some((name, value)) = asked.known.get().and_then(|known| known.info(&parts, &reply.body)) {
+        reply.headers.insert(name, value);
+    }
+    record(app, &asked, (&reply, problem.as_ref()), &stages);
     respond(reply, &parts.method, &asked.id, after)
 }
 
 fn record(
     app: &App,
     asked: &Asked<'_>,
-    peer: SocketAddr,
     said: (&Reply, Option<&Problem>),
     stages: &Stages,
 ) {
@@ -263,11 +282,11 @@ fn record(
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
         request_id: asked.id.as_str(),
-        peer,
+        peer: asked.peer,
         method: asked.parts.method.as_str(),
         path: asked.parts.uri.path(),
         status: reply.status.as_u16(),
-        caller: asked.caller.get().map_or("-", Caller::name),
+        caller: asked.known.get().map_or("-", |known| known.caller.name()),
         bytes: reply.body.len(),
         duration: stages.total(),
         problem: problem.map(|problem| problem.kind().slug),

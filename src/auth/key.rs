@@ -24,7 +24,10 @@ const KEYS_MAX: usize = 8;
 const SEALING: &[u8] = b"nouns 1 sealing";
 const NONCES: &[u8] = b"nouns 1 nonces";
 const OPAQUE: &[u8] = b"nouns 1 opaque";
-const FINGERPRINT: &[u8] = b"nouns 1 fingerprint";
+const PRINT: &[u8] = b"nouns 1 fingerprint";
+
+/// What the database keeps the fingerprint under.
+pub const FINGERPRINT: &str = "key_fingerprint";
 
 /// Base64 as people and programs write it, with its `=` or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -149,7 +152,7 @@ impl Key {
         let sealing = UnboundKey::new(&AES_256_GCM, &derive(&bytes, SEALING))
             .map_err(|_| "the key cannot be used".to_owned())?;
         let mut fingerprint = [0; 16];
-        for (to, from) in fingerprint.iter_mut().zip(derive(&bytes, FINGERPRINT)) {
+        for (to, from) in fingerprint.iter_mut().zip(derive(&bytes, PRINT)) {
             *to = from;
         }
         Ok(Self { bytes, sealing: LessSafeKey::new(sealing), fingerprint })
@@ -232,7 +235,7 @@ mod tests {
         let one = keys(&[1]);
         assert_eq!(one.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
         assert_ne!(one.nonce_keys(), one.opaque_keys());
-        let derived = [SEALING, NONCES, OPAQUE, FINGERPRINT].map(|label| derive(&[1; 32], label));
+        let derived = [SEALING, NONCES, OPAQUE, PRINT].map(|label| derive(&[1; 32], label));
         for (index, one) in derived.iter().enumerate() {
             assert!(derived.iter().skip(index + 1).all(|other| other != one));
         }

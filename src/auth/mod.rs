@@ -1,36 +1,287 @@
 //! Who is asking?
 //!
-//! The place of authentication in the pipeline. Until there are schemes, a server runs only with
-//! `--open`, and everyone who reaches it is the same caller.
+//! `Auth::identify` takes a request to a caller, by the scheme of its credentials; what the caller may
+//! do is not decided here. The schemes are pure files of their own (`basic`, `digest`, `nonce`,
+//! `challenge`); what they need of stored users, used nonces and time comes together in `login`.
+//! The one surprising thing: a Digest with `auth-int` proves the body too, so who is asking may be
+//! known only when the body is there.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
 mod basic;
-#[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
 mod challenge;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "wired up with the schemes"))]
 mod digest;
-#[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
-mod nonce;
-#[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
-mod parameters;
-mod text;
-#[cfg_attr(not(test), expect(dead_code, reason = "used once it is known who asks"))]
 mod hasher;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "used once it is known who asks"))]
-mod key;
-#[cfg_attr(not(test), expect(dead_code, reason = "used once it is known who asks"))]
-mod password;
-#[cfg_attr(not(test), expect(dead_code, reason = "used once it is known who asks"))]
+pub mod key;
+mod login;
+mod nonce;
+mod parameters;
+pub mod password;
 mod seal;
-#[cfg_attr(not(test), expect(dead_code, reason = "used once it is known who asks"))]
+mod signing;
+mod text;
 mod throttle;
+mod users;
 
-use http::HeaderMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::permit::Caller;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, header};
 
-/// Step 4 of the order of checks.
-pub fn identify(_headers: &HeaderMap) -> Caller {
-    crate::fault::point("identify");
-    Caller::open()
+use crate::clock;
+use crate::model::{Algorithm, Model, Scheme};
+use crate::permit::{Caller, Rights};
+use crate::plan::Write;
+use crate::problem::{self, Problem};
+use crate::store::{self, StoreError};
+use crate::value::Value;
+use digest::Ha1;
+use hasher::{Hasher, Who, Wrong};
+use key::Keyring;
+use signing::Signer;
+pub use users::LEASE;
+
+/// What is needed to know callers, shared by all threads.
+#[derive(Debug)]
+pub struct Auth {
+    model: Arc<Model>,
+    /// What the caller is when nobody is asked: with `--open` everything.
+    nobody: Caller,
+    is_open: bool,
+    /// None: nothing can be signed or sealed, which is so with `--open` alone.
+    signer: Option<Arc<Signer>>,
+    users: users::Users,
+    hasher: Hasher,
+    throttle: throttle::Throttle,
+    memory: login::Memory,
+}
+
+/// A request, as far as it tells who is asking.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    pub parts: &'a Parts,
+    pub id: &'a str,
+    /// The realm of what is asked for, by its index in the model.
+    pub realm: usize,
+    pub address: IpAddr,
+    pub now: Instant,
+}
+
+/// Who is asking, as far as can be told.
+#[derive(Debug)]
+pub enum Identity {
+    Known(Known),
+    /// The proof covers the body: ask again with it.
+    WantsBody,
+}
+
+/// Who is asking, and what the answer says about it.
+#[derive(Debug)]
+pub struct Known {
+    pub caller: Caller,
+    info: Info,
+}
+
+/// What `Authentication-Info` will say.
+#[derive(Debug)]
+enum Info {
+    Nothing,
+    Ready(HeaderValue),
+    /// It proves the answer's body too. The next nonce comes last.
+    OfBody(Box<(Ha1, Algorithm, Option<String>)>),
+}
+
+impl Known {
+    /// The header by which the server proves itself to the client, for an answer with this body.
+    pub fn info(&self, parts: &Parts, body: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+        const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");
+        let value = match &self.info {
+            Info::Nothing => return None,
+            Info::Ready(value) => value.clone(),
+            Info::OfBody(proved) => {
+                let (ha1, algorithm, next) = &**proved;
+                let credentials = parts.headers.get(header::AUTHORIZATION)?;
+                let proof = digest::read(split(credentials)?.1).ok()?;
+                let hash = digest::hash(*algorithm, body);
+                let text = proof.information(ha1, Some(&hash), next.as_deref())?;
+                HeaderValue::try_from(text).ok()?
+            }
+        };
+        Some((AUTHENTICATION_INFO, value))
+    }
+}
+
+/// Why it is not known who is asking.
+#[derive(Debug)]
+pub enum Stop {
+    Problem(Problem),
+    Store(StoreError),
+}
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Auth {
+    /// A server that asks who is there. None: the keys cannot sign.
+    pub fn closed(model: &Arc<Model>, keys: Keyring) -> io::Result<Option<Self>> {
+        let anyone = Caller::anyone(Arc::new(Rights::of(model, ["anyone"].into_iter())));
+        match Signer::new(model, keys) {
+            Some(signer) => Self::new(model, Some(Arc::new(signer)), (anyone, false)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A server that asks nobody. With keys, passwords that are set are good for Digest too.
+    pub fn open(model: &Arc<Model>, keys: Option<Keyring>) -> io::Result<Self> {
+        let signer = keys.and_then(|keys| Signer::new(model, keys)).map(Arc::new);
+        Self::new(model, signer, (Caller::open(), true))
+    }
+
+    fn new(
+        model: &Arc<Model>,
+        signer: Option<Arc<Signer>>,
+        (nobody, is_open): (Caller, bool),
+    ) -> io::Result<Self> {
+        let limits = &model.server.limits;
+        Ok(Self {
+            model: Arc::clone(model),
+            nobody,
+            is_open,
+            users: users::Users::new(model, signer.clone()),
+            signer,
+            hasher: Hasher::start()?,
+            throttle: throttle::Throttle::new(limits.failed_logins_max, clock::now()),
+            memory: login::Memory::new(),
+        })
+    }
+
+    /// Whether nobody is asked.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// The caller where nobody is asked, or nobody answers.
+    pub fn nobody(&self) -> Known {
+        Known { caller: self.nobody.clone(), info: Info::Nothing }
+    }
+
+    /// Step 4 of the order of checks. Without credentials it is anyone, who may be let in or not.
+    pub async fn identify(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        body: Option<&[u8]>,
+    ) -> Result<Identity, Stop> {
+        crate::fault::point("identify");
+        if self.is_open {
+            return Ok(Identity::Known(self.nobody()));
+        }
+        let mut sent = request.parts.headers.get_all(header::AUTHORIZATION).iter();
+        let (credentials, more) = (sent.next(), sent.next());
+        let Some(credentials) = credentials else {
+            return Ok(Identity::Known(self.nobody()));
+        };
+        if more.is_some() {
+            let detail = "expected one Authorization header, got several";
+            return Err(Problem::new(&problem::BAD_CREDENTIALS).detail(detail).into());
+        }
+        match self.scheme(credentials, request.realm) {
+            Some((Scheme::Basic, rest)) => self.basic(store, request, rest).await,
+            Some((Scheme::Digest, rest)) => self.digest(store, request, rest, body).await,
+            None => Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await),
+        }
+    }
+
+    /// The scheme of some credentials, if the realm offers it, and what follows its name.
+    fn scheme<'c>(&self, credentials: &'c HeaderValue, realm: usize) -> Option<(Scheme, &'c [u8])> {
+        let (name, rest) = split(credentials)?;
+        let offered = &self.model.realms.get(realm)?.schemes;
+        let is_named = |scheme: &&Scheme| name.eq_ignore_ascii_case(scheme.name().as_bytes());
+        Some((*offered.iter().find(is_named)?, rest))
+    }
+
+    /// 401 for anyone who may not do what they ask for.
+    pub async fn ask_for_credentials(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
+        self.refuse(store, request, &problem::CREDENTIALS_NEEDED).await
+    }
+
+    /// A 401 with the challenges of the realm.
+    async fn refuse(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        kind: &'static problem::Kind,
+    ) -> Stop {
+        let is_stale = kind == &problem::STALE_NONCE;
+        match self.challenges(store, request.realm, is_stale).await {
+            Ok(lines) => Stop::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
+                problem.header(header::WWW_AUTHENTICATE, line)
+            })),
+            Err(error) => Stop::Store(error),
+        }
+    }
+
+    async fn challenges(
+        &self,
+        store: &store::Worker,
+        realm: usize,
+        is_stale: bool,
+    ) -> Result<Vec<HeaderValue>, StoreError> {
+        let (Some(declared), Some(signer)) = (self.model.realms.get(realm), &self.signer) else {
+            return Ok(Vec::new());
+        };
+        let has_digest = declared.schemes.contains(&Scheme::Digest);
+        let nonce = if has_digest { self.nonce(store).await? } else { String::new() };
+        Ok(signer.now().lines(realm, &nonce, is_stale))
+    }
+
+    async fn nonce(&self, store: &store::Worker) -> Result<String, StoreError> {
+        let epoch = store.epoch().await?;
+        Ok(self.signer.as_ref().map_or(String::new(), |signer| signer.now().nonce(epoch)))
+    }
+
+    /// Puts a record in place of each password in clear: what is stored, and the queue on the way
+    /// there, never sees one.
+    pub async fn conceal(&self, write: &mut Write) -> Result<(), Problem> {
+        for (name, secret) in write.secrets(&self.model) {
+            let Value::Clear(password) = &*secret else { continue };
+            let (name, password) = (name.to_owned(), password.reveal().to_owned());
+            let model = Arc::clone(&self.model);
+            // A rotation may be under way: what is sealed now must be sealed with the new key.
+            let keys = self.signer.as_ref().map(|signer| signer.ring.look_again());
+            let make = move || {
+                (password::make(&model, keys.as_deref(), &name, &password), Wrong::No)
+            };
+            let made = self.hasher.run(Who::Proved, make).await;
+            let made = made.map_err(|_| Problem::new(&problem::BUSY))?;
+            let record = made.map_err(|unfit| {
+                Problem::new(&problem::UNAVAILABLE).cause(unfit.to_string())
+            })?;
+            *secret = Value::text(&record.to_string());
+        }
+        Ok(())
+    }
+
+    /// Users may have changed by what this server did.
+    pub fn forget(&self) {
+        self.users.forget();
+    }
+}
+
+/// The name of a scheme, and what follows it.
+fn split(credentials: &HeaderValue) -> Option<(&[u8], &[u8])> {
+    let bytes = credentials.as_bytes();
+    let end = bytes.iter().position(|byte| *byte == b' ')?;
+    let (name, rest) = bytes.split_at_checked(end)?;
+    Some((name, rest.trim_ascii()))
 }

@@ -67,6 +67,15 @@ pub fn check(password: &str) -> Result<(), Unfit> {
     }
 }
 
+/// A password that nobody has to invent: 120 random bits in letters and digits that look like no other.
+pub fn random() -> Result<String, Unfit> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes).map_err(|_| Unfit::System)?;
+    let letter = |byte: u8| LETTERS.get(usize::from(byte % 32)).copied().map_or('a', char::from);
+    Ok(bytes.into_iter().map(letter).collect())
+}
+
 /// All that is kept of a new password. Slow. Without keys, as with `--open`, only Basic will know it.
 pub fn make(
     model: &Model,

@@ -5,6 +5,7 @@
 
 mod changes;
 mod check;
+mod first;
 mod init;
 mod serve;
 
@@ -37,8 +38,8 @@ const STYLES: Styles = Styles::styled()
 #[command(name = "nouns", version, styles = STYLES, max_term_width = 100, disable_help_subcommand = true)]
 #[command(after_help = "\
 Try it:
-  nouns serve --open                               the store, at http://127.0.0.1:8080
-  curl http://127.0.0.1:8080/customers             what it answers
+  nouns serve                                      the store, at http://127.0.0.1:8080
+  curl --digest -u admin http://127.0.0.1:8080/customers
   nouns init && nouns check                        a model file of your own to start from")]
 struct Cli {
     #[command(subcommand)]
@@ -65,7 +66,8 @@ Settings:
 
 Files:
   nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
-  nouns.db-lock, which keeps a second server away.
+  nouns.db-lock, which keeps a second server away; nouns.key, which seals what Digest needs of passwords:
+  keep a copy of it apart from the database.
 
 Ending:
   SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at once.
@@ -88,6 +90,11 @@ struct Serve {
         value_delimiter = ','
     )]
     listen: Vec<String>,
+
+    /// The key that seals and signs, 32 bytes in base64; NOUNS_KEY may hold the key itself
+    /// [default: nouns.key beside the SQLite file]
+    #[arg(long, env = "NOUNS_KEY_FILE", hide_env = true, value_name = "FILE")]
+    key_file: Option<PathBuf>,
 
     /// Serve without authentication: everyone who reaches it may do everything; loopback addresses only
     #[arg(long, env = "NOUNS_OPEN", hide_env = true, value_parser = BoolishValueParser::new())]

@@ -2,21 +2,25 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use super::first::{self, Telling, Told};
 use super::{
     Refusal, Serve, colours, database, fault_of_ours, find_model, read_model, refusal, say,
 };
+use crate::auth::Auth;
+use crate::auth::key::{FINGERPRINT, Keyring, Keys, Source};
 use crate::gate::Gate;
 use crate::log::{Level, Log, Style};
 use crate::metrics::Metrics;
-use crate::model::Model;
 use crate::model::settings;
+use crate::model::{Model, Scheme};
 use crate::pipeline::{App, Shared};
 use crate::reply::Replies;
 use crate::server::{self, ExitOutcome, Listener};
-use crate::store::{self, Store};
+use crate::store::{self, Beside, Database, Store};
 
 const LISTEN: &str = "127.0.0.1:8080";
 
@@ -30,21 +34,27 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let listen =
         [flags.listen, settings.listen.clone().unwrap_or_default(), vec![LISTEN.to_owned()]];
     let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
-    if !flags.open.or(settings.open).unwrap_or(false) {
-        return Err(refusal(
-            "there is no authentication yet, so a server has to be open: add --open to let everyone \
-             on this machine do everything",
-        ));
-    }
+    let is_open = flags.open.or(settings.open).unwrap_or(false);
     let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
     // The port first: it costs nothing to give back.
     let listeners = server::bind(&listen).map_err(refusal)?;
-    refuse_strangers(&listen, &listeners)?;
+    if is_open {
+        refuse_strangers(&listen, &listeners)?;
+    } else {
+        refuse_clear_basic(&model, &listen, &listeners)?;
+    }
+    let named = flags.key_file.or_else(|| settings.key_file.as_deref().map(PathBuf::from));
+    let key = Source::choose(named.as_deref(), std::env::var("NOUNS_KEY").ok(), &database);
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
     catch_panics(&log);
     let metrics = Metrics::new(&model);
+    // A server that needs a key says so before it touches anything.
+    let key = if is_open { key.ok() } else { Some(key.map_err(refusal)?) };
     let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
-    let outcome = serve(&model, (listeners, listen), (&log, &metrics), &store);
+    let admission = admit(&database, &model, key, is_open);
+    let outcome = admission.and_then(|admission| {
+        serve(&model, (listeners, listen), (&log, &metrics), (&store, admission))
+    });
     // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
         store.close();
@@ -64,8 +74,13 @@ fn serve(
     model: &Arc<Model>,
     (listeners, listen): (Vec<Listener>, Vec<String>),
     (log, metrics): (&Log, &Arc<Metrics>),
-    store: &Store,
+    (store, admission): (&Store, Admission),
 ) -> Result<ExitOutcome, Refusal> {
+    let Admission { auth, told } = admission;
+    if let Some(Told::At(path)) = &told {
+        let place = path.display();
+        log.event(Level::Info, "made the first user, admin; its password is in a file", &[("file", &place)]);
+    }
     let limits = &model.server.limits;
     let settings = server::Settings {
         limits: *limits,
@@ -75,6 +90,7 @@ fn serve(
     };
     let shared = Arc::new(Shared {
         model: Arc::clone(model),
+        auth,
         replies: Replies::new(model),
         gate: Gate::new(limits.requests_max),
         log: log.clone(),
@@ -89,7 +105,53 @@ fn serve(
     let apps = (0..cores).map(app).collect::<Result<Vec<_>, Refusal>>()?;
     Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses);
+        if let (Some(Told::Password(password)), Some(address)) = (&told, addresses.first()) {
+            say(&mut std::io::stderr(), first::line(password, *address));
+        }
     }))
+}
+
+/// Who is let in, and what the operator has to know of it.
+struct Admission {
+    auth: Auth,
+    told: Option<Told>,
+}
+
+/// Finds or makes the key and the first user. An open server needs neither.
+fn admit(
+    database: &Database,
+    model: &Arc<Model>,
+    key: Option<Source>,
+    is_open: bool,
+) -> Result<Admission, Refusal> {
+    let mut beside = Beside::open(database, model).map_err(refusal)?;
+    let stored = beside.recall(FINGERPRINT).map_err(refusal)?;
+    if is_open {
+        // A key that is there and fits seals the passwords that are set.
+        let fits = |keys: &Keys| stored.as_ref().is_some_and(|stored| keys.has(stored));
+        let keys = key.and_then(|key| Some((key.read().ok()??, key)));
+        let ring = keys.filter(|(keys, _)| fits(keys)).map(|(keys, key)| Keyring::new(key, keys));
+        let auth = Auth::open(model, ring).map_err(refusal)?;
+        return Ok(Admission { auth, told: None });
+    }
+    let key = key.ok_or_else(|| refusal("there is no key"))?;
+    let settled = key.settle(stored.as_deref()).map_err(refusal)?;
+    if let Some(fingerprint) = &settled.remember {
+        let kept = beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
+        // Another server was faster, with another key.
+        if !settled.keys.has(&kept) {
+            return Err(refusal(key.misfit(&settled.keys, &kept)));
+        }
+    }
+    let telling = match &key {
+        _ if std::io::stderr().is_terminal() => Telling::Show,
+        Source::File(path) => Telling::beside(Some(path)),
+        Source::Environment(_) => Telling::beside(None),
+    };
+    let told = first::make(&mut beside, model, &settled.keys, &telling)?;
+    let auth = Auth::closed(model, Keyring::new(key, settled.keys)).map_err(refusal)?;
+    let auth = auth.ok_or_else(|| refusal("the key cannot sign"))?;
+    Ok(Admission { auth, told })
 }
 
 /// The one line on standard output, for each address.
@@ -99,15 +161,41 @@ fn announce(title: &str, addresses: &[SocketAddr]) {
     }
 }
 
-fn refuse_strangers(listen: &[String], listeners: &[Listener]) -> Result<(), Refusal> {
+/// An address that other machines can reach.
+fn strange<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a String> {
     let is_strange = |listener: &Listener| {
         listener.addresses().iter().any(|address| !address.ip().is_loopback())
     };
-    match listen.iter().zip(listeners).find(|(_, listener)| is_strange(listener)) {
+    let found = listen.iter().zip(listeners).find(|(_, listener)| is_strange(listener));
+    found.map(|(address, _)| address)
+}
+
+fn refuse_strangers(listen: &[String], listeners: &[Listener]) -> Result<(), Refusal> {
+    match strange(listen, listeners) {
         None => Ok(()),
-        Some((address, _)) => Err(refusal(format!(
+        Some(address) => Err(refusal(format!(
             "--open lets everyone do everything, so it listens on this machine alone: \
              {address} is no loopback address; use --listen {LISTEN}"
+        ))),
+    }
+}
+
+/// A password in clear is for this machine alone.
+fn refuse_clear_basic(
+    model: &Model,
+    listen: &[String],
+    listeners: &[Listener],
+) -> Result<(), Refusal> {
+    let Some(realm) = model.realms.iter().find(|realm| realm.schemes.contains(&Scheme::Basic)) else {
+        return Ok(());
+    };
+    match strange(listen, listeners) {
+        None => Ok(()),
+        Some(address) => Err(refusal(format!(
+            "the realm \"{}\" offers Basic, which sends passwords in clear, and {address} can be reached from \
+             other machines; listen on a loopback address behind a proxy that speaks TLS, or declare \
+             schemes = [\"digest\"] for the realm",
+            realm.name
         ))),
     }
 }

@@ -5,10 +5,10 @@
 
 use http::HeaderValue;
 
-use super::Format;
 use super::accept::Media;
+use super::{Format, View};
 use crate::json::{write_moment, write_text, write_value};
-use crate::model::{Model, Resource};
+use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Code, Kind, Member, Parts};
 use crate::value::{Change, Id, Item};
 
@@ -16,16 +16,16 @@ pub static FORMAT: Format = Format {
     media: Media { essence: "application/json", parameters: &[] },
     content_type: HeaderValue::from_static("application/json"),
     is_read: true,
-    item: |out, resource, item| {
-        wrap(out, &resource.name, |out| write_item(out, resource, item));
+    item: |out, view, item| {
+        wrap(out, &view.resource.name, |out| write_item(out, view, item));
         out.push(b'}');
     },
-    items: |out, resource, items| {
-        wrap(out, &resource.plural, |out| write_items(out, resource, items));
+    items: |out, view, items| {
+        wrap(out, &view.resource.plural, |out| write_items(out, view, items));
         out.push(b'}');
     },
-    page: |out, resource, page, next| {
-        wrap(out, &resource.plural, |out| write_items(out, resource, &page.items));
+    page: |out, view, page, next| {
+        wrap(out, &view.resource.plural, |out| write_items(out, view, &page.items));
         out.extend_from_slice(b",\"page\":{\"limit\":");
         write_integer(out, page.limit);
         out.extend_from_slice(b",\"next\":");
@@ -67,19 +67,20 @@ fn write_id(out: &mut Vec<u8>, id: Id) {
     }
 }
 
-fn write_items(out: &mut Vec<u8>, resource: &Resource, items: &[Item]) {
+fn write_items(out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
     out.push(b'[');
     for (number, item) in items.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        write_item(out, resource, item);
+        write_item(out, view, item);
     }
     out.push(b']');
 }
 
-fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
+fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
     crate::fault::point("format");
+    let View { resource, hidden } = view;
     out.extend_from_slice(b"{\"id\":");
     write_id(out, item.id);
     if let (Some(key), Some(id)) = (&resource.parent_key, item.parent) {
@@ -88,9 +89,9 @@ fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
         write_id(out, id);
     }
     // A secret is shown nowhere: not in an answer, and not in the change log.
-    let shown = resource.fields.iter().zip(&item.values).filter(|(field, _)| !field.secret);
-    for (field, value) in shown {
-        if !value.is_null() || field.nullable {
+    for (at, (field, value)) in resource.fields.iter().zip(&item.values).enumerate() {
+        let is_shown = !field.secret && !hidden.contains(&at);
+        if is_shown && (!value.is_null() || field.nullable) {
             out.push(b',');
             write_name(out, &field.name);
             write_value(out, value);
@@ -109,7 +110,7 @@ fn write_item(out: &mut Vec<u8>, resource: &Resource, item: &Item) {
 /// An item as the change log keeps it: without a wrapper.
 pub fn item_text(resource: &Resource, item: &Item) -> String {
     let mut out = Vec::with_capacity(256);
-    write_item(&mut out, resource, item);
+    write_item(&mut out, View::whole(resource), item);
     into_text(out)
 }
 
@@ -277,14 +278,15 @@ pub fn status(word: &str) -> Vec<u8> {
     out
 }
 
-/// The list of resources: `/`. Paths are URI templates (RFC 6570).
-pub fn home(model: &Model) -> Vec<u8> {
+/// The list of resources that the reader knows: `/`. Paths are URI templates (RFC 6570).
+pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let mut object = Object::open(&mut out);
     object.text("title", &model.title);
     let out_list = object.name("resources");
     out_list.push(b'[');
-    for (number, resource) in model.declared().enumerate() {
+    let known = model.declared().filter(|resource| is_known(resource.index));
+    for (number, resource) in known.enumerate() {
         if number > 0 {
             out_list.push(b',');
         }

@@ -23,10 +23,25 @@ pub struct Format {
     pub content_type: HeaderValue,
     /// Whether bodies may come in it too.
     pub is_read: bool,
-    pub item: fn(&mut Vec<u8>, &Resource, &Item),
-    pub items: fn(&mut Vec<u8>, &Resource, &[Item]),
+    pub item: fn(&mut Vec<u8>, View<'_>, &Item),
+    pub items: fn(&mut Vec<u8>, View<'_>, &[Item]),
     /// The cursor of the next page, if there is one, comes as text.
-    pub page: fn(&mut Vec<u8>, &Resource, &Page, Option<&str>),
+    pub page: fn(&mut Vec<u8>, View<'_>, &Page, Option<&str>),
+}
+
+/// A resource as a reader knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    pub resource: &'a Resource,
+    /// Field indices that are not shown.
+    pub hidden: &'a [usize],
+}
+
+impl<'a> View<'a> {
+    /// With nothing hidden.
+    pub fn whole(resource: &'a Resource) -> Self {
+        Self { resource, hidden: &[] }
+    }
 }
 
 impl fmt::Debug for Format {

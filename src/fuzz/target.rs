@@ -8,6 +8,7 @@ use http::{Method, Uri};
 use super::MODELS;
 use crate::intent::{self, Address, Intent, Place, Route, Stop, cursor};
 use crate::model::Model;
+use crate::permit::Caller;
 use crate::plan::{self, By};
 
 pub fn target(data: &[u8]) {
@@ -63,7 +64,7 @@ fn asks(model: &Model, route: Route, query: Option<&str>) {
             assert!(query.is_some_and(|query| sent(query).any(|text| text == sealed)), "{sealed}");
         }
     }
-    let _ = plan::make(model, intent, by);
+    let _ = plan::make(model, intent, &Caller::open(), by);
 }
 
 /// Every value of the query, decoded by the plainest means there are.

@@ -65,6 +65,16 @@ pub enum Scheme {
     Digest,
 }
 
+impl Scheme {
+    /// As the wire has it, in any case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Basic => "Basic",
+            Self::Digest => "Digest",
+        }
+    }
+}
+
 /// The hash of a Digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
@@ -253,7 +263,7 @@ pub struct Grant {
     pub readonly: Vec<usize>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     Get,
     Post,

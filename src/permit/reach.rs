@@ -3,10 +3,8 @@
 //! The one surprising thing: the item itself is within reach of the request's own verb, but the
 //! items its path runs through, and those it refers to, must be within reach of GET.
 
-use std::ptr;
-
 use super::{Access, Caller};
-use crate::model::{Model, ResourceIndex, Verb};
+use crate::model::{Expr, Model, ResourceIndex, Verb};
 
 /// Everything, or what the rights of a caller grant to a verb.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +60,40 @@ impl Reach {
     /// Whether the caller knows that a resource is there.
     pub fn knows(&self, resource: ResourceIndex) -> bool {
         self.0.as_ref().is_none_or(|limited| limited.caller.rights().knows(resource))
+    }
+
+    /// The same for GET: what must be seen and not touched.
+    pub fn seen(&self) -> Self {
+        Self(self.0.as_ref().map(|limited| Limited { verb: Verb::Get, ..limited.clone() }))
+    }
+
+    /// Conditions of which one must hold for a row to be within reach; none: all rows are.
+    pub fn rows(&self, resource: ResourceIndex) -> &[Expr] {
+        self.access(resource).map_or(&[], |access| &access.only)
+    }
+
+    /// Likewise for GET.
+    pub fn seen_rows(&self, resource: ResourceIndex) -> &[Expr] {
+        let access = self.0.as_ref().and_then(|limited| {
+            limited.caller.rights().access(resource, Verb::Get)
+        });
+        access.map_or(&[], |access| &access.only)
+    }
+
+    /// Whether some rows of a resource may be out of reach, by themselves or by what is above them.
+    pub fn is_part(&self, model: &Model, resource: ResourceIndex) -> bool {
+        if self.is_all() {
+            return false;
+        }
+        let above = model.lineage(resource);
+        let above = above.iter().filter(|above| above.index != resource);
+        !self.rows(resource).is_empty()
+            || above.into_iter().any(|above| !self.seen_rows(above.index).is_empty())
+    }
+
+    /// Equal for equal reach within one model, but for the user's name.
+    pub fn key(&self) -> Option<(u128, Verb)> {
+        self.0.as_ref().map(|limited| (limited.caller.rights().key(), limited.verb))
     }
 
     /// Field indices that are not shown, in order.

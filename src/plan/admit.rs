@@ -7,6 +7,7 @@
 use crate::intent::{Member, Members};
 use crate::json::{self, Json};
 use crate::model::{Field, Resource, ResourceIndex, types};
+use crate::permit::Access;
 use crate::problem::{Code, Fault, Faults};
 use crate::value::{Clear, Id, IdKind, Moment, Value};
 
@@ -44,11 +45,12 @@ pub(super) struct Sent<'a> {
     pub(super) members: Members<'a>,
 }
 
-/// What the path says about the item.
+/// What is known of the item beside its body.
 #[derive(Debug, Clone, Copy)]
-struct Path {
+struct Path<'a> {
     aim: Aim,
     parent: Option<Id>,
+    hidden: &'a [usize],
 }
 
 /// What the body is for.
@@ -58,29 +60,40 @@ pub(super) enum Aim {
     Replace(Id),
 }
 
-pub(super) fn admit(resource: &Resource, sent: Sent<'_>, aim: Aim) -> (Draft, Vec<Fault>) {
+/// `access` is what the caller may do with the fields; all, when there is none.
+pub(super) fn admit(
+    resource: &Resource,
+    sent: Sent<'_>,
+    aim: Aim,
+    access: Option<&Access>,
+) -> (Draft, Vec<Fault>) {
+    let (hidden, readonly) = match access {
+        None => (&[][..], &[][..]),
+        Some(access) => (&*access.hidden, &*access.readonly),
+    };
     let Sent { root, parent, members } = sent;
     let mut faults = Faults::at(root.clone());
     let mut given: Vec<Option<Value>> = resource.fields.iter().map(|_| None).collect();
     let mut seen = vec![false; resource.fields.len()];
     for member in members {
         let mark = faults.enter(&member.0);
-        match resource.field(&member.0) {
+        match resource.field(&member.0).filter(|(index, _)| !hidden.contains(index)) {
             Some((index, field)) => {
                 let value = admit_field(field, &member.1, aim, &mut faults);
                 if let (Some(to), Some(seen)) = (given.get_mut(index), seen.get_mut(index)) {
                     (*to, *seen) = (value, true);
                 }
             }
-            None => admit_own(resource, Path { aim, parent }, &member, &mut faults),
+            None => admit_own(resource, Path { aim, parent, hidden }, &member, &mut faults),
         }
         faults.leave(mark);
     }
-    let fields = resource.fields.iter().zip(given).zip(seen);
+    let fields = resource.fields.iter().enumerate().zip(given).zip(seen);
     let values: Vec<Option<Value>> = fields
-        .map(|((field, value), seen)| match value {
+        .map(|(((index, field), value), seen)| match value {
             // It was sent and has its fault, or it is computed.
             None if seen || field.computed.is_some() => Some(Value::Null),
+            None if hidden.contains(&index) || readonly.contains(&index) => kept(field, aim),
             None => left_out(field, aim, &mut faults),
             value => value,
         })
@@ -90,7 +103,7 @@ pub(super) fn admit(resource: &Resource, sent: Sent<'_>, aim: Aim) -> (Draft, Ve
         references.filter_map(|(field, value)| reference(field, value.as_ref(), &root)).collect();
     let faults = faults.into_list();
     // What is computed from faulty values says nothing.
-    let finished = if faults.is_empty() { finish(resource, &root, values) } else { Err(faults) };
+    let finished = if faults.is_empty() { finish(resource, (&root, hidden), values) } else { Err(faults) };
     match finished {
         Ok(values) => (Draft { root, values, references }, Vec::new()),
         Err(faults) => (Draft { root, values: Values::Partial(Vec::new()), references }, faults),
@@ -100,19 +113,20 @@ pub(super) fn admit(resource: &Resource, sent: Sent<'_>, aim: Aim) -> (Draft, Ve
 /// Completes the values, unless some of them stay as they are stored.
 fn finish(
     resource: &Resource,
-    root: &str,
+    place: (&str, &[usize]),
     values: Vec<Option<Value>>,
 ) -> Result<Values, Vec<Fault>> {
     if values.iter().any(Option::is_none) {
         return Ok(Values::Partial(values));
     }
-    complete(resource, root, values.into_iter().flatten().collect()).map(Values::Complete)
+    complete(resource, place, values.into_iter().flatten().collect()).map(Values::Complete)
 }
 
 /// Computes what follows from the other fields, and seals lists and objects as they are stored.
+/// A fault of a hidden field is one of the whole item.
 pub(super) fn complete(
     resource: &Resource,
-    root: &str,
+    (root, hidden): (&str, &[usize]),
     mut values: Vec<Value>,
 ) -> Result<Vec<Value>, Vec<Fault>> {
     let mut faults = Vec::new();
@@ -122,7 +136,10 @@ pub(super) fn complete(
         match expression.evaluate(&values) {
             Ok(value) => computed.push((index, value)),
             Err(overflow) => faults.push(Fault {
-                pointer: format!("{root}/{}", field.name),
+                pointer: match hidden.contains(&index) {
+                    true => root.to_owned(),
+                    false => format!("{root}/{}", field.name),
+                },
                 code: Code::Overflow,
                 detail: overflow.to_string(),
             }),
@@ -163,7 +180,7 @@ fn admit_field(field: &Field, json: &Json<'_>, aim: Aim, faults: &mut Faults) ->
 }
 
 /// The members every item has beside its declared fields.
-fn admit_own(resource: &Resource, path: Path, (name, json): &Member<'_>, faults: &mut Faults) {
+fn admit_own(resource: &Resource, path: Path<'_>, (name, json): &Member<'_>, faults: &mut Faults) {
     if let (Some(key), Some(id)) = (&resource.parent_key, path.parent)
         && **key == **name
     {
@@ -182,7 +199,11 @@ fn admit_own(resource: &Resource, path: Path, (name, json): &Member<'_>, faults:
         ("id" | "created_at" | "updated_at" | "version", Aim::Create) => {
             faults.add(Code::ReadOnly, "set by the server");
         }
-        (unknown, _) => types::add_unknown(unknown, &resource.fields, faults),
+        (unknown, _) => {
+            let known = resource.fields.iter().enumerate();
+            let known = known.filter(|(index, _)| !path.hidden.contains(index));
+            types::add_unknown(unknown, known.map(|(_, field)| field), faults);
+        }
     }
 }
 
@@ -221,6 +242,14 @@ fn left_out(field: &Field, aim: Aim, faults: &mut Faults) -> Option<Value> {
             }
             Some(Value::Null)
         }
+    }
+}
+
+/// A field that the caller may not change, left out: it stays, or is as a new one is.
+fn kept(field: &Field, aim: Aim) -> Option<Value> {
+    match aim {
+        Aim::Replace(_) => None,
+        Aim::Create => Some(field.default.clone().unwrap_or(Value::Null)),
     }
 }
 

@@ -7,6 +7,7 @@
 use super::admit::complete;
 use super::{Action, Collection, Count, Draft, Outcome, Refusal, Values};
 use crate::model::{Field, Model, Resource, ResourceIndex, Unique, UniqueScope, types};
+use crate::permit::Access;
 use crate::problem::{Code, Fault};
 use crate::value::{Id, Item, Moment, Value};
 
@@ -90,8 +91,11 @@ pub fn decide(
             if expected.is_some_and(|version| version != stored.version) {
                 return Err(Refusal::Changed);
             }
-            refuse_lost(&found.lost_references)?;
-            replace(resource, stored, draft, found.now)
+            // What is stored was seen before, and need not be seen again to stay.
+            let lost = found.lost_references.into_iter();
+            let lost: Vec<_> = lost.filter(|at| !is_unchanged(resource, &stored, &draft, at)).collect();
+            refuse_lost(&lost)?;
+            replace(resource, Limits::of(collection), (stored, draft), found.now)
         }
         Action::Remove { .. } => {
             if found.item.is_none() {
@@ -106,6 +110,67 @@ pub fn decide(
     }
 }
 
+/// How far the caller may go with an item.
+#[derive(Clone, Copy)]
+struct Limits<'a> {
+    access: Option<&'a Access>,
+    user: Option<&'a str>,
+}
+
+impl<'a> Limits<'a> {
+    fn of(collection: &'a Collection) -> Self {
+        let reach = &collection.reach;
+        Self { access: reach.access(collection.resource), user: reach.user() }
+    }
+
+    fn hidden(self) -> &'a [usize] {
+        self.access.map_or(&[], |access| &access.hidden)
+    }
+
+    /// Whether the caller may make an item as it will be; `before` is what its fields are without
+    /// anything being sent.
+    fn check(
+        self,
+        resource: &Resource,
+        root: &str,
+        values: &[Value],
+        before: impl Fn(usize, &Field) -> Value,
+    ) -> Result<(), Refusal> {
+        let Some(access) = self.access else { return Ok(()) };
+        let fields = access.readonly.iter().filter_map(|at| {
+            let field = resource.fields.get(*at).filter(|field| field.computed.is_none())?;
+            (values.get(*at) != Some(&before(*at, field))).then_some(field)
+        });
+        let fault = |field: &Field| Fault {
+            pointer: format!("{root}/{}", field.name),
+            code: Code::ReadOnly,
+            detail: "your roles do not let you change this".to_owned(),
+        };
+        let faults: Vec<Fault> = fields.map(fault).collect();
+        if !faults.is_empty() {
+            return Err(Refusal::ReadOnly(faults));
+        }
+        if access.only.is_empty() {
+            return Ok(());
+        }
+        let open = resource.fields.iter().zip(values);
+        let open: Vec<Value> =
+            open.map(|(field, value)| types::unseal(field, value.clone())).collect();
+        if access.holds(&open, self.user) { Ok(()) } else { Err(Refusal::Outside) }
+    }
+}
+
+/// Whether a reference, by its pointer, is the one that is stored.
+fn is_unchanged(resource: &Resource, stored: &Item, draft: &Draft, pointer: &str) -> bool {
+    let name = pointer.strip_prefix(&*draft.root).and_then(|rest| rest.strip_prefix('/'));
+    let Some((index, _)) = name.and_then(|name| resource.field(name)) else { return false };
+    let sent = match &draft.values {
+        Values::Complete(values) => values.get(index),
+        Values::Partial(values) => values.get(index).and_then(Option::as_ref),
+    };
+    sent.is_some() && sent == stored.values.get(index)
+}
+
 fn create(
     resource: &Resource,
     collection: &Collection,
@@ -113,9 +178,12 @@ fn create(
     found: Found,
 ) -> Result<Vec<Step>, Refusal> {
     let mut steps = Vec::with_capacity(drafts.len());
+    let limits = Limits::of(collection);
     for (draft, id) in drafts.into_iter().zip(found.ids) {
         let Draft { root, values, .. } = draft;
-        let values = settle(resource, &root, values, None)?;
+        let values = settle(resource, (&root, limits.hidden()), values, None)?;
+        let default = |_, field: &Field| field.default.clone().map_or(Value::Null, types::seal);
+        limits.check(resource, &root, &values, default)?;
         // A new item starts where the model says it starts.
         if let Some((index, states)) = resource.state()
             && let Some(Value::Text(to)) = values.get(index)
@@ -139,14 +207,16 @@ fn create(
 
 fn replace(
     resource: &Resource,
-    stored: Item,
-    draft: Draft,
+    limits: Limits<'_>,
+    (stored, draft): (Item, Draft),
     now: Moment,
 ) -> Result<Script, Refusal> {
     let Draft { root, values, .. } = draft;
     let sent = sent_secrets(resource, &values);
-    let values = settle(resource, &root, values, Some(&stored))?;
+    let values = settle(resource, (&root, limits.hidden()), values, Some(&stored))?;
     refuse_unfixed(resource, &root, &stored.values, &values)?;
+    let as_stored = |at: usize, _: &Field| stored.values.get(at).cloned().unwrap_or(Value::Null);
+    limits.check(resource, &root, &values, as_stored)?;
     if let Some((index, states)) = resource.state()
         && let (Some(Value::Text(from)), Some(Value::Text(to))) =
             (stored.values.get(index), values.get(index))
@@ -206,7 +276,7 @@ fn refuse_unfixed(
 /// The values as they will be stored: what stays is taken from the stored item.
 fn settle(
     resource: &Resource,
-    root: &str,
+    place: (&str, &[usize]),
     values: Values,
     stored: Option<&Item>,
 ) -> Result<Vec<Value>, Refusal> {
@@ -220,7 +290,7 @@ fn settle(
     let whole = values.into_iter().zip(&resource.fields).enumerate();
     let whole = whole
         .map(|(index, (value, field))| value.unwrap_or_else(|| types::unseal(field, stays(index))));
-    complete(resource, root, whole.collect()).map_err(Refusal::Invalid)
+    complete(resource, place, whole.collect()).map_err(Refusal::Invalid)
 }
 
 fn refuse_lost(pointers: &[String]) -> Result<(), Refusal> {
@@ -237,18 +307,29 @@ pub fn lost(pointers: &[String]) -> Vec<Fault> {
     pointers.iter().map(fault).collect()
 }
 
-/// The faults of values that other items have, by all the rules they break.
-pub fn taken(resource: &Resource, rules: &[&Unique], root: &str) -> Refusal {
-    Refusal::Taken(rules.iter().flat_map(|unique| taken_by(resource, unique, root)).collect())
+/// The faults of values that other items have, by all the rules they break; hidden fields are not
+/// named.
+pub fn taken(
+    resource: &Resource,
+    rules: &[&Unique],
+    (root, hidden): (&str, &[usize]),
+) -> Refusal {
+    let faults = rules.iter().flat_map(|unique| taken_by(resource, unique, (root, hidden)));
+    Refusal::Taken(faults.collect())
 }
 
-fn taken_by(resource: &Resource, unique: &Unique, root: &str) -> Vec<Fault> {
+fn taken_by(
+    resource: &Resource,
+    unique: &Unique,
+    (root, hidden): (&str, &[usize]),
+) -> Vec<Fault> {
     let within = match unique.scope {
         UniqueScope::Resource => "",
         UniqueScope::Parent => " under the same parent",
     };
     let together = if unique.fields.len() > 1 { "these values together" } else { "this value" };
-    let fields = unique.fields.iter().filter_map(|index| resource.fields.get(*index));
+    let fields = unique.fields.iter().filter(|index| !hidden.contains(index));
+    let fields = fields.filter_map(|index| resource.fields.get(*index));
     let fault = |name: &str| Fault {
         pointer: format!("{root}/{name}"),
         code: Code::Taken,

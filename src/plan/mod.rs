@@ -12,7 +12,8 @@ pub use admit::{Draft, Reference, Values};
 pub use decide::{Dependent, Found, Step, decide};
 
 use crate::intent::{Address, Bodies, Body, Ids, Intent, Members, Place, Span};
-use crate::model::{Model, ResourceIndex};
+use crate::model::{Model, ResourceIndex, Verb};
+use crate::permit::{Caller, Reach};
 use crate::problem::{self, Fault, Kind, Problem};
 use crate::value::{Id, Item, Page};
 use admit::{Aim, Sent};
@@ -44,7 +45,8 @@ impl Plan {
 /// What can be said from the model alone.
 #[derive(Debug)]
 pub enum Saying {
-    Home,
+    /// Of what this caller knows.
+    Home(Reach),
     Health,
     Explain(&'static Kind),
     Options(Place),
@@ -57,10 +59,10 @@ pub enum Read {
     /// How far does the change log go?
     Positions,
     /// A user by name, with the secret.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked for with authentication"))]
+    #[expect(dead_code, reason = "asked for with authentication")]
     User(Box<str>),
     /// A number that grows with every change of the users.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked for with authentication"))]
+    #[expect(dead_code, reason = "asked for with authentication")]
     UsersStamp,
     Item(Collection, Id),
     Page(Collection, Span),
@@ -77,12 +79,13 @@ pub struct Refuse {
     pub faults: Vec<Fault>,
 }
 
-/// The items of a resource under one parent.
+/// The items of a resource under one parent, as far as the caller reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collection {
     pub resource: ResourceIndex,
     /// The ids of the items the path runs through, the top-level one first.
     pub ancestors: Vec<Id>,
+    pub reach: Reach,
 }
 
 /// One transaction that may change something.
@@ -176,6 +179,11 @@ pub enum Refusal {
         to: Box<str>,
         allowed: Vec<Box<str>>,
     },
+    /// The caller may not change these.
+    ReadOnly(Vec<Fault>),
+    /// The item would be out of the caller's reach, or clashes with one that is.
+    Outside,
+    /// By other items; those fields that the caller knows.
     Taken(Vec<Fault>),
     /// By items of this resource.
     Referenced(ResourceIndex),
@@ -184,29 +192,43 @@ pub enum Refusal {
     },
 }
 
-/// Turns an intent into a plan. The one problem it can see by itself is an id that cannot be one.
+/// Turns an intent into a plan. The one problem it can see by itself is an item that cannot be there.
 /// `by` is asked only for a write.
-pub fn make(model: &Model, intent: Intent<'_>, by: impl FnOnce() -> By) -> Result<Plan, Problem> {
+pub fn make(
+    model: &Model,
+    intent: Intent<'_>,
+    caller: &Caller,
+    by: impl FnOnce() -> By,
+) -> Result<Plan, Problem> {
     crate::fault::point("plan");
+    let collection = |address, verb| collection(model, address, Reach::of(caller, verb));
+    let item = |address, verb| {
+        let (collection, item) = collection(address, verb)?;
+        Ok::<_, Problem>((collection, item.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?))
+    };
     Ok(match intent {
-        Intent::Home => Plan::Say(Saying::Home),
+        Intent::Home => Plan::Say(Saying::Home(Reach::of(caller, Verb::Get))),
         Intent::Health => Plan::Say(Saying::Health),
         Intent::Explain(kind) => Plan::Say(Saying::Explain(kind)),
         Intent::Options(place) => Plan::Say(Saying::Options(place)),
         Intent::Metrics => Plan::Measure,
         Intent::Ready => Plan::Read(Read::Ready),
         Intent::Show(address) => {
-            let (collection, id) = item(address)?;
+            let (collection, id) = item(address, Verb::Get)?;
             Plan::Read(Read::Item(collection, id))
         }
-        Intent::List(address, span) => Plan::Read(Read::Page(collection(address)?.0, span)),
-        Intent::Create(address, bodies) => create(model, collection(address)?.0, bodies, by()),
+        Intent::List(address, span) => {
+            Plan::Read(Read::Page(collection(address, Verb::Get)?.0, span))
+        }
+        Intent::Create(address, bodies) => {
+            create(model, collection(address, Verb::Post)?.0, bodies, by())
+        }
         Intent::Replace(address, body) => {
-            let (collection, id) = item(address)?;
+            let (collection, id) = item(address, Verb::Put)?;
             replace(model, collection, id, body, by())
         }
         Intent::Remove(address) => {
-            let (collection, id) = item(address)?;
+            let (collection, id) = item(address, Verb::Delete)?;
             let action =
                 Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
             Plan::Write(Write { collection, action, by: by() })
@@ -215,12 +237,14 @@ pub fn make(model: &Model, intent: Intent<'_>, by: impl FnOnce() -> By) -> Resul
 }
 
 fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> Plan {
+    let access = collection.reach.access(collection.resource);
     let admit = |root: String, members: Members<'_>| {
         let parent = collection.ancestors.last().copied();
         admit::admit(
             model.resource(collection.resource),
             Sent { root, parent, members },
             Aim::Create,
+            access,
         )
     };
     let (count, admitted) = match bodies {
@@ -250,7 +274,9 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
 fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By) -> Plan {
     let parent = collection.ancestors.last().copied();
     let sent = Sent { root: format!("/{}", body.wrapper), parent, members: body.members };
-    let (draft, faults) = admit::admit(model.resource(collection.resource), sent, Aim::Replace(id));
+    let access = collection.reach.access(collection.resource);
+    let resource = model.resource(collection.resource);
+    let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), access);
     if faults.is_empty() {
         Plan::Write(Write { collection, action: Action::Replace { id, draft, expected: None }, by })
     } else {
@@ -268,15 +294,17 @@ fn refuse(
     Plan::Read(Read::Refuse(Refuse { collection, item, references, faults }))
 }
 
-/// Step 10, as far as the path alone tells: what cannot be an id names nothing.
-fn collection(address: Address) -> Result<(Collection, Option<Id>), Problem> {
-    let Ids { ancestors, item } = address.ids.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?;
-    Ok((Collection { resource: address.resource, ancestors }, item))
-}
-
-fn item(address: Address) -> Result<(Collection, Id), Problem> {
-    let (collection, item) = collection(address)?;
-    Ok((collection, item.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?))
+/// Step 10, as far as the path alone tells: what cannot be an id names nothing, and nothing is there
+/// below what the caller cannot see at all.
+fn collection(
+    model: &Model,
+    address: Address,
+    reach: Reach,
+) -> Result<(Collection, Option<Id>), Problem> {
+    let Address { resource, ids } = address;
+    let ids = ids.filter(|_| reach.leads_to(model, resource));
+    let Ids { ancestors, item } = ids.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?;
+    Ok((Collection { resource, ancestors, reach }, item))
 }
 
 #[cfg(test)]

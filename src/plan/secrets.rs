@@ -3,12 +3,34 @@
 //! A secret that was sent is a `Value::Clear`, which no store takes; whoever has to make something
 //! else of it finds it here.
 
-use super::{Action, Draft, Values, Write};
+use super::{Action, By, Collection, Count, Draft, Read, Values, Write};
+use crate::intent::Span;
 use crate::model::own::{NAME, PASSWORD};
 use crate::model::{Model, Resource};
-use crate::value::Value;
+use crate::permit::Reach;
+use crate::value::{Id, Value};
 
 impl Write {
+    /// Makes a user with one role.
+    pub fn first_user(model: &Model, name: &str, role: &str, record: &str, by: By) -> Self {
+        let roles = Value::Json(format!("[\"{role}\"]").into());
+        let values = vec![Value::text(name), roles, Value::Boolean(false), Value::text(record)];
+        let values = Values::Complete(values);
+        let draft = Draft { root: "/user".to_owned(), values, references: Vec::new() };
+        let action = Action::Create { drafts: vec![draft], count: Count::One };
+        Self { collection: Collection::users(model), action, by }
+    }
+
+    /// Puts another record in place of a user's, unless the user has changed since that version.
+    pub fn secret(model: &Model, (id, version): (Id, i64), record: &str, by: By) -> Self {
+        let fields = model.resource(model.users).fields.iter().enumerate();
+        let values = fields.map(|(at, _)| (at == PASSWORD).then(|| Value::text(record))).collect();
+        let draft =
+            Draft { root: "/user".to_owned(), values: Values::Partial(values), references: Vec::new() };
+        let action = Action::Replace { id, draft, expected: Some(version) };
+        Self { collection: Collection::users(model), action, by }
+    }
+
     /// Of each draft of a user in which a password was sent: the user's name, and the password, which
     /// is `Value::Clear` until it is replaced.
     pub fn secrets(&mut self, model: &Model) -> impl Iterator<Item = (&str, &mut Value)> {
@@ -37,6 +59,20 @@ impl Write {
             Values::Complete(values) => values.iter().any(is_clear),
             Values::Partial(values) => values.iter().flatten().any(is_clear),
         })
+    }
+}
+
+impl Collection {
+    /// All users, for the server itself.
+    pub fn users(model: &Model) -> Self {
+        Self { resource: model.users, ancestors: Vec::new(), reach: Reach::default() }
+    }
+}
+
+impl Read {
+    /// A page of users, for the server itself.
+    pub fn users(model: &Model, limit: usize, after: Option<Id>) -> Self {
+        Self::Page(Collection::users(model), Span { limit, after })
     }
 }
 

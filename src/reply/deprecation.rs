@@ -7,7 +7,8 @@ use http::header::{HeaderMap, LINK};
 use http::{HeaderName, HeaderValue};
 
 use crate::intent::path;
-use crate::model::{Deprecated, Model, ResourceIndex};
+use crate::model::{Deprecated, Model};
+use crate::plan::Collection;
 use crate::value::{Item, Moment};
 
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
@@ -24,12 +25,14 @@ pub(super) fn may_be(model: &Model) -> Vec<bool> {
     may_be.collect()
 }
 
-/// Of several dates the earliest counts.
-pub(super) fn note(headers: &mut HeaderMap, model: &Model, index: ResourceIndex, items: &[Item]) {
+/// Of several dates the earliest counts. Nothing is told of what the caller does not know.
+pub(super) fn note(headers: &mut HeaderMap, model: &Model, about: &Collection, items: &[Item]) {
+    let (index, reach) = (about.resource, &about.reach);
+    let hidden = reach.hidden(index);
     let lineage = model.lineage(index);
     let resources = lineage.iter().filter_map(|resource| resource.deprecated.as_ref());
     let fields = model.resource(index).fields.iter().enumerate();
-    let fields = fields.filter_map(|(at, field)| {
+    let fields = fields.filter(|(at, _)| !hidden.contains(at)).filter_map(|(at, field)| {
         let has_value = |item: &Item| item.values.get(at).is_some_and(|value| !value.is_null());
         field.deprecated.as_ref().filter(|_| items.iter().any(has_value))
     });
@@ -49,6 +52,7 @@ pub(super) fn note(headers: &mut HeaderMap, model: &Model, index: ResourceIndex,
         lineage.iter().find_map(|resource| resource.deprecated.as_ref()?.use_instead.as_deref());
     let successor = model.declared().find(|resource| Some(&*resource.name) == successor);
     // Only a top-level collection has one address.
+    let successor = successor.filter(|successor| reach.knows(successor.index));
     if let Some(successor) = successor.filter(|resource| resource.parent.is_none()) {
         let link =
             format!("<{}>; rel=\"successor-version\"", path(model, successor.index, &[], None));

@@ -8,15 +8,15 @@ mod deprecation;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
 
 use crate::formats::accept::Accept;
-use crate::formats::{self, Format, json};
+use crate::formats::{self, Format, View, json};
 use crate::intent::{Place, allow, cursor, path};
-use crate::model::{Model, Resource};
+use crate::model::Model;
 use crate::plan::{Collection, Outcome, Refusal, Saying};
 use crate::problem::{self, Member, Problem};
 use crate::store::{Broken, StoreError};
@@ -55,13 +55,20 @@ impl Replies {
     }
 
     /// `"<version>-<f>"`, where `f` is the hash of the form: equal tags, equal bytes.
-    fn etag(&self, format: &Format, item: &Item) -> Option<HeaderValue> {
+    /// What is hidden changes the bytes, so `mark`, which tells it, changes the hash.
+    fn etag(&self, format: &Format, mark: u32, item: &Item) -> Option<HeaderValue> {
         let (_, f) = self.forms.iter().find(|(essence, _)| *essence == format.media.essence)?;
         let mut tag = Vec::with_capacity(32);
         tag.push(b'"');
         tag.extend_from_slice(itoa::Buffer::new().format(item.version).as_bytes());
         tag.push(b'-');
-        tag.extend_from_slice(f.as_bytes());
+        match mark {
+            0 => tag.extend_from_slice(f.as_bytes()),
+            mark => {
+                let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
+                tag.extend_from_slice(format!("{mixed:08x}").as_bytes());
+            }
+        }
         tag.push(b'"');
         HeaderValue::from_maybe_shared(Bytes::from(tag)).ok()
     }
@@ -79,7 +86,7 @@ impl Replies {
         let Some(collection) = about else { return document(json::status("ready")) };
         let mut reply = self.found(model, &collection, format, outcome);
         if self.may_be_deprecated.get(collection.resource.0) == Some(&true) {
-            deprecation::note(&mut reply.headers, model, collection.resource, outcome.items());
+            deprecation::note(&mut reply.headers, model, &collection, outcome.items());
         }
         reply
     }
@@ -91,7 +98,9 @@ impl Replies {
         format: &Format,
         outcome: &Outcome,
     ) -> Reply {
-        let resource = model.resource(collection.resource);
+        let access = collection.reach.access(collection.resource);
+        let mark = access.map_or(0, |access| access.mark);
+        let view = view(model, collection);
         let mut body = Vec::with_capacity(512);
         match outcome {
             // These are about no collection.
@@ -99,34 +108,40 @@ impl Replies {
                 document(json::status("ready"))
             }
             Outcome::Item(item) => {
-                (format.item)(&mut body, resource, item);
+                (format.item)(&mut body, view, item);
                 let mut reply = data(StatusCode::OK, format, body);
-                set(&mut reply, ETAG, self.etag(format, item));
+                set(&mut reply, ETAG, self.etag(format, mark, item));
                 set(&mut reply, LAST_MODIFIED, last_modified(item));
                 reply
             }
             Outcome::Page(page) => page_reply(model, collection, format, page),
             Outcome::Created(item) => {
-                (format.item)(&mut body, resource, item);
+                (format.item)(&mut body, view, item);
                 let mut reply = data(StatusCode::CREATED, format, body);
                 let location =
                     path(model, collection.resource, &collection.ancestors, Some(item.id));
                 set(&mut reply, LOCATION, HeaderValue::try_from(location).ok());
-                set(&mut reply, ETAG, self.etag(format, item));
+                set(&mut reply, ETAG, self.etag(format, mark, item));
                 reply
             }
             Outcome::CreatedMany(items) => {
-                (format.items)(&mut body, resource, items);
+                (format.items)(&mut body, view, items);
                 data(StatusCode::CREATED, format, body)
             }
             // RFC 9110 §9.3.4: no ETag, since the data was not stored as it was sent.
             Outcome::Updated(item) => {
-                (format.item)(&mut body, resource, item);
+                (format.item)(&mut body, view, item);
                 data(StatusCode::OK, format, body)
             }
             Outcome::Removed => bare(StatusCode::NO_CONTENT),
         }
     }
+}
+
+/// A resource as the caller knows it.
+fn view<'a>(model: &'a Model, collection: &'a Collection) -> View<'a> {
+    let hidden = collection.reach.hidden(collection.resource);
+    View { resource: model.resource(collection.resource), hidden }
 }
 
 fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Page) -> Reply {
@@ -136,7 +151,7 @@ fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Pa
     });
     let cursor = next.as_ref().map(|(cursor, _)| cursor.as_str());
     let mut body = Vec::with_capacity(256 + 256 * page.items.len());
-    (format.page)(&mut body, model.resource(collection.resource), page, cursor);
+    (format.page)(&mut body, view(model, collection), page, cursor);
     let mut reply = data(StatusCode::OK, format, body);
     if let Some((cursor, list)) = next {
         // A cursor is base64url: nothing in it needs escaping.
@@ -190,7 +205,7 @@ pub fn metrics(text: String) -> Reply {
 /// Says what the model alone tells.
 pub fn saying(model: &Model, saying: &Saying) -> Reply {
     match saying {
-        Saying::Home => document(json::home(model)),
+        Saying::Home(reach) => document(json::home(model, |index| reach.knows(index))),
         Saying::Health => document(json::status("ok")),
         Saying::Explain(kind) => document(json::explanation(kind)),
         Saying::Options(place) => {
@@ -231,7 +246,12 @@ pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<
         }
     };
     for (name, value) in &parts.headers {
-        reply.headers.insert(name, value.clone());
+        // A challenge is a line of its own; of anything else the last one counts.
+        if name == WWW_AUTHENTICATE {
+            reply.headers.append(name, value.clone());
+        } else {
+            reply.headers.insert(name, value.clone());
+        }
     }
     reply
 }
@@ -239,9 +259,7 @@ pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<
 /// What the store's answer means for the client.
 pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> Problem {
     match error {
-        StoreError::Refused(refusal) => {
-            refused(model, about.map(|about| model.resource(about.resource)), refusal)
-        }
+        StoreError::Refused(refusal) => refused(model, about, refusal),
         StoreError::Busy => Problem::new(&problem::BUSY),
         StoreError::TimedOut => Problem::new(&problem::TIMED_OUT),
         StoreError::Unavailable(cause) => Problem::new(&problem::UNAVAILABLE).cause(cause),
@@ -250,17 +268,22 @@ pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> 
     }
 }
 
-fn refused(model: &Model, resource: Option<&Resource>, refusal: Refusal) -> Problem {
-    let name = resource.map_or("item", |resource| &resource.name);
+fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Problem {
+    let name = about.map_or("item", |about| &model.resource(about.resource).name);
     match refusal {
         Refusal::Missing => Problem::new(&problem::NOT_FOUND),
         // No request asks for a version: whoever does, inside the server, tries again.
         Refusal::Changed => Problem::new(&problem::BUSY)
             .detail(format!("the {name} was changed by another request at the same time")),
         Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
+        Refusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
+        Refusal::Outside => Problem::new(&problem::OUTSIDE_GRANT),
+        // Where every field of the clash is hidden.
+        Refusal::Taken(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
         Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),
         Refusal::Referenced(by) => {
-            let by = &model.resource(by).plural;
+            let is_seen = about.is_none_or(|about| about.reach.sees(by));
+            let by = if is_seen { &*model.resource(by).plural } else { "items" };
             Problem::new(&problem::REFERENCED)
                 .detail(format!("there are {by} that belong or refer to this {name}"))
         }

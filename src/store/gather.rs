@@ -8,6 +8,7 @@ use super::driver::{Bind, Columns, Driver, Failure, Stroke};
 use super::sql::Link;
 use super::transaction::{Context, Halt, Pace, SHARED_ROWS_MAX};
 use crate::model::{Model, OnDelete, ResourceIndex};
+use crate::permit::Reach;
 use crate::plan::{Collection, Dependent, Refusal};
 use crate::value::Id;
 
@@ -151,7 +152,8 @@ async fn dependents<D: Driver>(
         let ids = ids.map(|(at, resource)| row.id(at, resource.id)?.ok_or_else(missing));
         let mut ids = ids.collect::<Result<Vec<Id>, Broken>>()?.into_iter();
         let id = ids.next().ok_or_else(missing)?;
-        Ok(Dependent { collection: Collection { resource, ancestors: ids.rev().collect() }, id })
+        let (ancestors, reach) = (ids.rev().collect(), Reach::default());
+        Ok(Dependent { collection: Collection { resource, ancestors, reach }, id })
     };
     driver.rows_each(&strokes, read).await
 }

@@ -3,7 +3,9 @@
 //! A `Store` is opened once; each worker thread takes a `Worker` from it. What goes in is a plan,
 //! what comes out is an outcome or a `StoreError`. The store knows no HTTP.
 
+mod beside;
 mod changes;
+mod claims;
 mod driver;
 #[cfg(test)]
 mod faulty;
@@ -11,6 +13,7 @@ mod gather;
 mod ids;
 mod positions;
 mod postgres;
+mod reached;
 mod rows;
 mod schema;
 mod script;
@@ -29,7 +32,9 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Refusal, Write};
+pub use beside::Beside;
 pub use changes::Changes;
+pub use claims::{Claim, Claimed};
 use driver::Failure;
 pub use postgres::{Address, Environment};
 
@@ -165,6 +170,22 @@ impl Worker {
         match self {
             Self::Sqlite(worker) => worker.read(read).await,
             Self::Postgres(worker) => worker.read(read).await,
+        }
+    }
+
+    /// What the nonces that are given out now carry; those of another epoch are stale.
+    pub async fn epoch(&self) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(worker) => Ok(worker.epoch()),
+            Self::Postgres(worker) => worker.epoch().await,
+        }
+    }
+
+    /// Uses one count of a nonce: of all who try, at all servers, one is the first.
+    pub async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        match self {
+            Self::Sqlite(worker) => Ok(worker.claim(claim)),
+            Self::Postgres(worker) => worker.claim(claim).await,
         }
     }
 

@@ -7,13 +7,14 @@ use super::Broken;
 use super::driver::{Bind, Columns, Driver, Failure, Stopped, Stroke};
 use super::gather::is_referred_to;
 use super::rows::{insert_binds, read_item, unique_binds, update_binds};
-use super::sql::{ENTRY_BINDS, unique_rule};
+use super::sql::{ENTRY_BINDS, seen_holders, unique_rule};
 use super::transaction::{Context, Halt, broken};
 use crate::formats;
 use crate::intent::push_subject;
 use crate::model::{ChangesKept, Resource, Unique, UniqueScope};
 use crate::plan::decide::taken;
-use crate::plan::{By, Collection, Dependent, Step, Write};
+use crate::permit::Reach;
+use crate::plan::{By, Collection, Dependent, Refusal, Step, Write};
 use crate::value::{ChangeKind, Item, Moment};
 
 /// Items deleted and recorded together: enough for one way to the database and back, and not so many
@@ -109,13 +110,61 @@ async fn save<D: Driver>(
             let Some(rule) = unique_rule(resource, &message) else {
                 return Err(Failure::Engine(message).into());
             };
+            let reach = &log.collection.reach;
+            let hidden = reach.hidden(resource.index);
             let rules = broken_rules(driver, context, resource, (before, blamed)).await?;
+            if !are_holders_seen(driver, context, reach, (&rules, &blamed.after)).await? {
+                return Err(Refusal::Outside.into());
+            }
+            let rules: Vec<_> = rules.into_iter().map(|rule| rule.unique).collect();
             // Whoever stood in the way may be gone by now.
             let rules = if rules.is_empty() { vec![rule] } else { rules };
-            Err(taken(resource, &rules, &blamed.root).into())
+            Err(taken(resource, &rules, (&blamed.root, hidden)).into())
         }
         (failure, _) => Err(failure.into()),
     }
+}
+
+/// A unique rule that an item breaks.
+struct BrokenRule<'a> {
+    resource: &'a Resource,
+    unique: &'a Unique,
+    /// Which of the resource's rules it is.
+    at: usize,
+    /// By a stored item, and not only by one of the same request.
+    is_stored: bool,
+}
+
+/// Whether the caller can see every stored item that an item clashes with. One that is gone by now
+/// was, for all we know, out of sight.
+async fn are_holders_seen<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    reach: &Reach,
+    (rules, item): (&[BrokenRule<'_>], &Item),
+) -> Result<bool, Failure> {
+    let (model, seen) = (&context.model, reach.seen());
+    if reach.is_all() {
+        return Ok(true);
+    }
+    let Some(resource) = rules.first().map(|rule| rule.resource) else { return Ok(false) };
+    if !seen.sees(resource.index) || !seen.leads_to(model, resource.index) {
+        return Ok(rules.iter().all(|rule| !rule.is_stored));
+    }
+    let holders = seen_holders(model, context.sql.dialect, resource, &seen);
+    let mut strokes = Vec::new();
+    for rule in rules.iter().filter(|rule| rule.is_stored) {
+        let (Some((sql, terms)), Some(columns)) =
+            (holders.get(rule.at), unique_binds(resource, rule.unique, item))
+        else {
+            return Ok(false);
+        };
+        let terms = terms.iter().map(|term| term.bind(seen.user()));
+        let binds = [Bind::Id(item.id)].into_iter().chain(columns).chain(terms);
+        strokes.push(Stroke::new(sql, binds.collect()));
+    }
+    let found = driver.rows_each(&strokes, |_, _| Ok(())).await?;
+    Ok(found.iter().all(|rows| !rows.is_empty()))
 }
 
 /// All unique rules that an item breaks, of which an engine names one: by what is stored, and by the
@@ -125,16 +174,16 @@ async fn broken_rules<'a, D: Driver>(
     context: &Context,
     resource: &'a Resource,
     (before, blamed): (&[Saved], &Saved),
-) -> Result<Vec<&'a Unique>, Failure> {
+) -> Result<Vec<BrokenRule<'a>>, Failure> {
     driver.recover().await?;
     let item = &blamed.after;
     let mut asked = Vec::new();
     let mut strokes = Vec::new();
     let holders = &context.sql.table(resource.index).holders;
-    for (unique, sql) in resource.unique.iter().zip(holders) {
+    for (at, (unique, sql)) in resource.unique.iter().zip(holders).enumerate() {
         // What is null is not the same as anything.
         if let Some(columns) = unique_binds(resource, unique, item) {
-            asked.push(unique);
+            asked.push((at, unique));
             strokes.push(Stroke::new(sql, [vec![Bind::Id(item.id)], columns].concat()));
         }
     }
@@ -143,10 +192,12 @@ async fn broken_rules<'a, D: Driver>(
         (unique.scope == UniqueScope::Resource || other.parent == item.parent)
             && unique.fields.iter().all(|at| other.values.get(*at) == item.values.get(*at))
     };
-    let broken = asked.into_iter().zip(held).filter(|(unique, rows)| {
-        !rows.is_empty() || before.iter().any(|other| is_same(unique, &other.after))
+    let broken = asked.into_iter().zip(held).filter_map(|((at, unique), rows)| {
+        let is_stored = !rows.is_empty();
+        let is_broken = is_stored || before.iter().any(|other| is_same(unique, &other.after));
+        is_broken.then_some(BrokenRule { resource, unique, at, is_stored })
     });
-    Ok(broken.map(|(unique, _)| unique).collect())
+    Ok(broken.collect())
 }
 
 async fn remove<D: Driver>(

@@ -4,8 +4,11 @@
 //! are always bound. What differs between engines is data in a `Dialect`. Parameters are numbered,
 //! and each statement says in its comment what they are. Tables and indexes are in `define`.
 
+mod condition;
 mod define;
 mod dialect;
+mod part;
+mod words;
 
 use std::fmt::Write;
 
@@ -16,6 +19,7 @@ pub(super) use define::{
     unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
+pub(super) use part::{Part, seen_holders};
 
 /// The parameters of an entry in the change log: its columns but for the sequence.
 pub(super) const ENTRY_BINDS: usize = 11;
@@ -48,6 +52,7 @@ pub(super) fn changes_between(dialect: &Dialect) -> String {
 /// The statements of a model in one dialect.
 #[derive(Debug)]
 pub(super) struct Sql {
+    pub(super) dialect: &'static Dialect,
     tables: Vec<Table>,
     entry: String,
     joins_entry: bool,
@@ -124,6 +129,7 @@ impl Sql {
     pub(super) fn new(model: &Model, dialect: &'static Dialect) -> Self {
         let p = dialect.placeholder;
         Self {
+            dialect,
             tables: model
                 .resources
                 .iter()
@@ -211,6 +217,13 @@ fn columns(resource: &Resource) -> Vec<String> {
         .collect()
 }
 
+/// All columns, each with something before its name.
+fn selected(resource: &Resource, before: &str) -> String {
+    let columns = columns(resource);
+    let columns = columns.iter().map(|column| format!("{before}{}", quoted(column)));
+    columns.collect::<Vec<_>>().join(", ")
+}
+
 fn placeholders(dialect: &Dialect, from: usize, count: usize) -> String {
     let all = (from..from + count).map(|number| format!("{}{number}", dialect.placeholder));
     all.collect::<Vec<_>>().join(", ")
@@ -236,13 +249,9 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
     let p = dialect.placeholder;
     let name = quoted(&resource.table);
     let columns = columns(resource);
-    let listed = |prefix: &str| {
-        let columns = columns.iter().map(|column| format!("{prefix}{}", quoted(column)));
-        columns.collect::<Vec<_>>().join(", ")
-    };
-    let chain = Chain::new(model, resource);
+    let chain = Chain::new(model, resource, false);
     let from = &chain.from;
-    let (select, insert) = (listed("t0."), listed(""));
+    let (select, insert) = (selected(resource, "t0."), selected(resource, ""));
     let by_id = chain.condition(&format!("t0.\"id\" = {p}1"), p, 2);
     let whole = chain.condition("", p, 2);
     let after = chain.condition(&format!("t0.\"id\" > {p}2"), p, 3);
@@ -273,7 +282,7 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
             .map(|unique| {
                 let columns = unique_columns(resource, unique);
                 let same = columns.iter().zip(2..).map(|(column, number)| {
-                    format!(" AND {}", define::holds(resource, column, number, dialect))
+                    format!(" AND {}", define::holds(resource, ("", column), number, dialect))
                 });
                 let same: String = same.collect();
                 format!("SELECT 1 FROM {name} WHERE \"id\" <> {p}1{same} LIMIT 1")
@@ -284,7 +293,7 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
 
 fn user(users: &Resource, dialect: &Dialect) -> String {
     let columns = columns(users).iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
-    let (table, same) = (quoted(&users.table), define::holds(users, "name", 1, dialect));
+    let (table, same) = (quoted(&users.table), define::holds(users, ("", "name"), 1, dialect));
     format!("SELECT {columns} FROM {table} WHERE {same}")
 }
 
@@ -296,15 +305,17 @@ struct Chain {
 }
 
 impl Chain {
-    fn new(model: &Model, resource: &Resource) -> Self {
+    /// `is_whole`: the topmost ancestor's own row takes part too.
+    fn new(model: &Model, resource: &Resource, is_whole: bool) -> Self {
         let mut chain =
             Self { from: format!("{} t0", quoted(&resource.table)), columns: Vec::new() };
         let mut level = resource;
         for depth in 0.. {
             let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
             let (column, parent) = (format!("t{depth}.{}", quoted(key)), model.resource(parent));
-            // The last ancestor's own row is not needed: the foreign key says that it is there.
-            if parent.parent.is_some() {
+            // The last ancestor's own row is not needed to know that it is there: the foreign key
+            // says so.
+            if parent.parent.is_some() || is_whole {
                 let (above, table) = (depth + 1, quoted(&parent.table));
                 let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
             }
@@ -337,7 +348,7 @@ fn links(model: &Model, resource: &Resource, p: char) -> Vec<Link> {
         Some((by, &*by.fields.get(referrer.field)?.name, referrer.on_delete))
     });
     let link = |(by, column, on_delete): (&Resource, &str, OnDelete)| {
-        let Chain { from, columns } = Chain::new(model, by);
+        let Chain { from, columns } = Chain::new(model, by, false);
         let ids =
             ["t0.\"id\"".to_owned()].into_iter().chain(columns).collect::<Vec<_>>().join(", ");
         let column = quoted(column);

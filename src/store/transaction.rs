@@ -6,15 +6,19 @@
 
 use std::sync::Arc;
 
-use super::driver::{Bind, Columns, Driver, Failure, Stroke};
+use quick_cache::sync::Cache;
+
+use super::driver::{Columns, Driver, Failure, Stroke};
 use super::gather::Gathering;
 use super::positions;
+use super::reached::PARTS_MAX;
 use super::rows::read_item;
 use super::script::{self, Log};
-use super::sql::{Dialect, READY, Sql};
+use super::sql::{Dialect, Part, READY, Sql};
 use super::{Broken, StoreError, users};
 use crate::intent::Span;
-use crate::model::Model;
+use crate::model::{Model, ResourceIndex, Verb};
+use crate::permit::Reach;
 use crate::plan::decide::lost;
 use crate::plan::{
     Action, Collection, Dependent, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
@@ -26,11 +30,14 @@ use crate::value::{Id, Item, Page};
 pub(super) struct Context {
     pub(super) model: Arc<Model>,
     pub(super) sql: Sql,
+    /// By the rights, the verb and the resource.
+    pub(super) parts: Cache<(u128, Verb, ResourceIndex), Arc<Part>>,
 }
 
 impl Context {
     pub(super) fn new(model: &Arc<Model>, dialect: &'static Dialect) -> Arc<Self> {
-        Arc::new(Self { model: Arc::clone(model), sql: Sql::new(model, dialect) })
+        let (sql, parts) = (Sql::new(model, dialect), Cache::new(PARTS_MAX));
+        Arc::new(Self { model: Arc::clone(model), sql, parts })
     }
 }
 
@@ -81,8 +88,9 @@ pub(super) async fn read<D: Driver>(
         Read::User(name) => Ok(Outcome::User(users::user(driver, context, name).await?)),
         Read::UsersStamp => Ok(Outcome::Stamp(users::stamp(driver, context).await?)),
         Read::Item(collection, id) => {
-            let sql = &context.sql.table(collection.resource).item;
-            let item = item(driver, context, sql, (collection, *id)).await?;
+            let reached = context.reached(collection.resource, &collection.reach);
+            let stroke = reached.item(*id, &collection.ancestors);
+            let item = item(driver, context, collection.resource, stroke).await?;
             item.map(Outcome::Item).ok_or(StoreError::Refused(Refusal::Missing))
         }
         Read::Page(collection, span) => {
@@ -96,20 +104,12 @@ pub(super) async fn read<D: Driver>(
 async fn item<D: Driver>(
     driver: &mut D,
     context: &Context,
-    sql: &str,
-    (collection, id): (&Collection, Id),
+    resource: ResourceIndex,
+    stroke: Stroke<'_>,
 ) -> Result<Option<Item>, Failure> {
-    let resource = context.model.resource(collection.resource);
-    let binds = chain(&[Bind::Id(id)], &collection.ancestors);
+    let resource = context.model.resource(resource);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row);
-    Ok(driver.rows(sql, &binds, read).await?.pop())
-}
-
-/// The parameters of a statement that ends with the chain: the ancestors, the nearest first.
-fn chain<'a>(first: &[Bind<'a>], ancestors: &[Id]) -> Vec<Bind<'a>> {
-    let mut binds = first.to_vec();
-    binds.extend(ancestors.iter().rev().map(|id| Bind::Id(*id)));
-    binds
+    Ok(driver.rows(&stroke.sql, &stroke.binds, read).await?.pop())
 }
 
 async fn page<D: Driver>(
@@ -119,13 +119,10 @@ async fn page<D: Driver>(
     span: &Span,
 ) -> Result<Page, StoreError> {
     let resource = context.model.resource(collection.resource);
-    let table = context.sql.table(collection.resource);
+    let reached = context.reached(collection.resource, &collection.reach);
     // One more than asked for tells whether there is a next page.
-    let limit = Bind::Integer(i64::try_from(span.limit).unwrap_or(i64::MAX).saturating_add(1));
-    let (sql, binds) = match span.after {
-        None => (&table.page, chain(&[limit], &collection.ancestors)),
-        Some(after) => (&table.page_after, chain(&[limit, Bind::Id(after)], &collection.ancestors)),
-    };
+    let limit = i64::try_from(span.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let stroke = reached.page(limit, span.after, &collection.ancestors);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row);
     let mut bytes = 0;
     let mut is_full = false;
@@ -134,11 +131,10 @@ async fn page<D: Driver>(
         is_full = bytes > PAGE_BYTES_MAX;
         is_full
     };
-    let mut items = driver.rows_until(sql, &binds, read, is_enough).await?;
+    let mut items = driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
     // Items prove that their parents are there; an empty list does not.
     if items.is_empty() {
-        let (has_parents, _) =
-            surroundings(driver, context, parents(context, collection), &[]).await?;
+        let (has_parents, _) = surroundings(driver, context, Place::Collection(collection), &[]).await?;
         if !has_parents {
             return Err(StoreError::Refused(Refusal::Missing));
         }
@@ -149,32 +145,59 @@ async fn page<D: Driver>(
     Ok(Page { items, limit: span.limit, next })
 }
 
-/// Finds the item that a collection lies under, in its place. None for one at the top.
-fn parents<'a>(context: &'a Context, collection: &Collection) -> Option<Stroke<'a>> {
-    let parent = context.model.resource(collection.resource).parent?;
-    let (id, above) = collection.ancestors.split_last()?;
-    Some(Stroke::new(&context.sql.table(parent).exists, chain(&[Bind::Id(*id)], above)))
+/// What must be there for a request to make sense.
+enum Place<'a> {
+    /// Nothing that is not looked at anyway.
+    Nowhere(&'a Reach),
+    /// The item that a collection lies under, if it does.
+    Collection(&'a Collection),
+    Item(&'a Collection, Id),
 }
 
-/// Finds out, all at once, whether the parents are there, and which references lead nowhere.
+impl<'a> Place<'a> {
+    fn reach(&self) -> &'a Reach {
+        match self {
+            Self::Nowhere(reach) => reach,
+            Self::Collection(collection) | Self::Item(collection, _) => &collection.reach,
+        }
+    }
+}
+
+/// Finds out, all at once, whether a place is there, and which references lead nowhere: what is out of
+/// the caller's sight is not there.
 async fn surroundings<D: Driver>(
     driver: &mut D,
     context: &Context,
-    parents: Option<Stroke<'_>>,
+    place: Place<'_>,
     references: &[&Reference],
 ) -> Result<(bool, Vec<String>), Failure> {
-    let is_child = parents.is_some();
-    let looks = references.iter().map(|Reference { to, id, .. }| {
-        Stroke::new(&context.sql.table(*to).exists_anywhere, vec![Bind::Id(*id)])
-    });
-    let strokes: Vec<_> = parents.into_iter().chain(looks).collect();
+    let (reach, seen) = (place.reach(), place.reach().seen());
+    let item = match place {
+        Place::Nowhere(_) => None,
+        Place::Collection(Collection { resource, ancestors, .. }) => {
+            let parent = context.model.resource(*resource).parent.zip(ancestors.split_last());
+            parent.map(|(parent, (id, above))| (context.reached(parent, &seen), *id, above))
+        }
+        Place::Item(Collection { resource, ancestors, .. }, id) => {
+            Some((context.reached(*resource, reach), id, &**ancestors))
+        }
+    };
+    let look = item.as_ref().map(|(reached, id, above)| reached.exists(*id, above));
+    let is_looked_for = look.is_some();
+    let targets: Vec<_> =
+        references.iter().map(|reference| context.reached(reference.to, &seen)).collect();
+    let looks = references.iter().zip(&targets);
+    let looks = looks.map(|(reference, target)| target.exists_anywhere(reference.id));
+    let strokes: Vec<_> = look.into_iter().chain(looks).collect();
     if strokes.is_empty() {
         return Ok((true, Vec::new()));
     }
     let mut found = driver.rows_each(&strokes, |_, _| Ok(())).await?.into_iter();
-    let has_parents = !is_child || found.next().is_some_and(|rows| !rows.is_empty());
-    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
-    Ok((has_parents, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
+    let is_there = !is_looked_for || found.next().is_some_and(|rows| !rows.is_empty());
+    let is_seen = |to| seen.sees(to) && seen.leads_to(&context.model, to);
+    let lost = references.iter().zip(found);
+    let lost = lost.filter(|(reference, rows)| rows.is_empty() || !is_seen(reference.to));
+    Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
 }
 
 /// A body with faults: a missing item comes first, and all faults come together.
@@ -184,11 +207,8 @@ async fn refused<D: Driver>(
     refuse: &Refuse,
 ) -> Result<Refusal, StoreError> {
     let place = match refuse.item {
-        Some(id) => {
-            let sql = &context.sql.table(refuse.collection.resource).exists;
-            Some(Stroke::new(sql, chain(&[Bind::Id(id)], &refuse.collection.ancestors)))
-        }
-        None => parents(context, &refuse.collection),
+        Some(id) => Place::Item(&refuse.collection, id),
+        None => Place::Collection(&refuse.collection),
     };
     let references: Vec<_> = refuse.references.iter().collect();
     let (is_there, lost_pointers) = surroundings(driver, context, place, &references).await?;
@@ -234,7 +254,8 @@ async fn look<D: Driver>(
     pace: Pace,
 ) -> Result<Found, Halt<()>> {
     let collection = &write.collection;
-    let locked = &context.sql.table(collection.resource).locked_item;
+    let reached = context.reached(collection.resource, &collection.reach);
+    let locked = |id| reached.locked_item(id, &collection.ancestors);
     let mut found = Found {
         now: driver.now(),
         ids: Vec::new(),
@@ -249,8 +270,8 @@ async fn look<D: Driver>(
                 return Err(Halt::TooLong(()));
             }
             let references: Vec<_> = drafts.iter().flat_map(|draft| &draft.references).collect();
-            let parents = parents(context, collection);
-            let (has_parents, lost) = surroundings(driver, context, parents, &references).await?;
+            let place = Place::Collection(collection);
+            let (has_parents, lost) = surroundings(driver, context, place, &references).await?;
             if !has_parents {
                 return Err(Refusal::Missing.into());
             }
@@ -259,12 +280,13 @@ async fn look<D: Driver>(
                 driver.allocate(context.model.resource(collection.resource), drafts.len()).await?;
         }
         Action::Replace { id, draft, .. } => {
-            found.item = item(driver, context, locked, (collection, *id)).await?;
+            found.item = item(driver, context, collection.resource, locked(*id)).await?;
             let references: Vec<_> = draft.references.iter().collect();
-            (_, found.lost_references) = surroundings(driver, context, None, &references).await?;
+            let place = Place::Nowhere(&collection.reach);
+            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
         }
         Action::Remove { id, dependents_max } => {
-            found.item = item(driver, context, locked, (collection, *id)).await?;
+            found.item = item(driver, context, collection.resource, locked(*id)).await?;
             if found.item.is_some() {
                 let own = Dependent { collection: collection.clone(), id: *id };
                 let mut gathering = Gathering::new(own, *dependents_max, pace);

@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::value::Item;
 
 /// Under this name `nouns_system` keeps the number.
-const STAMP: &str = "users_stamp";
+pub(super) const STAMP: &str = "users_stamp";
 
 /// Makes the table, unless it is there.
 pub(super) async fn create<D: Driver>(

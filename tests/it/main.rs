@@ -56,3 +56,5 @@ mod surface;
 mod tidy;
 #[cfg(test)]
 mod twins;
+#[cfg(test)]
+mod users;

@@ -9,7 +9,8 @@ use crate::value::{Decimal, INTEGER_MAX};
 /// The largest count of decimal units: 18 digits.
 const UNITS_MAX: i128 = 999_999_999_999_999_999;
 
-/// A fraction in lowest terms; `below` is positive.
+/// A fraction; `below` is positive. What was calculated is in lowest terms; a decimal is as it is
+/// stored, so that as a double it is what an engine makes of its units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exact {
     above: i128,
@@ -23,7 +24,7 @@ impl Exact {
 
     pub(super) fn decimal(value: Decimal) -> Self {
         let below = 10i128.pow(u32::from(value.scale).min(18));
-        Self::reduced(i128::from(value.units), below).unwrap_or(Self::integer(0))
+        Self { above: i128::from(value.units), below }
     }
 
     fn reduced(above: i128, below: i128) -> Option<Self> {
@@ -88,10 +89,10 @@ impl Exact {
 
     /// As an integer field keeps it.
     pub(super) fn to_integer(self) -> Result<i64, Misfit> {
-        if self.below != 1 {
+        if self.above % self.below != 0 {
             return Err(Misfit::Fraction);
         }
-        i64::try_from(self.above)
+        i64::try_from(self.above / self.below)
             .ok()
             .filter(|value| value.abs() <= INTEGER_MAX)
             .ok_or(Misfit::Size)
@@ -99,10 +100,11 @@ impl Exact {
 
     pub(super) fn to_decimal(self, scale: u8) -> Result<Decimal, Misfit> {
         let tens = 10i128.pow(u32::from(scale).min(18));
-        if tens % self.below != 0 {
+        let reduced = Self::reduced(self.above, self.below).ok_or(Misfit::Size)?;
+        if tens % reduced.below != 0 {
             return Err(Misfit::Fraction);
         }
-        let units = self.above.checked_mul(tens / self.below).ok_or(Misfit::Size)?;
+        let units = reduced.above.checked_mul(tens / reduced.below).ok_or(Misfit::Size)?;
         if units.abs() > UNITS_MAX {
             return Err(Misfit::Size);
         }

@@ -108,7 +108,7 @@ impl Comparison {
     }
 
     /// The same comparison with its sides swapped.
-    fn mirrored(self) -> Self {
+    pub fn mirrored(self) -> Self {
         match self {
             Self::Equal => Self::Equal,
             Self::NotEqual => Self::NotEqual,

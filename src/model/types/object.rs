@@ -100,12 +100,16 @@ pub fn read_fields(
 }
 
 /// The fault of a member that no field has, with the nearest name there is.
-pub fn add_unknown(name: &str, fields: &[Field], faults: &mut Faults) {
+pub fn add_unknown<'f>(
+    name: &str,
+    fields: impl IntoIterator<Item = &'f Field>,
+    faults: &mut Faults,
+) {
     // The search costs time, and a body may hold a hundred thousand wrong names.
     if faults.is_full() {
         return;
     }
-    let near = nearest(name, fields.iter().map(|field| &*field.name));
+    let near = nearest(name, fields.into_iter().map(|field| &*field.name));
     let hint = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
     faults.add(Code::Unknown, format!("no such field{hint}"));
 }

@@ -12,7 +12,7 @@
 
 mod error;
 #[cfg(test)]
-mod tests;
+pub(in crate::store) mod tests;
 
 use std::fmt::Write as _;
 use std::pin::pin;

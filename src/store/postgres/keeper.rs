@@ -2,18 +2,19 @@
 //!
 //! Of several servers one sweeps at a time.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::Address;
 use super::connect::{ConnectError, Session};
 use super::driver::{PostgresDriver, Stage};
 use super::open::{self, SWEEP_LOCK, Unopened};
 use super::pool::{Pool, Purpose};
+use super::{Address, claims};
 use crate::clock;
 use crate::log::{Level, Log};
 use crate::metrics::Metrics;
@@ -47,6 +48,7 @@ struct Work {
     shown: String,
     log: Log,
     metrics: Arc<Metrics>,
+    claims_swept: Cell<Option<Instant>>,
 }
 
 impl Keeper {
@@ -64,7 +66,8 @@ impl Keeper {
         let opening = Session { statement_ms_max: millis, lock_ms_max: millis, ..session };
         let pool = Arc::new(Pool::new(address, opening, 1, metrics.pool()));
         let (log, metrics) = (log.clone(), Arc::clone(metrics));
-        let work = Work { context, pool, session, shown, log, metrics };
+        let claims_swept = Cell::new(None);
+        let work = Work { context, pool, session, shown, log, metrics, claims_swept };
         let (opened, wait) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
@@ -124,7 +127,10 @@ impl Work {
             }
             let work = Rc::clone(&work);
             // A task of its own: one that panics is not the end of all sweeps.
-            let step = tokio::task::spawn_local(async move { work.sweep().await });
+            let step = tokio::task::spawn_local(async move {
+                work.sweep_claims().await;
+                work.sweep().await
+            });
             let abort = step.abort_handle();
             // A database that hangs does not hold up the end.
             let swept = tokio::select! {
@@ -162,6 +168,28 @@ impl Work {
                 self.log.event(Level::Warning, message, &[("cause", &error)]);
             }
             tokio::time::sleep(PATIENT_PAUSE).await;
+        }
+    }
+
+    /// Old claims go, once every while: what fails is tried again then.
+    async fn sweep_claims(&self) {
+        let now = clock::now();
+        if self.claims_swept.get().is_some_and(|last| now < last + SWEEP_EVERY) {
+            return;
+        }
+        self.claims_swept.set(Some(now));
+        let Ok(mut lease) = self.pool.lease(Purpose::Read, now + CONNECT_MAX).await else { return };
+        let Some(connection) = lease.connection() else { return };
+        let ids = Mutex::new(Ids::default());
+        let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);
+        let statement_max = Duration::from_millis(self.session.statement_ms_max);
+        match claims::sweep(&mut driver, statement_max).await {
+            Ok(()) => lease.keep(),
+            Err(failure) => {
+                let cause = failure.words().to_owned();
+                let message = "used nonces could not be swept";
+                self.log.event(Level::Warning, message, &[("cause", &cause)]);
+            }
         }
     }
 

@@ -6,7 +6,9 @@
 //! change log (`keeper`).
 
 mod address;
+mod beside;
 mod changes;
+mod claims;
 mod connect;
 mod driver;
 mod failure;
@@ -16,13 +18,18 @@ mod pool;
 mod tls;
 mod values;
 
+#[cfg(test)]
+pub(super) use self::connect::tests::cluster;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub use address::{Address, Environment};
+pub use beside::Beside;
 pub use changes::Changes;
 
+use self::claims::Batch;
 use self::connect::Session;
 use self::driver::{PostgresDriver, Stage};
 use self::failure::Trouble;
@@ -57,6 +64,7 @@ pub struct Shared {
     session: Session,
     context: Arc<Context>,
     connections_max: usize,
+    epoch: Arc<Mutex<Option<u64>>>,
     keeper: Mutex<Option<Keeper>>,
 }
 
@@ -77,6 +85,7 @@ pub(super) fn open(
         session,
         context,
         connections_max: model.server.limits.database_connections_max,
+        epoch: Arc::default(),
         keeper: Mutex::new(Some(keeper)),
     }))
 }
@@ -113,6 +122,7 @@ struct Inner {
     ids: Mutex<Ids>,
     pooling: Pooling,
     statement_max: Duration,
+    claims: Batch,
 }
 
 impl Worker {
@@ -128,6 +138,7 @@ impl Worker {
             ids: Mutex::default(),
             pooling: shared.session.pooling,
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+            claims: Batch::new(&shared.epoch),
         }))
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Mutex;
 
+use super::claims;
 use super::driver::{PostgresDriver, Stage};
 use super::pool::Connection;
 use crate::model::Model;
@@ -83,6 +84,7 @@ async fn in_transaction(
             schema::extend(driver, model, &POSTGRES).await.map_err(|no| no.describe(shown))?;
         }
     }
+    claims::create(driver).await.map_err(explain)?;
     let now = driver.now().to_string();
     schema::remember(driver, &POSTGRES, "started_at", &now).await.map_err(explain)?;
     driver.finish(&[]).await.map_err(|stopped| explain(stopped.failure))

@@ -208,8 +208,15 @@ fn is_text(resource: &Resource, column: &str) -> bool {
 }
 
 /// The condition that a column has the value of a parameter, as the index of a unique rule can be asked.
-pub(super) fn holds(resource: &Resource, column: &str, number: usize, dialect: &Dialect) -> String {
-    let (name, parameter) = (quoted(column), format!("{}{number}", dialect.placeholder));
+/// `table` stands before the column's name.
+pub(super) fn holds(
+    resource: &Resource,
+    (table, column): (&str, &str),
+    number: usize,
+    dialect: &Dialect,
+) -> String {
+    let name = format!("{table}{}", quoted(column));
+    let parameter = format!("{}{number}", dialect.placeholder);
     let digest = (dialect.unique_text)(&name);
     if digest == name || !is_text(resource, column) {
         return format!("{name} = {parameter}");

@@ -1,5 +1,6 @@
 //! How the engines differ, as data.
 
+use super::words::{self, Words};
 use crate::model::Class;
 
 /// How an engine's SQL differs.
@@ -19,6 +20,8 @@ pub(in crate::store) struct Dialect {
     /// and in one by which a value occurs once. An index may take only so much of a text.
     pub(super) ordered_text: fn(&str) -> String,
     pub(super) unique_text: fn(&str) -> String,
+    /// How conditions are said.
+    pub(super) words: &'static Words,
     /// References are made when all tables are there, since they may lead in circles.
     pub(super) adds_references: bool,
     /// What stands behind a read of an item that is about to be changed.
@@ -53,6 +56,7 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     integer_table: " STRICT",
     ordered_text: str::to_owned,
     unique_text: str::to_owned,
+    words: &words::SQLITE,
     adds_references: false,
     // The writer is alone.
     lock: "",
@@ -106,6 +110,7 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     // A row of an index has at most 2,704 bytes.
     ordered_text: |column| format!("left({column}, 256)"),
     unique_text: |column| format!("nouns_digest({column})"),
+    words: &words::POSTGRES,
     adds_references: true,
     lock: " FOR UPDATE OF t0",
     next_change: Some("nouns_next_change"),

@@ -145,7 +145,7 @@ fn what_depends_on_an_item_is_found_with_its_whole_path() {
 fn tables_hold_types_and_nothing_else() {
     let model = shelves();
     let tables = BOTH.into_iter().flat_map(|dialect| {
-        let tables = model.resources.iter();
+        let tables = model.declared();
         tables.map(|resource| create_table(&model, resource, dialect)).collect::<Vec<_>>()
     });
     check(
@@ -209,11 +209,55 @@ fn tables_hold_types_and_nothing_else() {
     );
 }
 
+/// They are found by name as by a unique rule, and their index is none of those that a start reconciles.
+#[test]
+fn users() {
+    let model = shelves();
+    let users = model.resource(model.users);
+    let texts = BOTH.into_iter().flat_map(|dialect| {
+        let indexes = indexes(users, dialect).into_iter().map(|index| index.create);
+        let sql = Sql::new(&model, dialect);
+        let table = create_table(&model, users, dialect);
+        [table].into_iter().chain(indexes).chain([sql.user, sql.stamp.to_owned()])
+    });
+    check(
+        texts,
+        &expect![[r#"
+        CREATE TABLE "nouns_users" (
+          "id" TEXT NOT NULL PRIMARY KEY,
+          "created_at" TEXT NOT NULL,
+          "updated_at" TEXT NOT NULL,
+          "version" INTEGER NOT NULL,
+          "name" TEXT,
+          "roles" TEXT,
+          "disabled" INTEGER,
+          "password" TEXT
+        ) STRICT, WITHOUT ROWID
+        CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" ("name")
+        SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = ?1
+        SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'
+        CREATE TABLE "nouns_users" (
+          "id" uuid NOT NULL PRIMARY KEY,
+          "created_at" timestamptz NOT NULL,
+          "updated_at" timestamptz NOT NULL,
+          "version" bigint NOT NULL,
+          "name" text COLLATE "C",
+          "roles" json,
+          "disabled" boolean,
+          "password" text COLLATE "C"
+        )
+        CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" (nouns_digest("name"))
+        SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = $1 AND nouns_digest("name") = nouns_digest($1)
+        SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'
+    "#]],
+    );
+}
+
 #[test]
 fn an_index_is_named_by_all_that_it_is() {
     let model = shelves();
     let indexes = BOTH.into_iter().flat_map(|dialect| {
-        let indexes = model.resources.iter().flat_map(|resource| indexes(resource, dialect));
+        let indexes = model.declared().flat_map(|resource| indexes(resource, dialect));
         indexes.map(|index| index.create).collect::<Vec<_>>()
     });
     check(

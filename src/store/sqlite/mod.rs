@@ -5,6 +5,7 @@
 //! when the disk is slow, reads go through a small pool (`reader`) until they are quick there, so that
 //! cold reads do not stall a core's other clients.
 
+mod beside;
 mod changes;
 mod driver;
 mod mail;
@@ -27,13 +28,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use beside::Beside;
 pub use changes::Changes;
 pub(super) use open::open;
 #[cfg(any(fuzzing, test))]
 pub(super) use rehearsal::rehearse;
 
+use super::claims::Claims;
 use super::transaction::Context;
-use super::{Broken, OpenError, StoreError};
+use super::{Broken, Claim, Claimed, OpenError, StoreError};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
 use mail::Mailbox;
@@ -64,6 +67,7 @@ pub struct Shared {
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: Mutex<Vec<JoinHandle<()>>>,
     statement_max: Duration,
+    claims: Claims,
     /// Held for as long as the server lives; the operating system lets go of it with the process.
     _lock: std::fs::File,
 }
@@ -141,6 +145,14 @@ impl Worker {
             }
             Err(_) => Err(StoreError::TimedOut),
         }
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.shared.claims.epoch()
+    }
+
+    pub(super) fn claim(&self, claim: &Claim) -> Claimed {
+        self.shared.claims.claim(claim, clock::moment().seconds())
     }
 
     /// One slow read may be the scheduler's doing; two among a few, or one that is stuck, are the disk's.

@@ -23,6 +23,7 @@ use super::{OpenError, Shared};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
+use crate::store::claims::Claims;
 use crate::store::driver::{Driver, Failure, at_once};
 use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
@@ -39,7 +40,7 @@ const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Databases up to this size are checked page by page at every start.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
 /// What the writer keeps of the database in memory.
-const CACHE_KIB: u32 = 16_000;
+pub(super) const CACHE_KIB: u32 = 16_000;
 
 pub(in crate::store) fn open(
     path: &Path,
@@ -48,10 +49,22 @@ pub(in crate::store) fn open(
     metrics: &Arc<Metrics>,
 ) -> Result<Arc<Shared>, OpenError> {
     let file = Files::find(path)?;
-    let (lock, lock_is_new) = lock(&file)?;
+    locked(&file, |lock| open_locked(&file, model, (log, metrics), lock))
+}
+
+/// Makes the database of a model, or brings it up to the model, while no server has it.
+pub(super) fn open_unserved(file: &Files, model: &Model) -> Result<Connection, OpenError> {
+    locked(file, |_lock| connect(file, model).map(|(connection, _)| connection))
+}
+
+/// Opens something with the lock of a server.
+fn locked<T>(
+    file: &Files,
+    open: impl FnOnce(File) -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
+    let (lock, lock_is_new) = lock(file)?;
     let was_there = Files::ENDS.map(|end| file.beside(end).symlink_metadata().is_ok());
-    let opened =
-        file.refuse_strays().and_then(|()| open_locked(&file, model, (log, metrics), lock));
+    let opened = file.refuse_strays().and_then(|()| open(lock));
     if opened.is_err() {
         for (end, was_there) in Files::ENDS.iter().zip(was_there) {
             if !was_there {
@@ -71,16 +84,16 @@ const LINKS_MAX: usize = 40;
 
 /// The database and the files beside it. SQLite follows a link to the database and keeps the others
 /// beside the file it leads to; so must we.
-struct Files {
+pub(super) struct Files {
     /// As the operator wrote it, for messages.
-    shown: String,
-    real: PathBuf,
+    pub(super) shown: String,
+    pub(super) real: PathBuf,
 }
 
 impl Files {
     const ENDS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-    fn find(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn find(path: &Path) -> Result<Self, OpenError> {
         let shown = path.display().to_string();
         if path.is_dir() {
             return Err(OpenError(format!(
@@ -121,9 +134,14 @@ impl Files {
         name.into()
     }
 
+    /// Whether there is nothing in the database yet.
+    pub(super) fn is_empty(&self) -> bool {
+        fs::metadata(&self.real).map_or(true, |metadata| metadata.len() == 0)
+    }
+
     /// A log file without its database holds answered writes; SQLite would throw it away.
     fn refuse_strays(&self) -> Result<(), OpenError> {
-        let is_empty = fs::metadata(&self.real).map_or(true, |metadata| metadata.len() == 0);
+        let is_empty = self.is_empty();
         let stray = ["-wal", "-journal"].into_iter().find(|end| {
             let path = self.beside(end);
             let has_bytes = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0);
@@ -183,13 +201,14 @@ fn open_locked(
         readers: readers.into(),
         writer: vec![thread].into(),
         statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+        claims: Claims::new().map_err(|error| OpenError(format!("no randomness: {error}")))?,
         _lock: lock,
     }))
 }
 
 /// Only one server at a time. A file of its own holds the lock, because closing any handle on the
 /// database file would let go of SQLite's own locks.
-fn lock(files: &Files) -> Result<(File, bool), OpenError> {
+pub(super) fn lock(files: &Files) -> Result<(File, bool), OpenError> {
     let path = files.beside(LOCK);
     let shown = &files.shown;
     loop {
@@ -260,11 +279,7 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
             "{shown}: the file system cannot share memory (a network folder?); name another --database"
         )));
     }
-    // An answered write is on disk: every commit is synced.
-    connection.pragma_update(None, "synchronous", "full").map_err(explain)?;
-    // macOS alone: its plain sync leaves data in the drive's own memory.
-    connection.pragma_update(None, "fullfsync", true).map_err(explain)?;
-    connection.pragma_update(None, "checkpoint_fullfsync", true).map_err(explain)?;
+    sync_fully(&connection).map_err(explain)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
     // In place of SQLite's own checkpoints: the writer makes them, and sees how they end.
     let log_pages = Arc::new(AtomicUsize::new(0));
@@ -278,6 +293,14 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
     Ok((connection, log_pages))
 }
 
+/// An answered write is on disk: every commit is synced.
+pub(super) fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "synchronous", "full")?;
+    // macOS alone: its plain sync leaves data in the drive's own memory.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)
+}
+
 /// Switches to the log file and says the mode that it found. It reads to the end: SQLite gives the row
 /// first and then commits the change, which may fail.
 fn journal_in_log(connection: &Connection) -> rusqlite::Result<String> {
@@ -287,7 +310,7 @@ fn journal_in_log(connection: &Connection) -> rusqlite::Result<String> {
 }
 
 /// Whose database it is. True when it holds nothing yet.
-fn inspect(files: &Files, connection: &Connection) -> Result<bool, OpenError> {
+pub(super) fn inspect(files: &Files, connection: &Connection) -> Result<bool, OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let number =
         |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
@@ -376,7 +399,7 @@ fn damaged(shown: &str, how: &str) -> OpenError {
 }
 
 /// SQLite's words, and what to do about them.
-fn explain(shown: &str, error: &rusqlite::Error) -> OpenError {
+pub(super) fn explain(shown: &str, error: &rusqlite::Error) -> OpenError {
     OpenError(match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             format!("{shown} is not an SQLite database; name another --database")

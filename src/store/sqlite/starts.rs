@@ -171,18 +171,25 @@ fn of_a_new_database() {
         None,
         NEW,
         &expect![[r#"
-        BEGIN IMMEDIATE
-        CREATE TABLE
-        CREATE TABLE
-        CREATE TABLE
-        CREATE INDEX
-        CREATE TABLE
-        CREATE INDEX
-        CREATE INDEX
-        INSERT nouns_system
-        INSERT nouns_system
-        COMMIT
-    "#]],
+            BEGIN IMMEDIATE
+            CREATE TABLE
+            CREATE TABLE
+            CREATE TABLE
+            CREATE INDEX
+            CREATE TABLE
+            CREATE INDEX
+            CREATE INDEX
+            SELECT
+            CREATE TABLE
+            CREATE UNIQUE
+            INSERT nouns_system
+            CREATE TRIGGER
+            CREATE TRIGGER
+            CREATE TRIGGER
+            INSERT nouns_system
+            INSERT nouns_system
+            COMMIT
+        "#]],
     );
 }
 
@@ -192,12 +199,13 @@ fn of_the_same_model() {
         Some(NEW),
         NEW,
         &expect![[r#"
-        BEGIN IMMEDIATE
-        SELECT
-        SELECT
-        INSERT nouns_system
-        COMMIT
-    "#]],
+            BEGIN IMMEDIATE
+            SELECT
+            SELECT
+            SELECT
+            INSERT nouns_system
+            COMMIT
+        "#]],
     );
 }
 
@@ -207,19 +215,20 @@ fn of_a_model_that_has_grown() {
         Some(OLD),
         NEW,
         &expect![[r#"
-        BEGIN IMMEDIATE
-        SELECT
-        ALTER TABLE
-        CREATE TABLE
-        SELECT
-        DROP INDEX
-        CREATE INDEX
-        CREATE INDEX
-        CREATE INDEX
-        INSERT nouns_system
-        INSERT nouns_system
-        COMMIT
-    "#]],
+            BEGIN IMMEDIATE
+            SELECT
+            SELECT
+            ALTER TABLE
+            CREATE TABLE
+            SELECT
+            DROP INDEX
+            CREATE INDEX
+            CREATE INDEX
+            CREATE INDEX
+            INSERT nouns_system
+            INSERT nouns_system
+            COMMIT
+        "#]],
     );
 }
 

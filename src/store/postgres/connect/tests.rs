@@ -1,7 +1,7 @@
 //! Connections to a real PostgreSQL of the test's own, and to what only looks like one.
 
 mod certificates;
-mod cluster;
+pub(in crate::store) mod cluster;
 mod doors;
 mod imitations;
 mod session;

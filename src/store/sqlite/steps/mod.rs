@@ -27,6 +27,7 @@ use crate::intent::{self, Address, Place, Route, Verb};
 use crate::log::{Log, Style};
 use crate::metrics::Metrics;
 use crate::model::{self, Model};
+use crate::permit::Caller;
 use crate::plan::{self, By, Outcome, Plan, Refusal, Write};
 use crate::store::StoreError;
 use crate::store::driver::at_once;
@@ -226,7 +227,7 @@ impl Trial {
         let request_id = format!("r{}{noop}", self.requests).into();
         let route = Route { verb, place };
         let intent = intent::read(&self.model, route, None, body.as_bytes()).unwrap();
-        match plan::make(&self.model, intent, || By { actor: "-".into(), request_id }).unwrap() {
+        match plan::make(&self.model, intent, &Caller::open(), || By { actor: "-".into(), request_id }).unwrap() {
             Plan::Write(write) => write,
             other => panic!("{line}: {other:?}"),
         }

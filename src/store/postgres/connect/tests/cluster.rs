@@ -21,7 +21,7 @@ const RULES: &str = "\
     hostssl all certified 127.0.0.1/32 cert\n\
     host all nouns,reader,lazy,remote,last,nobody 127.0.0.1/32 trust\n";
 
-pub(super) struct Cluster {
+pub(in crate::store) struct Cluster {
     /// Reads its input to the end, and then the server goes.
     keeper: Child,
     pub folder: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn start() -> Self {
+    pub(in crate::store) fn start() -> Self {
         let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
         let mut command = Command::new(WITH_POSTGRES);
         command.args(["sh", "-c", show]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -50,7 +50,7 @@ impl Cluster {
     }
 
     /// By the socket, where everyone is trusted.
-    pub(super) fn sql(&self, text: &str) -> String {
+    pub(in crate::store) fn sql(&self, text: &str) -> String {
         let mut command = Command::new("psql");
         command.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "nouns", "postgres"]);
         command.arg("-h").arg(&self.folder).args(["-p", &self.port.to_string()]);
@@ -73,7 +73,12 @@ impl Cluster {
                 self.file("ca.crt").display()
             ));
         }
-        output(Command::new(WITH_POSTGRES).args(["--restart", "fast"]).arg(&self.folder));
+        self.restart("fast");
+    }
+
+    /// Stops the server, in one of the ways of `pg_ctl`, and starts it. It listens again when this returns.
+    pub(in crate::store) fn restart(&self, mode: &str) {
+        output(Command::new(WITH_POSTGRES).args(["--restart", mode]).arg(&self.folder));
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {

@@ -1,0 +1,326 @@
+//! From credentials to a user: where the schemes meet what is stored and what was used.
+//!
+//! A request that proves itself by what is in memory is let in without touching anything else. One
+//! that does not costs the same whether its user exists or not: one read, one hash.
+//! The one surprising thing: a Digest is checked before its nonce. Only whoever knows the password is
+//! told that the nonce is too old, and comes back with a new one without asking anybody.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use http::{HeaderValue, header};
+use quick_cache::sync::Cache;
+
+use super::digest::{self, Ha1, Misfit, Proof, Target};
+use super::hasher::{Full, Who, Wrong};
+use super::nonce::{Nonce, NonceFault};
+use super::signing::{Signer, Signing};
+use super::users::User;
+use super::{Auth, Identity, Info, Known, Request, Stop, basic, password};
+use crate::clock;
+use crate::model::Algorithm;
+use crate::permit::Caller;
+use crate::plan::{By, Outcome, Write};
+use crate::problem::{self, Problem};
+use crate::store::{self, Claim, Claimed, StoreError};
+
+/// How long a password that was right is not hashed again.
+const REMEMBERED: Duration = Duration::from_secs(60);
+const REMEMBERED_MAX: usize = 16_384;
+/// Nonces that are known to be in the hands of somebody with the password.
+const PROVED_MAX: usize = 16_384;
+/// How long a login waits to write what it makes of a password.
+const COMPLETE_MAX: Duration = Duration::from_secs(5);
+
+/// What logins leave in memory: nothing that outlives the process, and no password.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Keyed hashes of credentials that were right lately; the key is never told to anyone.
+    remembered: Cache<[u8; 32], Remembered>,
+    key: hmac::Key,
+    proved: Cache<u128, ()>,
+    /// Stand in for users who are not there.
+    nobody: [Ha1; 2],
+}
+
+#[derive(Debug, Clone)]
+struct Remembered {
+    name: Arc<str>,
+    version: i64,
+    until: Instant,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        let mut random = [0; 32];
+        // A process without randomness has no ids, and does not come this far.
+        let _ = getrandom::fill(&mut random);
+        let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let nobody = |algorithm| digest::ha1(algorithm, "", "", &secret);
+        Self {
+            remembered: Cache::new(REMEMBERED_MAX),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &random),
+            proved: Cache::new(PROVED_MAX),
+            nobody: [nobody(Algorithm::Md5), nobody(Algorithm::Sha256)],
+        }
+    }
+
+    /// What stands for some credentials. In clear they are kept nowhere.
+    fn trace(&self, credentials: &[u8]) -> [u8; 32] {
+        let tag = hmac::sign(&self.key, credentials);
+        tag.as_ref().try_into().unwrap_or_default()
+    }
+
+    fn nobody(&self, algorithm: Algorithm) -> &Ha1 {
+        let [md5, sha256] = &self.nobody;
+        match algorithm {
+            Algorithm::Md5 => md5,
+            Algorithm::Sha256 => sha256,
+        }
+    }
+}
+
+/// The credentials of a request by Digest, read and found to be meant for it.
+struct Claimant<'a> {
+    proof: Proof<'a>,
+    algorithm: Algorithm,
+    /// Of the body, where the proof covers it.
+    body_hash: Option<digest::Hash>,
+}
+
+impl Auth {
+    /// RFC 7617.
+    pub(super) async fn basic(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        credentials: &[u8],
+    ) -> Result<Identity, Stop> {
+        let trace = self.memory.trace(credentials);
+        if let Some(known) = self.memory.remembered.get(&trace)
+            && request.now < known.until
+            && let Some(user) = self.users.recall(store, &known.name, request.now).await?
+            && user.version == known.version
+        {
+            return Ok(known_as(&user, Info::Nothing));
+        }
+        let Some(pair) = basic::read(credentials) else {
+            return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
+        };
+        self.refuse_shut(&pair.name, request)?;
+        let user = self.users.read(store, &pair.name, request.now).await?;
+        let (stored, sent) = (user.clone(), pair.password.clone());
+        let compare = move || {
+            let is_right = password::verify(stored.as_ref().map(|user| &user.record), &sent);
+            (is_right, if is_right { Wrong::No } else { Wrong::Yes })
+        };
+        let is_right = self.hasher.run(Who::Unproved(request.address), compare).await;
+        let is_right = is_right.map_err(|Full| too_many_logins(Duration::from_secs(1)))?;
+        let Some(user) = user.filter(|user| is_right && !user.is_disabled) else {
+            return Err(self.fail(store, request, &pair.name).await);
+        };
+        let version = self.complete(store, request, &user, &pair.password).await;
+        let (name, until) = (Arc::clone(&user.name), request.now + REMEMBERED);
+        self.memory.remembered.insert(trace, Remembered { name, version, until });
+        Ok(known_as(&user, Info::Nothing))
+    }
+
+    /// Makes what Digest needs for realms that were added after the password was set, which is known in
+    /// clear at this moment alone. The version of the user that is stored then.
+    async fn complete(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        user: &User,
+        password: &str,
+    ) -> i64 {
+        let Some(signer) = &self.signer else { return user.version };
+        let keys = signer.ring.keys();
+        if !password::lacks(&user.record, &self.model, &keys) {
+            return user.version;
+        }
+        let mut record = user.record.clone();
+        if record.complete(&self.model, &keys, &user.name, password).is_err() {
+            return user.version;
+        }
+        let by = By { actor: (&*user.name).into(), request_id: request.id.into() };
+        let stored = (user.id, user.version);
+        let write = Write::secret(&self.model, stored, &record.to_string(), by);
+        match store.write(write, 0, request.now + COMPLETE_MAX).await {
+            Ok(Outcome::Updated(item)) => {
+                self.users.forget();
+                item.version
+            }
+            // Somebody was faster, or nothing can be written now: there will be a next login.
+            Ok(_) | Err(_) => user.version,
+        }
+    }
+
+    /// RFC 7616 and RFC 2617. `body`: what the proof may cover, when it is there.
+    pub(super) async fn digest(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        credentials: &[u8],
+        body: Option<&[u8]>,
+    ) -> Result<Identity, Stop> {
+        let malformed = |detail: String| Problem::new(&problem::BAD_CREDENTIALS).detail(detail);
+        let proof = digest::read(credentials).map_err(|fault| malformed(fault.0.to_owned()))?;
+        let Some((signer, realm)) = self.signer.as_ref().zip(self.model.realms.get(request.realm))
+        else {
+            return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
+        };
+        let (signing, nonce) = self.nonce_of(signer, &proof);
+        let opaques = signing.opaques.get(request.realm).map_or(&[][..], Vec::as_slice);
+        let algorithm = match proof.fits(realm, opaques, &target(request)) {
+            Ok(algorithm) => algorithm,
+            Err(Misfit::Uri) => {
+                return Err(malformed("uri: expected the target of the request".to_owned()).into());
+            }
+            Err(Misfit::Realm | Misfit::Opaque | Misfit::Algorithm | Misfit::Qop) => {
+                return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
+            }
+        };
+        if proof.covers_body() && body.is_none() {
+            // A body is read only for whoever has a nonce of ours.
+            return match nonce {
+                Ok(_) => Ok(Identity::WantsBody),
+                Err(_) => Err(self.refuse(store, request, &problem::STALE_NONCE).await),
+            };
+        }
+        let covered = body.filter(|_| proof.covers_body());
+        let body_hash = covered.map(|body| digest::hash(algorithm, body));
+        self.prove(store, request, Claimant { proof, algorithm, body_hash }, nonce).await
+    }
+
+    /// The nonce of a proof, and what it was held against.
+    fn nonce_of(
+        &self,
+        signer: &Signer,
+        proof: &Proof<'_>,
+    ) -> (Arc<Signing>, Result<Nonce, NonceFault>) {
+        let now = clock::moment().seconds();
+        let signing = signer.now();
+        match signing.nonces.read(&proof.nonce, now) {
+            Err(NonceFault::Foreign) if signer.look_again() => {
+                let signing = signer.now();
+                let nonce = signing.nonces.read(&proof.nonce, now);
+                (signing, nonce)
+            }
+            nonce => (signing, nonce),
+        }
+    }
+
+    async fn prove(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        claimant: Claimant<'_>,
+        nonce: Result<Nonce, NonceFault>,
+    ) -> Result<Identity, Stop> {
+        let Claimant { proof, algorithm, .. } = &claimant;
+        let name = self.name(store, request, &claimant).await?;
+        let is_proved = |nonce: &Nonce| self.memory.proved.get(&nonce.id).is_some();
+        if !nonce.as_ref().is_ok_and(is_proved) {
+            self.refuse_shut(&name, request)?;
+        }
+        let Some(user) = self.verified(store, request, &name, &claimant).await? else {
+            return Err(self.fail(store, request, &name).await);
+        };
+        let Ok(Nonce { epoch, issued, id, is_near_end }) = nonce else {
+            return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
+        };
+        // Without a count, a nonce is good for one request.
+        let count = proof.count().unwrap_or(0);
+        match store.claim(&Claim { epoch, nonce: id, count, issued }).await? {
+            Claimed::First => {}
+            Claimed::Again | Claimed::Stale => {
+                return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
+            }
+        }
+        self.memory.proved.insert(id, ());
+        let next = if is_near_end { Some(self.nonce(store).await?) } else { None };
+        let Some(ha1) = user.ha1(request.realm, *algorithm) else {
+            return Ok(known_as(&user, Info::Nothing));
+        };
+        let info = if proof.covers_body() {
+            Info::OfBody(Box::new((ha1.clone(), *algorithm, next)))
+        } else {
+            let text = proof.information(ha1, None, next.as_deref());
+            text.and_then(|text| HeaderValue::try_from(text).ok()).map_or(Info::Nothing, Info::Ready)
+        };
+        Ok(known_as(&user, info))
+    }
+
+    /// The name that a proof is of.
+    async fn name<'p>(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        claimant: &'p Claimant<'_>,
+    ) -> Result<std::borrow::Cow<'p, str>, StoreError> {
+        match &claimant.proof.user {
+            digest::User::Name(name) => Ok(std::borrow::Cow::Borrowed(name)),
+            digest::User::Hash(hash) => {
+                let key = (request.realm, claimant.algorithm, &**hash);
+                let name = self.users.unhash(store, key, request.now).await?;
+                // No name has a colon.
+                Ok(name.map_or(":".into(), |name| name.to_string().into()))
+            }
+        }
+    }
+
+    /// The user whom a proof is of. What is in memory is asked first, and what is stored decides.
+    async fn verified(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        name: &str,
+        claimant: &Claimant<'_>,
+    ) -> Result<Option<Arc<User>>, StoreError> {
+        let Claimant { proof, algorithm, body_hash } = claimant;
+        let method = request.parts.method.as_str();
+        let is_of = |user: Option<Arc<User>>| {
+            let ha1 = user.as_ref().and_then(|user| user.ha1(request.realm, *algorithm));
+            let nobody = self.memory.nobody(*algorithm);
+            let is_right = proof.verify(ha1.unwrap_or(nobody), method, body_hash.as_ref());
+            let is_known = ha1.is_some() && is_right;
+            user.filter(|user| is_known && !user.is_disabled)
+        };
+        match is_of(self.users.recall(store, name, request.now).await?) {
+            Some(user) => Ok(Some(user)),
+            None => Ok(is_of(self.users.read(store, name, request.now).await?)),
+        }
+    }
+
+    /// 429 while too many were wrong.
+    fn refuse_shut(&self, name: &str, request: &Request<'_>) -> Result<(), Problem> {
+        match self.throttle.is_shut(name, request.address, request.now) {
+            None => Ok(()),
+            Some(time) => Err(too_many_logins(time)),
+        }
+    }
+
+    async fn fail(&self, store: &store::Worker, request: &Request<'_>, name: &str) -> Stop {
+        self.throttle.count_failure(name, request.address, request.now);
+        self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
+    }
+}
+
+fn known_as(user: &Arc<User>, info: Info) -> Identity {
+    let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
+    Identity::Known(Known { caller, info })
+}
+
+fn target<'a>(request: &Request<'a>) -> Target<'a> {
+    let uri = &request.parts.uri;
+    let host = request.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or("");
+    Target { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
+}
+
+fn too_many_logins(time: Duration) -> Problem {
+    let seconds = time.as_secs().saturating_add(1);
+    Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
+}

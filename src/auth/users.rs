@@ -1,0 +1,283 @@
+//! Users as the server knows them: read when they are asked for, kept while they are known not to have
+//! changed.
+//!
+//! The database counts the changes of its users, whoever makes them, and the count is trusted for
+//! `LEASE` after it was read. So a change is seen by every server within that time, and whoever makes
+//! one can wait that long and knows that all have seen it.
+//! The one surprising thing: a user who is not there is never remembered. A login that fails reads the
+//! database once, for a known name as for an unknown one, so that the time it takes tells nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use quick_cache::sync::Cache;
+
+use super::digest::{self, Ha1};
+use super::password::Record;
+use super::seal::SealError;
+use super::signing::Signer;
+use crate::clock;
+use crate::json::{self, Json};
+use crate::model::{Algorithm, Model};
+use crate::permit::Rights;
+use crate::plan::{Outcome, Read};
+use crate::store::{self, Broken, StoreError};
+use crate::value::{Id, Item, Value};
+
+/// How long the count of changes is trusted. Whoever changes users beside the servers waits longer.
+pub const LEASE: Duration = Duration::from_millis(500);
+
+/// Users that are kept in memory.
+const USERS_MAX: usize = 10_000;
+/// Sets of roles that are kept in memory: more than any model should need.
+const RIGHTS_MAX: usize = 1_000;
+/// With more users than this, none is found by the hash of a name.
+const HASHED_NAMES_MAX: usize = 10_000;
+/// How many of them are read at once.
+const PAGE: usize = 500;
+
+/// A user as stored, made ready for use.
+#[derive(Debug)]
+pub struct User {
+    pub id: Id,
+    pub name: Arc<str>,
+    pub version: i64,
+    pub is_disabled: bool,
+    pub rights: Arc<Rights>,
+    pub record: Record,
+    /// What Digest needs, by realm and algorithm; none where it was never made or cannot be opened.
+    digests: Vec<(usize, Algorithm, Ha1)>,
+    /// The count of changes when it was read.
+    stamp: i64,
+}
+
+impl User {
+    pub fn ha1(&self, realm: usize, algorithm: Algorithm) -> Option<&Ha1> {
+        let found = self.digests.iter().find(|(r, a, _)| (*r, *a) == (realm, algorithm));
+        found.map(|(_, _, ha1)| ha1)
+    }
+}
+
+/// The users of one database.
+#[derive(Debug)]
+pub struct Users {
+    model: Arc<Model>,
+    signer: Option<Arc<Signer>>,
+    known: Cache<Box<str>, Arc<User>>,
+    rights: Mutex<HashMap<Vec<String>, Arc<Rights>>>,
+    /// Hashes of names, by realm and algorithm, with the count of changes they were made at.
+    hashed: Mutex<(i64, HashMap<Hashed, Arc<str>>)>,
+    stamp: AtomicI64,
+    /// Milliseconds from `start` until which the stamp is trusted.
+    trusted_until: AtomicU64,
+    start: Instant,
+}
+
+type Hashed = (usize, Algorithm, String);
+
+impl Users {
+    pub fn new(model: &Arc<Model>, signer: Option<Arc<Signer>>) -> Self {
+        Self {
+            model: Arc::clone(model),
+            signer,
+            known: Cache::new(USERS_MAX),
+            rights: Mutex::default(),
+            hashed: Mutex::new((i64::MIN, HashMap::new())),
+            stamp: AtomicI64::new(i64::MIN),
+            trusted_until: AtomicU64::new(0),
+            start: clock::now(),
+        }
+    }
+
+    /// What is known may have changed just now.
+    pub fn forget(&self) {
+        self.trusted_until.store(0, Ordering::Release);
+    }
+
+    /// A user as known lately. None: not there, or not seen lately; then `read` tells.
+    pub async fn recall(
+        &self,
+        store: &store::Worker,
+        name: &str,
+        now: Instant,
+    ) -> Result<Option<Arc<User>>, StoreError> {
+        let Some(user) = self.known.get(name) else { return Ok(None) };
+        let stamp = self.stamp(store, now).await?;
+        if user.stamp == stamp {
+            return Ok(Some(user));
+        }
+        self.read(store, name, now).await
+    }
+
+    /// A user as stored now.
+    pub async fn read(
+        &self,
+        store: &store::Worker,
+        name: &str,
+        now: Instant,
+    ) -> Result<Option<Arc<User>>, StoreError> {
+        // Before the user: what changes in between is then read again.
+        let stamp = self.stamp(store, now).await?;
+        let found = match store.read(Read::User(name.into())).await? {
+            Outcome::User(found) => found,
+            _ => return Err(unexpected("a user")),
+        };
+        let Some(item) = found else {
+            self.known.remove(name);
+            return Ok(None);
+        };
+        let user = Arc::new(self.user(&item, stamp)?);
+        self.known.insert(name.into(), Arc::clone(&user));
+        Ok(Some(user))
+    }
+
+    /// The count of changes, read anew when it was not read lately.
+    async fn stamp(&self, store: &store::Worker, now: Instant) -> Result<i64, StoreError> {
+        let millis = |instant: Instant| {
+            u64::try_from(instant.saturating_duration_since(self.start).as_millis())
+                .unwrap_or(u64::MAX)
+        };
+        if millis(now) < self.trusted_until.load(Ordering::Acquire) {
+            return Ok(self.stamp.load(Ordering::Acquire));
+        }
+        // From before the read on: the answer may have waited.
+        let until = millis(clock::now() + LEASE);
+        let Outcome::Stamp(stamp) = store.read(Read::UsersStamp).await? else {
+            return Err(unexpected("a count"));
+        };
+        self.stamp.store(stamp, Ordering::Release);
+        self.trusted_until.store(until, Ordering::Release);
+        Ok(stamp)
+    }
+
+    fn user(&self, item: &Item, stamp: i64) -> Result<User, StoreError> {
+        let wrong = |what: &str| StoreError::Broken(Broken(format!("a stored user: {what}")));
+        let [name, roles, disabled, secret] = &*item.values else {
+            return Err(wrong("expected four values"));
+        };
+        let (Value::Text(name), Value::Json(roles), Value::Text(secret)) = (name, roles, secret)
+        else {
+            return Err(wrong("expected a name, roles and a password"));
+        };
+        let record = Record::parse(secret).ok_or_else(|| wrong("its password cannot be read"))?;
+        let rights = self.rights(roles).ok_or_else(|| wrong("its roles cannot be read"))?;
+        Ok(User {
+            id: item.id,
+            version: item.version,
+            is_disabled: *disabled == Value::Boolean(true),
+            rights,
+            digests: self.digests(name, &record),
+            name: (&**name).into(),
+            record,
+            stamp,
+        })
+    }
+
+    /// What can be opened of what Digest needs.
+    fn digests(&self, name: &str, record: &Record) -> Vec<(usize, Algorithm, Ha1)> {
+        let Some(signer) = &self.signer else { return Vec::new() };
+        let mut digests = Vec::new();
+        for (at, realm) in self.model.realms.iter().enumerate() {
+            for algorithm in &realm.algorithms {
+                let place = (&*realm.name, *algorithm);
+                let opened = match record.ha1(&signer.ring.keys(), name, place) {
+                    // Sealed with a key that came after the ones we know.
+                    Some(Err(SealError::UnknownKey)) if signer.look_again() => {
+                        record.ha1(&signer.ring.keys(), name, place)
+                    }
+                    opened => opened,
+                };
+                let text = opened.and_then(Result::ok);
+                let ha1 = text.and_then(|text| Ha1::parse(*algorithm, &text));
+                digests.extend(ha1.map(|ha1| (at, *algorithm, ha1)));
+            }
+        }
+        digests
+    }
+
+    /// What a set of roles may do, worked out once.
+    fn rights(&self, roles: &str) -> Option<Arc<Rights>> {
+        let mut roles = texts(roles)?;
+        roles.sort_unstable();
+        let mut all = self.rights.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rights) = all.get(&roles) {
+            return Some(Arc::clone(rights));
+        }
+        let rights = Arc::new(Rights::of(&self.model, roles.iter().map(String::as_str)));
+        if all.len() >= RIGHTS_MAX {
+            all.clear();
+        }
+        all.insert(roles, Arc::clone(&rights));
+        Some(rights)
+    }
+
+    /// The name behind a hash of it, which no challenge of ours asks for. Nothing is stored for this:
+    /// all names are hashed once, and again when a user has changed.
+    pub async fn unhash(
+        &self,
+        store: &store::Worker,
+        (realm, algorithm, hash): (usize, Algorithm, &str),
+        now: Instant,
+    ) -> Result<Option<Arc<str>>, StoreError> {
+        let stamp = self.stamp(store, now).await?;
+        let key = (realm, algorithm, hash.to_ascii_lowercase());
+        {
+            let hashed = self.hashed.lock().unwrap_or_else(PoisonError::into_inner);
+            if hashed.0 == stamp {
+                return Ok(hashed.1.get(&key).cloned());
+            }
+        }
+        let names = self.names(store).await?;
+        let mut all = HashMap::new();
+        for (at, realm) in self.model.realms.iter().enumerate() {
+            for algorithm in &realm.algorithms {
+                for name in &names {
+                    let hash = digest::userhash(*algorithm, name, &realm.name);
+                    let key = (at, *algorithm, hash.as_text().to_owned());
+                    all.insert(key, Arc::clone(name));
+                }
+            }
+        }
+        let found = all.get(&key).cloned();
+        *self.hashed.lock().unwrap_or_else(PoisonError::into_inner) = (stamp, all);
+        Ok(found)
+    }
+
+    async fn names(&self, store: &store::Worker) -> Result<Vec<Arc<str>>, StoreError> {
+        let mut names: Vec<Arc<str>> = Vec::new();
+        let mut after = None;
+        loop {
+            let Outcome::Page(page) = store.read(Read::users(&self.model, PAGE, after)).await? else {
+                return Err(unexpected("a page"));
+            };
+            let texts = page.items.iter().filter_map(|item| match item.values.first() {
+                Some(Value::Text(name)) => Some((&**name).into()),
+                _ => None,
+            });
+            names.extend(texts);
+            after = page.next;
+            if after.is_none() {
+                return Ok(names);
+            }
+            if names.len() > HASHED_NAMES_MAX {
+                return Ok(Vec::new());
+            }
+        }
+    }
+}
+
+/// The texts of a list.
+fn texts(list: &str) -> Option<Vec<String>> {
+    let Json::List(texts) = json::parse(list.as_bytes(), 2).ok()? else { return None };
+    let text = |json: Json<'_>| match json {
+        Json::Text(text) => Some(text.into_owned()),
+        _ => None,
+    };
+    texts.into_iter().map(text).collect()
+}
+
+fn unexpected(what: &str) -> StoreError {
+    StoreError::Broken(Broken(format!("expected {what} from the store")))
+}

@@ -1,0 +1,101 @@
+//! The first user of a new database: without one nobody could make another.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{Refusal, refusal};
+use crate::auth::key::Keys;
+use crate::auth::password;
+use crate::model::Model;
+use crate::plan::{By, Outcome, Read, Refusal as Refused, Write};
+use crate::store::{Beside, StoreError};
+
+const NAME: &str = "admin";
+const ROLE: &str = "admin";
+const FILE: &str = "nouns.admin-password";
+
+/// How the operator learns the password.
+#[derive(Debug, Clone)]
+pub(super) enum Telling {
+    /// Once, on the terminal.
+    Show,
+    /// In a file beside the key.
+    Write(PathBuf),
+}
+
+impl Telling {
+    pub(super) fn beside(key_file: Option<&Path>) -> Self {
+        let folder = key_file.and_then(Path::parent).unwrap_or(Path::new(""));
+        Self::Write(folder.join(FILE))
+    }
+}
+
+/// What was told.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// The password, to be shown when the server accepts connections.
+    Password(String),
+    At(PathBuf),
+}
+
+/// Makes the first user, when there is none. Of several servers that start at once, one makes it.
+pub(super) fn make(
+    beside: &mut Beside,
+    model: &Model,
+    keys: &Keys,
+    telling: &Telling,
+) -> Result<Option<Told>, Refusal> {
+    let cannot = |cause: &dyn std::fmt::Debug| refusal(format!("cannot make the first user ({cause:?})"));
+    match beside.read(Read::users(model, 1, None)).map_err(|error| cannot(&error))? {
+        Outcome::Page(page) if page.items.is_empty() => {}
+        _ => return Ok(None),
+    }
+    let password = password::random().map_err(|unfit| cannot(&unfit))?;
+    let record = password::make(model, Some(keys), NAME, &password).map_err(|unfit| cannot(&unfit))?;
+    // Before the user, and under its own name after it: one whose password nobody knows would be
+    // worse than a file too many, and of two servers only one has made the user.
+    let kept = match telling {
+        Telling::Show => None,
+        Telling::Write(path) => Some(keep(path, &password).map_err(|error| {
+            refusal(format!("cannot write the first password to {} ({error})", path.display()))
+        })?),
+    };
+    let by = By { actor: "nouns".into(), request_id: "-".into() };
+    let made = beside.write(Write::first_user(model, NAME, ROLE, &record.to_string(), by));
+    match (made, kept) {
+        (Ok(_), None) => Ok(Some(Told::Password(password))),
+        (Ok(_), Some((new, path))) => {
+            let renamed = fs::rename(&new, &path);
+            Ok(Some(Told::At(if renamed.is_ok() { path } else { new })))
+        }
+        (Err(error), kept) => {
+            if let Some((new, _)) = kept {
+                let _ = fs::remove_file(new);
+            }
+            match error {
+                // Another server was faster.
+                StoreError::Refused(Refused::Taken(_)) => Ok(None),
+                error => Err(cannot(&error)),
+            }
+        }
+    }
+}
+
+/// Where the password is now, and where it will be.
+fn keep(path: &Path, password: &str) -> io::Result<(PathBuf, PathBuf)> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    let new = PathBuf::from(new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    writeln!(file, "{password}")?;
+    file.sync_all()?;
+    Ok((new, path.to_owned()))
+}
+
+/// A line that works when it is pasted.
+pub(super) fn line(password: &str, address: SocketAddr) -> String {
+    format!("nouns: the first user is {NAME}; this is told once:\n  curl --digest -u {NAME}:{password} http://{address}/")
+}

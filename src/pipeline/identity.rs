@@ -1,0 +1,82 @@
+//! Who is asking, before anything else is done: steps 4 and 5 of the order of checks.
+
+use bytes::Bytes;
+
+use super::{App, Asked, Shared};
+use crate::auth::{self, Identity};
+use crate::gate::Room;
+use crate::intent::{Route, Stop};
+use crate::permit::{self, Caller, Denied};
+use crate::reply;
+use crate::wire::Body;
+
+/// 4: who is asking. The body, where the proof covers it and it had to be read for that.
+pub(super) async fn identify(
+    app: &App,
+    asked: &Asked<'_>,
+    route: &Route,
+    body: (&mut Body, &Room<'_>),
+) -> Result<Option<Bytes>, Stop> {
+    let Shared { auth, .. } = &*app.shared;
+    if permit::is_open(route) {
+        let _ = asked.known.set(auth.nobody());
+        return Ok(None);
+    }
+    let request = request(app, asked, route);
+    let stop = |stop| refused(app, stop);
+    match auth.identify(&app.store, &request, None).await.map_err(stop)? {
+        Identity::Known(known) => {
+            let _ = asked.known.set(known);
+            Ok(None)
+        }
+        Identity::WantsBody => {
+            let bytes_max = route.body_bytes_max(&app.shared.model.server.limits);
+            let bytes = super::read_body(asked, body, bytes_max).await?;
+            let identity = auth.identify(&app.store, &request, Some(&bytes)).await;
+            if let Identity::Known(known) = identity.map_err(stop)? {
+                let _ = asked.known.set(known);
+            }
+            Ok(Some(bytes))
+        }
+    }
+}
+
+/// 5: may they. A caller whom nobody knows is asked who they are.
+pub(super) async fn permit<'a>(
+    app: &App,
+    asked: &'a Asked<'_>,
+    route: &Route,
+) -> Result<&'a Caller, Stop> {
+    let Shared { auth, .. } = &*app.shared;
+    let caller = &asked.known.get_or_init(|| auth.nobody()).caller;
+    match permit::check(caller, route) {
+        Ok(()) => Ok(caller),
+        Err(Denied::Unproved) => {
+            let stop = auth.ask_for_credentials(&app.store, &request(app, asked, route)).await;
+            Err(refused(app, stop))
+        }
+        Err(denied @ Denied::NotGranted) => Err(denied.problem().into()),
+    }
+}
+
+fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> auth::Request<'a> {
+    let model = &app.shared.model;
+    let realm = match route.resource() {
+        Some(resource) => model.resource(resource).realm,
+        None => model.server_realm(),
+    };
+    auth::Request {
+        parts: asked.parts,
+        id: asked.id.as_str(),
+        realm,
+        address: asked.peer.ip(),
+        now: asked.now,
+    }
+}
+
+fn refused(app: &App, stop: auth::Stop) -> Stop {
+    match stop {
+        auth::Stop::Problem(problem) => problem.into(),
+        auth::Stop::Store(error) => reply::failure(&app.shared.model, None, error).into(),
+    }
+}

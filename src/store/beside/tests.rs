@@ -1,0 +1,215 @@
+//! The same life on both engines, alone and beside a server.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+
+use super::*;
+use crate::log::{Log, Style};
+use crate::metrics::Metrics;
+use crate::model;
+use crate::plan::{Action, By, Collection, Count, Draft, Refusal, Values};
+use crate::store::postgres::cluster::Cluster;
+use crate::store::{self, Environment};
+use crate::value::{Clear, Item, Value};
+
+static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
+
+const THINGS: &str = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
+const MORE: &str = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\nage = { type = \"integer\" }\n";
+const LESS: &str = "title = \"T\"\n[resources.other.fields]\nname = { type = \"text\" }\n";
+
+fn model(text: &str) -> Arc<Model> {
+    Arc::new(model::read("beside.toml", text).unwrap())
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("nouns-beside-{}", getrandom::u64().unwrap()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn database(&self) -> Database {
+        Database::Sqlite(self.0.join("nouns.db"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn write(model: &Model, action: Action) -> Write {
+    let collection = Collection { resource: model.users, ancestors: Vec::new() };
+    Write { collection, action, by: By { actor: "cli".into(), request_id: "-".into() } }
+}
+
+fn draft(name: &str, password: Value) -> Draft {
+    let values = vec![Value::text(name), Value::Json("[]".into()), Value::Boolean(false), password];
+    Draft { root: "/user".into(), values: Values::Complete(values), references: Vec::new() }
+}
+
+fn create(model: &Model, name: &str) -> Write {
+    let drafts = vec![draft(name, Value::text("concealed"))];
+    write(model, Action::Create { drafts, count: Count::One })
+}
+
+fn user(beside: &mut Beside, name: &str) -> Option<Item> {
+    match beside.read(Read::User(name.into())).unwrap() {
+        Outcome::User(user) => user,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stamp(beside: &mut Beside) -> i64 {
+    match beside.read(Read::UsersStamp).unwrap() {
+        Outcome::Stamp(stamp) => stamp,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Where there is nothing, it is made; where there is something, it is found again.
+fn life(database: &Database) {
+    let model = model(THINGS);
+    let mut beside = Beside::open(database, &model).unwrap();
+    assert_eq!((user(&mut beside, "ann"), stamp(&mut beside)), (None, 0));
+    let created = beside.write(create(&model, "ann")).unwrap();
+    let found = user(&mut beside, "ann").unwrap();
+    assert_eq!(created, Outcome::Created(found.clone()));
+    assert_eq!(found.values[3], Value::text("concealed"));
+    assert_eq!(user(&mut beside, "Ann"), None);
+    assert!(stamp(&mut beside) > 0);
+    assert!(matches!(
+        beside.write(create(&model, "ann")),
+        Err(StoreError::Refused(Refusal::Taken(_)))
+    ));
+
+    // Only the version that was read is replaced.
+    let replace = |expected| Action::Replace {
+        id: found.id,
+        draft: draft("ann", Value::text("another")),
+        expected: Some(expected),
+    };
+    assert!(matches!(
+        beside.write(write(&model, replace(2))),
+        Err(StoreError::Refused(Refusal::Changed))
+    ));
+    assert_eq!(user(&mut beside, "ann").unwrap().version, 1);
+    assert!(matches!(beside.write(write(&model, replace(1))), Ok(Outcome::Updated(_))));
+
+    // Nothing clear is stored, whoever forgot to conceal it.
+    let clear = draft("eve", Value::Clear(Clear::new("hunter2hunter2".into())));
+    let clear = write(&model, Action::Create { drafts: vec![clear], count: Count::One });
+    assert!(matches!(beside.write(clear), Err(StoreError::Broken(_))));
+    assert_eq!(user(&mut beside, "eve"), None);
+
+    assert_eq!(beside.recall("key").unwrap(), None);
+    beside.remember("key", "one").unwrap();
+    beside.remember("key", "two").unwrap();
+    drop(beside);
+    let mut beside = Beside::open(database, &model).unwrap();
+    assert_eq!(beside.recall("key").unwrap().as_deref(), Some("two"));
+    assert_eq!(user(&mut beside, "ann").unwrap().version, 2);
+    let changes = store::Changes::open(database, None).unwrap().after(0).unwrap();
+    let shown: Vec<_> = changes.iter().map(|change| (&*change.resource, &*change.kind)).collect();
+    assert_eq!(shown, [("-/user", "created"), ("-/user", "updated")]);
+    assert!(changes.iter().all(|change| change.actor == "cli"));
+    assert!(!format!("{changes:?}").contains("concealed"));
+}
+
+/// What the server sees of it, and it of the server.
+fn beside_a_server(database: &Database) {
+    let model = model(THINGS);
+    let metrics = Metrics::new(&model);
+    let server = store::open(database, &model, (&LOG, &metrics), false).unwrap();
+    let worker = server.worker(1).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = runtime.unwrap();
+    let mut beside = Beside::open(database, &model).unwrap();
+    beside.write(create(&model, "bea")).unwrap();
+    let seen = runtime.block_on(worker.read(Read::User("bea".into()))).unwrap();
+    assert!(matches!(seen, Outcome::User(Some(_))), "{seen:?}");
+    let until = crate::clock::now() + Duration::from_secs(30);
+    runtime.block_on(worker.write(create(&model, "cem"), 1, until)).unwrap();
+    assert!(user(&mut beside, "cem").is_some());
+    drop((beside, worker));
+    drop(runtime);
+    server.close();
+}
+
+/// The words of a server that refuses to start.
+fn refused(database: &Database) {
+    let other = model(LESS);
+    let refused = Beside::open(database, &other).unwrap_err().0;
+    let metrics = Metrics::new(&other);
+    let told = store::open(database, &other, (&LOG, &metrics), false).unwrap_err().0;
+    assert_eq!(refused, told);
+    assert!(refused.contains("thing"), "{refused}");
+}
+
+#[test]
+fn sqlite() {
+    let folder = Folder::new();
+    life(&folder.database());
+    beside_a_server(&folder.database());
+    refused(&folder.database());
+}
+
+#[test]
+fn postgres() {
+    let cluster = Cluster::start();
+    cluster.restart("fast");
+    let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
+    let database = Database::parse(&address, &Environment::default()).unwrap();
+    life(&database);
+    beside_a_server(&database);
+    refused(&database);
+}
+
+/// Columns in the database, as its own tool would list them.
+fn columns(path: &Path) -> String {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let sql = "SELECT group_concat(name) FROM pragma_table_info('things')";
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// While a server has the file, what a model adds waits for the next start; otherwise it is added.
+#[test]
+fn a_model_that_has_grown() {
+    let folder = Folder::new();
+    let path = folder.0.join("nouns.db");
+    let (old, new) = (model(THINGS), model(MORE));
+    let metrics = Metrics::new(&old);
+    let server = store::open(&folder.database(), &old, (&LOG, &metrics), false).unwrap();
+    let mut beside = Beside::open(&folder.database(), &new).unwrap();
+    beside.write(create(&new, "ann")).unwrap();
+    drop(beside);
+    assert!(!columns(&path).contains("age"));
+    server.close();
+    drop(server);
+    let mut beside = Beside::open(&folder.database(), &new).unwrap();
+    assert!(columns(&path).contains("age"));
+    assert!(user(&mut beside, "ann").is_some());
+}
+
+/// Another process that writes is waited for.
+#[test]
+fn a_lock_is_waited_for() {
+    let folder = Folder::new();
+    let model = model(THINGS);
+    let mut beside = Beside::open(&folder.database(), &model).unwrap();
+    let other = rusqlite::Connection::open(folder.0.join("nouns.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        other.execute_batch("COMMIT").unwrap();
+    });
+    beside.write(create(&model, "ann")).unwrap();
+    thread.join().unwrap();
+}

@@ -1,0 +1,148 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: i64 = 1_800_000_000;
+
+fn of(nonce: u128, count: u32) -> Claim {
+    Claim { epoch: 7, nonce, count, issued: NOW }
+}
+
+proptest! {
+    /// Against a set of all that was ever used: never First twice, and, while there is room for all,
+    /// exactly what the set says.
+    #[test]
+    fn each_count_is_first_once(uses in prop::collection::vec((0u128..6, 1u32..700), 1..800)) {
+        let claims = Claims::with(7, 2, 64);
+        let mut used = HashSet::new();
+        for (nonce, count) in uses {
+            let expected = if used.insert((nonce, count)) { Claimed::First } else { Claimed::Again };
+            prop_assert_eq!(claims.claim(&of(nonce, count), NOW), expected);
+        }
+    }
+
+    /// With little room, far counts and old nonces, something is forgotten, but never taken for unused.
+    #[test]
+    fn what_is_forgotten_is_stale(
+        uses in prop::collection::vec((0u128..40, 0u32..=u32::MAX, 0i64..900, any::<bool>()), 1..600),
+    ) {
+        let claims = Claims::with(7, 2, 16);
+        let mut used = HashSet::new();
+        let mut last = Vec::new();
+        for (nonce, count, now, is_again) in uses {
+            // A nonce has one time at which it was given out, and half of the uses are one of before.
+            let (nonce, count) = if is_again { last.last().copied().unwrap_or((nonce, count)) } else { (nonce, count) };
+            last.insert(last.len() / 2, (nonce, count));
+            let issued = NOW + i64::try_from(nonce).unwrap() * 20;
+            let claim = Claim { epoch: 7, nonce, count, issued };
+            match claims.claim(&claim, NOW + now) {
+                Claimed::First => prop_assert!(used.insert((nonce, count)), "{claim:?} was used"),
+                Claimed::Again => prop_assert!(used.contains(&(nonce, count)), "{claim:?} was not used"),
+                Claimed::Stale => {}
+            }
+            let held: usize = claims.shards.iter().map(|shard| shard.lock().unwrap().nonces.len()).sum();
+            prop_assert!(held <= 16);
+        }
+    }
+}
+
+/// RFC 7616 §3.4: clients count up from 1; all of it is one number, however long it goes on.
+#[test]
+fn a_long_row_of_counts_takes_no_room() {
+    let mut used = Used::default();
+    for count in 1..=1_000_000 {
+        assert_eq!(used.claim(count), Claimed::First);
+        assert!(used.words.len() <= 1);
+    }
+    assert!((1..=1_000_000).step_by(997).all(|count| used.claim(count) == Claimed::Again));
+    assert_eq!(used.claim(0), Claimed::Stale);
+}
+
+/// A client that leaves gaps loses the oldest of them, and goes on.
+#[test]
+fn gaps_are_given_up_from_the_oldest() {
+    let mut used = Used::default();
+    for word in 0..100 {
+        assert_eq!(used.claim(word * 64 + 2), Claimed::First);
+        assert!(used.words.len() <= WORDS_MAX);
+    }
+    assert_eq!(used.claim(1), Claimed::Stale, "nobody knows any more");
+    assert_eq!(used.claim(2), Claimed::Stale);
+    assert_eq!(used.claim(99 * 64 + 1), Claimed::First, "the last words are known");
+    assert_eq!(used.claim(99 * 64 + 2), Claimed::Again);
+    // What is whole behind the lost ones is taken in too.
+    for count in 84 * 64 + 1..=100 * 64 {
+        let _ = used.claim(count);
+    }
+    assert_eq!((used.lost, used.words.len()), (100, 0));
+    assert_eq!(used.claim(100 * 64 + 1), Claimed::First);
+}
+
+/// As many as there is room for, all used; the next one costs those of the oldest second, for ever.
+#[test]
+fn when_it_is_full_the_oldest_are_stale() {
+    let claims = Claims::with(7, 1, 100);
+    let at = |nonce: u128, issued: i64| Claim { epoch: 7, nonce, count: 1, issued: NOW + issued };
+    for nonce in 0..100 {
+        let issued = i64::try_from(nonce / 10).unwrap();
+        assert_eq!(claims.claim(&at(nonce, issued), NOW), Claimed::First);
+    }
+    assert_eq!(claims.claim(&at(0, 0), NOW), Claimed::Again);
+    assert_eq!(claims.claim(&at(1_000, 9), NOW), Claimed::First);
+    assert!((0..10).all(|nonce| claims.claim(&at(nonce, 0), NOW) == Claimed::Stale));
+    assert_eq!(claims.claim(&at(1_001, 0), NOW), Claimed::Stale, "even one that was never used");
+    assert_eq!(claims.claim(&at(10, 1), NOW), Claimed::Again);
+    assert!(claims.shards[0].lock().unwrap().nonces.len() <= 100);
+}
+
+/// A nonce that is too old is stale, also when the clock is set back afterwards, and its room is given back.
+#[test]
+fn what_is_too_old_goes() {
+    let claims = Claims::with(7, 1, 1_000);
+    for nonce in 0..100 {
+        assert_eq!(claims.claim(&of(nonce, 1), NOW), Claimed::First);
+    }
+    let last = NOW + NONCE_SECONDS + SKEW_SECONDS;
+    assert_eq!(claims.claim(&of(0, 1), last), Claimed::Again);
+    assert_eq!(claims.claim(&of(0, 1), last + 1), Claimed::Stale);
+    assert_eq!(claims.claim(&of(0, 2), NOW), Claimed::Stale);
+    for nonce in 100..150 {
+        let fresh = Claim { issued: last, ..of(nonce, 1) };
+        assert_eq!(claims.claim(&fresh, last + 1), Claimed::First);
+    }
+    assert_eq!(claims.shards[0].lock().unwrap().nonces.len(), 50);
+}
+
+#[test]
+fn another_epoch_is_stale() {
+    let claims = Claims::with(7, 1, 10);
+    assert_eq!(claims.claim(&Claim { epoch: 8, ..of(1, 1) }, NOW), Claimed::Stale);
+    assert_eq!(claims.claim(&of(1, 1), NOW), Claimed::First);
+    let (one, other) = (Claims::new().unwrap(), Claims::new().unwrap());
+    assert_ne!(one.epoch(), other.epoch());
+}
+
+/// Of many threads that use the same counts, each count has one first.
+#[test]
+fn threads_share_it() {
+    let claims = Arc::new(Claims::with(7, SHARDS, NONCES_MAX));
+    let firsts = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (claims, firsts) = (Arc::clone(&claims), Arc::clone(&firsts));
+            std::thread::spawn(move || {
+                for nonce in 0..50 {
+                    let first =
+                        |count: &u32| claims.claim(&of(nonce, *count), NOW) == Claimed::First;
+                    firsts.fetch_add((1..=200).filter(first).count(), Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(firsts.load(Ordering::Relaxed), 50 * 200);
+}

@@ -1,0 +1,97 @@
+//! The database opened beside the servers: one connection, for one caller who waits.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+use super::claims::Batch;
+use super::driver::{PostgresDriver, Stage};
+use super::open::{self, Unopened};
+use super::pool::{Pool, Purpose};
+use super::{Address, Inner, no_connection, session};
+use crate::clock;
+use crate::model::Model;
+use crate::plan::{Outcome, Read, Write};
+use crate::store::driver::Failure;
+use crate::store::sql::POSTGRES;
+use crate::store::transaction::Context;
+use crate::store::{OpenError, StoreError, schema};
+use std::time::Duration;
+
+/// How long one call may take.
+const CALL_MAX: Duration = Duration::from_secs(30);
+
+/// A worker's way into the store, and what runs it.
+#[derive(Debug)]
+pub struct Beside {
+    // Before the runtime that drives it.
+    inner: Arc<Inner>,
+    runtime: LocalRuntime,
+}
+
+impl Beside {
+    pub(in crate::store) fn open(
+        address: &Arc<Address>,
+        model: &Arc<Model>,
+    ) -> Result<Self, OpenError> {
+        let session = session(&model.server);
+        let pool = Pool::new(Arc::clone(address), session, 1, Arc::default());
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
+        let shown = address.to_string();
+        runtime.block_on(async {
+            let connection = pool.connection(clock::now() + CALL_MAX).await;
+            let mut connection = connection.map_err(|error| OpenError(error.to_string()))?;
+            let opened = open::bring_up(&mut connection, model, session.pooling, &shown).await;
+            opened.map_err(|unopened| match unopened {
+                Unopened::Lost(error) | Unopened::Refused(error) => error,
+            })
+        })?;
+        let limits = &model.server.limits;
+        let inner = Inner {
+            context: Context::new(model, &POSTGRES),
+            pool: Arc::new(pool),
+            ids: Mutex::default(),
+            pooling: session.pooling,
+            statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+            claims: Batch::new(&Arc::default()),
+        };
+        Ok(Self { inner: Arc::new(inner), runtime })
+    }
+
+    pub(in crate::store) fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
+        self.runtime.block_on(self.inner.read(read))
+    }
+
+    pub(in crate::store) fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
+        self.runtime.block_on(self.inner.write(write, clock::now() + CALL_MAX))
+    }
+
+    pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        self.with_driver(async |driver| schema::recall(driver, &POSTGRES, name).await)
+    }
+
+    pub(in crate::store) fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        self.with_driver(async |driver| schema::remember(driver, &POSTGRES, name, value).await)
+    }
+
+    /// One statement, which is a transaction of its own.
+    fn with_driver<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let inner = &self.inner;
+        self.runtime.block_on(async {
+            let mut lease = inner.pool.lease(Purpose::Write, clock::now() + CALL_MAX).await?;
+            let connection = lease.connection().ok_or_else(no_connection)?;
+            let mut driver =
+                PostgresDriver::new(connection, &inner.ids, inner.pooling, Stage::None);
+            let done = work(&mut driver).await;
+            if driver.trouble().is_none() {
+                lease.keep();
+            }
+            Ok(done?)
+        })
+    }
+}

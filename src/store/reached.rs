@@ -1,0 +1,103 @@
+//! The statements about a resource, as far as a caller reaches.
+//!
+//! For those who reach all rows they are the ones made at start, unchanged; for others they are made
+//! when first needed, and kept for all who have the same rights.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use super::driver::{Bind, Stroke};
+use super::sql::{Part, Table};
+use super::transaction::Context;
+use crate::model::ResourceIndex;
+use crate::permit::Reach;
+use crate::value::Id;
+
+/// Parts that are kept: a few kilobytes each.
+pub(super) const PARTS_MAX: usize = 1_000;
+
+/// One resource within reach.
+#[derive(Debug)]
+pub(super) struct Reached<'a> {
+    table: &'a Table,
+    part: Option<Arc<Part>>,
+    reach: &'a Reach,
+}
+
+/// The text for all rows, and which one of a part stands for it.
+type Texts<'a> = (&'a str, fn(&Part) -> &String);
+
+impl Context {
+    pub(super) fn reached<'a>(
+        &'a self,
+        resource: ResourceIndex,
+        reach: &'a Reach,
+    ) -> Reached<'a> {
+        Reached { table: self.sql.table(resource), part: self.part(resource, reach), reach }
+    }
+
+    /// `None` when all rows are within reach.
+    fn part(&self, resource: ResourceIndex, reach: &Reach) -> Option<Arc<Part>> {
+        if !reach.is_part(&self.model, resource) {
+            return None;
+        }
+        let (rights, verb) = reach.key()?;
+        let make = || {
+            let (model, dialect) = (&self.model, self.sql.dialect);
+            let part = Part::new(model, dialect, model.resource(resource), reach);
+            Ok::<_, Infallible>(Arc::new(part))
+        };
+        self.parts.get_or_insert_with(&(rights, verb, resource), make).ok()
+    }
+}
+
+impl Reached<'_> {
+    pub(super) fn item(&self, id: Id, ancestors: &[Id]) -> Stroke<'_> {
+        self.stroke((&self.table.item, |part| &part.item), &[Bind::Id(id)], ancestors)
+    }
+
+    pub(super) fn locked_item(&self, id: Id, ancestors: &[Id]) -> Stroke<'_> {
+        let texts: Texts<'_> = (&self.table.locked_item, |part| &part.locked_item);
+        self.stroke(texts, &[Bind::Id(id)], ancestors)
+    }
+
+    pub(super) fn exists(&self, id: Id, ancestors: &[Id]) -> Stroke<'_> {
+        self.stroke((&self.table.exists, |part| &part.exists), &[Bind::Id(id)], ancestors)
+    }
+
+    pub(super) fn exists_anywhere(&self, id: Id) -> Stroke<'_> {
+        let texts: Texts<'_> = (&self.table.exists_anywhere, |part| &part.exists_anywhere);
+        self.stroke(texts, &[Bind::Id(id)], &[])
+    }
+
+    /// `limit` rows, after an id or from the first one on.
+    pub(super) fn page(&self, limit: i64, after: Option<Id>, ancestors: &[Id]) -> Stroke<'_> {
+        let limit = Bind::Integer(limit);
+        match after {
+            None => self.stroke((&self.table.page, |part| &part.page), &[limit], ancestors),
+            Some(after) => {
+                let texts: Texts<'_> = (&self.table.page_after, |part| &part.page_after);
+                self.stroke(texts, &[limit, Bind::Id(after)], ancestors)
+            }
+        }
+    }
+
+    /// The text for all rows, or that of the part; its parameters: the first ones, the chain (the
+    /// ancestors, the nearest first), the terms of the conditions.
+    fn stroke<'s>(
+        &'s self,
+        (whole, pick): Texts<'s>,
+        first: &[Bind<'s>],
+        ancestors: &[Id],
+    ) -> Stroke<'s> {
+        let mut binds = first.to_vec();
+        binds.extend(ancestors.iter().rev().map(|id| Bind::Id(*id)));
+        match &self.part {
+            None => Stroke::new(whole, binds),
+            Some(part) => {
+                binds.extend(part.binds(self.reach));
+                Stroke::new(pick(part), binds)
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The statements of a resource for callers who reach only some of its rows.
+//!
+//! They are those of `Table` with conditions behind them: those of the request's own verb for the rows
+//! themselves, those of GET for every row their path runs through.
+
+use super::condition::{Row, Term, Terms};
+use super::{Chain, Dialect, define, selected, unique_columns};
+use crate::model::{Model, Resource};
+use crate::permit::Reach;
+use crate::store::driver::Bind;
+
+/// The statements of one resource within some reach. "chain" stands for the ids of the ancestors, the
+/// nearest first; behind it come the terms.
+#[derive(Debug)]
+pub(in crate::store) struct Part {
+    /// 1: id, then the chain.
+    pub(in crate::store) item: String,
+    /// As `item`, and nobody else changes it before the transaction ends.
+    pub(in crate::store) locked_item: String,
+    /// 1: id, then the chain.
+    pub(in crate::store) exists: String,
+    /// 1: id.
+    pub(in crate::store) exists_anywhere: String,
+    /// 1: how many, then the chain.
+    pub(in crate::store) page: String,
+    /// 1: how many, 2: after which id, then the chain.
+    pub(in crate::store) page_after: String,
+    terms: Vec<Term>,
+}
+
+impl Part {
+    pub(in crate::store) fn new(
+        model: &Model,
+        dialect: &'static Dialect,
+        resource: &Resource,
+        reach: &Reach,
+    ) -> Self {
+        let p = dialect.placeholder;
+        let chain = chain(model, resource, reach);
+        let (from, select) = (&chain.from, selected(resource, "t0."));
+        let within = |other: &str, first: usize| {
+            let tied = chain.condition(other, p, first);
+            let next = first + chain.columns.len();
+            joined(tied, &conditions(model, dialect, resource, reach, next).0)
+        };
+        let by_id = within(&format!("t0.\"id\" = {p}1"), 2);
+        let after = within(&format!("t0.\"id\" > {p}2"), 3);
+        let whole = within("", 2);
+        let (anywhere, terms) = conditions(model, dialect, resource, reach, 2);
+        let anywhere = joined(format!(" WHERE t0.\"id\" = {p}1"), &anywhere);
+        let lock = dialect.lock;
+        Self {
+            item: format!("SELECT {select} FROM {from}{by_id}"),
+            locked_item: format!("SELECT {select} FROM {from}{by_id}{lock}"),
+            exists: format!("SELECT 1 FROM {from}{by_id}"),
+            exists_anywhere: format!("SELECT 1 FROM {from}{anywhere}"),
+            page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
+            page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
+            terms,
+        }
+    }
+
+    /// The parameters of the conditions.
+    pub(in crate::store) fn binds<'a>(
+        &'a self,
+        reach: &'a Reach,
+    ) -> impl Iterator<Item = Bind<'a>> {
+        self.terms.iter().map(|term| term.bind(reach.user()))
+    }
+
+    #[cfg(test)]
+    pub(in crate::store) fn texts(&self) -> [&str; 6] {
+        let Self { item, locked_item, exists, exists_anywhere, page, page_after, .. } = self;
+        [item, locked_item, exists, exists_anywhere, page, page_after].map(String::as_str)
+    }
+}
+
+/// For each unique rule: which rows within reach have these values. 1: id, then the rule's columns,
+/// then the terms.
+pub(in crate::store) fn seen_holders(
+    model: &Model,
+    dialect: &'static Dialect,
+    resource: &Resource,
+    reach: &Reach,
+) -> Vec<(String, Vec<Term>)> {
+    let p = dialect.placeholder;
+    let from = chain(model, resource, reach).from;
+    let holders = resource.unique.iter().map(|unique| {
+        let columns = unique_columns(resource, unique);
+        let same = columns.iter().zip(2..).map(|(column, number)| {
+            format!(" AND {}", define::holds(resource, ("t0.", column), number, dialect))
+        });
+        let same = same.collect::<String>();
+        let (within, terms) =
+            conditions(model, dialect, resource, reach, 2 + columns.len());
+        let condition = joined(format!(" WHERE t0.\"id\" <> {p}1{same}"), &within);
+        (format!("SELECT 1 FROM {from}{condition} LIMIT 1"), terms)
+    });
+    holders.collect()
+}
+
+fn chain(model: &Model, resource: &Resource, reach: &Reach) -> Chain {
+    let mut above = model.lineage(resource.index);
+    above.pop();
+    let is_limited = above.iter().any(|above| !reach.seen_rows(above.index).is_empty());
+    Chain::new(model, resource, is_limited)
+}
+
+/// Of the rows themselves, and of those above them.
+fn conditions(
+    model: &Model,
+    dialect: &'static Dialect,
+    resource: &Resource,
+    reach: &Reach,
+    first: usize,
+) -> (Vec<String>, Vec<Term>) {
+    let mut terms = Terms::new(dialect, first);
+    let mut texts = Vec::new();
+    for (depth, level) in model.lineage(resource.index).into_iter().rev().enumerate() {
+        let conditions = match depth {
+            0 => reach.rows(level.index),
+            _ => reach.seen_rows(level.index),
+        };
+        let row = Row { resource: level, table: &format!("t{depth}") };
+        texts.extend(terms.any_of(row, conditions));
+    }
+    (texts, terms.list)
+}
+
+fn joined(tied: String, conditions: &[String]) -> String {
+    conditions.iter().fold(tied, |text, condition| match text.is_empty() {
+        true => format!(" WHERE {condition}"),
+        false => format!("{text} AND {condition}"),
+    })
+}

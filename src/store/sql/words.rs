@@ -1,0 +1,115 @@
+//! What the engines have different words for in a condition.
+
+use super::condition::sign;
+use crate::model::expr::Comparison;
+
+/// What a part of a condition is to the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    /// An id, where it has a type of its own.
+    Uuid,
+    /// An exact number, as a count of units of that scale.
+    Units(u8),
+    Real,
+    Boolean,
+    Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Words {
+    /// Behind a placeholder.
+    pub(super) cast: fn(Kind) -> &'static str,
+    pub(super) has_uuid: bool,
+    pub(super) uuid_text: fn(&str) -> String,
+    /// A member inside a column of JSON, by the names on the way; NULL when it is something else.
+    pub(super) member: fn(&str, &[Box<str>], Kind) -> String,
+    /// Units of a scale as a double: as the nearest double of the units, divided.
+    pub(super) real: fn(&str, u8) -> String,
+    /// Units against units of a scale that is larger by so many digits.
+    pub(super) scaled: fn(Comparison, &str, &str, u8) -> String,
+}
+
+pub(super) static SQLITE: Words = Words {
+    cast: |_| "",
+    has_uuid: false,
+    uuid_text: str::to_owned,
+    member: |column, names, kind| {
+        let path = names.join(".");
+        let (kinds, found) =
+            (format!("json_type({column}, '$.{path}')"), format!("json_extract({column}, '$.{path}')"));
+        match kind {
+            Kind::Text | Kind::Uuid | Kind::Moment => {
+                format!("(CASE {kinds} WHEN 'text' THEN {found} END)")
+            }
+            Kind::Units(0) => format!("(CASE {kinds} WHEN 'integer' THEN {found} END)"),
+            // All decimals are written, so without the point they are the units.
+            Kind::Units(_) => format!(
+                "(CASE {kinds} WHEN 'text' THEN CAST(replace({found}, '.', '') AS INTEGER) END)"
+            ),
+            Kind::Real => {
+                format!("(CASE WHEN {kinds} IN ('integer', 'real') THEN CAST({found} AS REAL) END)")
+            }
+            Kind::Boolean => format!("(CASE {kinds} WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)"),
+        }
+    },
+    real: |units, scale| format!("(CAST({units} AS REAL) / {}.0)", tens(scale)),
+    // Nothing is larger than 64 bits, so the larger scale is divided, and rounded to the side that
+    // leaves the comparison what it is.
+    scaled: |comparison, less, more, digits| {
+        let tens = tens(digits);
+        let floor = format!("({more} / {tens} - ({more} % {tens} < 0))");
+        let ceiling = format!("({more} / {tens} + ({more} % {tens} > 0))");
+        match comparison {
+            Comparison::Equal => format!("({less} = {floor} AND {less} = {ceiling})"),
+            Comparison::NotEqual => format!("({less} <> {floor} OR {less} <> {ceiling})"),
+            Comparison::LessOrEqual | Comparison::Greater => {
+                format!("({less} {} {floor})", sign(comparison))
+            }
+            Comparison::Less | Comparison::GreaterOrEqual => {
+                format!("({less} {} {ceiling})", sign(comparison))
+            }
+        }
+    },
+};
+
+pub(super) static POSTGRES: Words = Words {
+    cast: |kind| match kind {
+        Kind::Text => "::text COLLATE \"C\"",
+        Kind::Uuid => "::uuid",
+        Kind::Units(_) => "::bigint",
+        Kind::Real => "::double precision",
+        Kind::Boolean => "::boolean",
+        Kind::Moment => "::timestamptz",
+    },
+    has_uuid: true,
+    uuid_text: |uuid| format!("{uuid}::text COLLATE \"C\""),
+    member: |column, names, kind| {
+        let path = names.join(",");
+        let found = format!("({column} #>> '{{{path}}}')");
+        let (word, value) = match kind {
+            Kind::Text | Kind::Uuid => ("string", found),
+            Kind::Moment => ("string", format!("{found}::timestamptz")),
+            Kind::Units(0) => ("number", format!("{found}::numeric")),
+            Kind::Units(scale) => ("string", format!("{found}::numeric * {}", tens(scale))),
+            Kind::Real => ("number", format!("{found}::double precision")),
+            Kind::Boolean => ("boolean", format!("{found}::boolean")),
+        };
+        let chosen =
+            format!("CASE WHEN json_typeof({column} #> '{{{path}}}') = '{word}' THEN {value} END");
+        match kind {
+            Kind::Text | Kind::Uuid => format!("(({chosen}) COLLATE \"C\")"),
+            Kind::Units(_) | Kind::Real | Kind::Boolean | Kind::Moment => format!("({chosen})"),
+        }
+    },
+    real: |units, scale| {
+        format!("({units}::double precision / {}::double precision)", tens(scale))
+    },
+    scaled: |comparison, less, more, digits| {
+        format!("({less}::numeric * {} {} {more})", tens(digits), sign(comparison))
+    },
+};
+
+fn tens(digits: u8) -> u64 {
+    10u64.saturating_pow(digits.into())
+}

@@ -1,0 +1,144 @@
+//! The file opened beside the server that has its lock: for a short while, to write little.
+//!
+//! SQLite's own locks order the two: a write begins with its lock, and waits for the server's commit.
+//! The one surprising thing: a database whose tables do not fit the model is brought up only while no
+//! server has it; with one, what only adds is left to the next start.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::driver::{SqliteDriver, failure};
+use super::open::{CACHE_KIB, Files, explain, inspect, lock, open_unserved, prepare, sync_fully};
+use crate::model::diff::{Difference, compare};
+use crate::model::{Model, read_shape};
+use crate::plan::{Outcome, Read, Write};
+use crate::store::driver::{Failure, at_once};
+use crate::store::ids::Ids;
+use crate::store::schema::{self, Mismatch};
+use crate::store::sql::SQLITE;
+use crate::store::transaction::{self, Context, Halt, Pace};
+use crate::store::users::STAMP;
+use crate::store::{Broken, OpenError, StoreError};
+
+/// One connection that reads and writes.
+pub struct Beside {
+    connection: Connection,
+    context: Arc<Context>,
+    ids: Ids,
+}
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Beside")
+    }
+}
+
+impl Beside {
+    pub(in crate::store) fn open(path: &Path, model: &Arc<Model>) -> Result<Self, OpenError> {
+        let files = Files::find(path)?;
+        let context = Context::new(model, &SQLITE);
+        let opened = |connection| Self { connection, context, ids: Ids::default() };
+        if files.is_empty() {
+            return open_unserved(&files, model).map(opened);
+        }
+        let explain = |error: rusqlite::Error| explain(&files.shown, &error);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
+        prepare(&connection, CACHE_KIB).map_err(explain)?;
+        if inspect(&files, &connection)? || !fits(&files, &connection, model)? {
+            drop(connection);
+            return open_unserved(&files, model).map(opened);
+        }
+        sync_fully(&connection).map_err(explain)?;
+        // The server makes checkpoints, and sees how they end.
+        connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(explain)?;
+        Ok(opened(connection))
+    }
+
+    pub(in crate::store) fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
+        let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
+        at_once(transaction::read(&mut driver, &self.context, read)).unwrap_or_else(waited)
+    }
+
+    pub(in crate::store) fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
+        let context = Arc::clone(&self.context);
+        self.in_transaction(async |driver| {
+            match transaction::write(driver, &context, write, Pace::Alone).await {
+                Ok(outcome) => Ok(outcome),
+                Err(Halt::Error(error)) => Err(error),
+                Err(Halt::TooLong(_)) => {
+                    Err(StoreError::Broken(Broken("a write that is alone was too long".to_owned())))
+                }
+            }
+        })
+    }
+
+    pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        Ok(recall(&self.connection, name)?)
+    }
+
+    pub(in crate::store) fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        self.in_transaction(
+            async |driver| Ok(schema::remember(driver, &SQLITE, name, value).await?),
+        )
+    }
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(failure)?;
+        let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
+        let done = at_once(work(&mut driver)).unwrap_or_else(waited);
+        let done = done.and_then(|done| match self.connection.execute_batch("COMMIT") {
+            Ok(()) => Ok(done),
+            // Found before anything was written; what else can go wrong leaves its end open.
+            Err(error) => Err(match error.sqlite_error_code() {
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull) => failure(error).into(),
+                _ => StoreError::OutcomeUnknown(error.to_string()),
+            }),
+        });
+        if done.is_err() && !self.connection.is_autocommit() {
+            // What is not committed goes with the connection at the latest.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        done
+    }
+}
+
+/// Whether the tables can be used as they are: they fit the model, or what they lack is for a server that
+/// is not there yet, and ours are among them.
+fn fits(files: &Files, connection: &Connection, model: &Model) -> Result<bool, OpenError> {
+    let recall = |name: &str| {
+        let word = recall(connection, name);
+        word.map_err(|failure| Mismatch::Failed(failure).describe(&files.shown))
+    };
+    let has_users = recall(STAMP)?.is_some();
+    let Some(stored) = recall("model")? else { return Ok(false) };
+    if stored == model.shape || !has_users {
+        return Ok(has_users);
+    }
+    // What cannot be read is told by whoever brings it up.
+    let Ok(old) = read_shape(&stored) else { return Ok(false) };
+    let refused = compare(&old, model).into_iter().filter_map(|difference| match difference {
+        Difference::Refused(line) => Some(line),
+        Difference::AddResource(_) | Difference::AddField(..) => None,
+    });
+    let refused: Vec<String> = refused.collect();
+    if !refused.is_empty() {
+        return Err(Mismatch::Refused(refused).describe(&files.shown));
+    }
+    Ok(lock(files).is_err())
+}
+
+fn waited<T>() -> Result<T, StoreError> {
+    Err(StoreError::Broken(Broken("SQLite made a command wait".to_owned())))
+}
+
+fn recall(connection: &Connection, name: &str) -> Result<Option<String>, Failure> {
+    let ids = Ids::default();
+    let mut driver = SqliteDriver { connection, ids: &ids };
+    at_once(schema::recall(&mut driver, &SQLITE, name)).unwrap_or(Err(Failure::TimedOut))
+}

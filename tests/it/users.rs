@@ -1,0 +1,302 @@
+//! The users, as a resource of the server's own at `/-/users`.
+//!
+//! Under `--open`, where everyone may do everything; who may do what with users is told elsewhere.
+
+use expect_test::expect;
+use serde_json::json;
+
+use crate::harness::{Backend, Masks, Server, Setup, sql};
+
+const ANN: &str = r#"{"user":{"name":"ann","roles":["clerk"],"password":"correct horse"}}"#;
+
+fn rows(server: &Server, query: &str) -> String {
+    Masks::default().text(&sql(server.backend(), server.folder(), query))
+}
+
+fn stamp(server: &Server) -> i64 {
+    let query = "SELECT value FROM nouns_system WHERE name = 'users_stamp'";
+    sql(server.backend(), server.folder(), query).trim().parse().unwrap()
+}
+
+on_every_backend! {
+    /// The life of a user, every header shown; the password is in no answer.
+    fn the_life_of_a_user(server: Server) {
+        let mut masks = Masks::default();
+        let created = server.post("/-/users", ANN);
+        let path = created.header("Location").unwrap().to_owned();
+        let life = [
+            created,
+            server.get(&path),
+            server.put(&path, r#"{"user":{"name":"ann","roles":["admin"],"disabled":true}}"#),
+            server.get("/-/users"),
+            server.delete(&path),
+            server.get(&path),
+        ];
+        let transcript: Vec<_> = life.iter().map(|answer| masks.answer(answer)).collect();
+        expect![[r#"
+            HTTP/1.1 201 Created
+            cache-control: private, no-cache
+            content-type: application/json
+            vary: Accept
+            x-content-type-options: nosniff
+            location: /-/users/<id-1>
+            etag: "1-<tag-1>"
+            x-request-id: <request-1>
+            content-length: 200
+            date: <date>
+
+            {"user":{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-1>","version":1}}
+
+            HTTP/1.1 200 OK
+            cache-control: private, no-cache
+            content-type: application/json
+            vary: Accept
+            x-content-type-options: nosniff
+            etag: "1-<tag-1>"
+            last-modified: <date>
+            x-request-id: <request-2>
+            content-length: 200
+            date: <date>
+
+            {"user":{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-1>","version":1}}
+
+            HTTP/1.1 200 OK
+            cache-control: private, no-cache
+            content-type: application/json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-3>
+            content-length: 199
+            date: <date>
+
+            {"user":{"id":"<id-1>","name":"ann","roles":["admin"],"disabled":true,"created_at":"<time-1>","updated_at":"<time-2>","version":2}}
+
+            HTTP/1.1 200 OK
+            cache-control: private, no-cache
+            content-type: application/json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-4>
+            content-length: 234
+            date: <date>
+
+            {"users":[{"id":"<id-1>","name":"ann","roles":["admin"],"disabled":true,"created_at":"<time-1>","updated_at":"<time-2>","version":2}],"page":{"limit":50,"next":null}}
+
+            HTTP/1.1 204 No Content
+            cache-control: private, no-cache
+            x-request-id: <request-5>
+            date: <date>
+
+
+
+            HTTP/1.1 404 Not Found
+            cache-control: private, no-cache
+            content-type: application/problem+json
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-6>
+            content-length: 178
+            date: <date>
+
+            {"type":"/-/problems/not-found","title":"There is no such item","status":404,"instance":"/-/users/<id-1>","request_id":"<request-6>"}"#]].assert_eq(&transcript.join("\n\n"));
+        assert!(life.iter().all(|answer| !answer.text().contains("password")));
+    }
+
+    /// One entry a change, under a name that no declared resource can have; no secret in any of them.
+    fn the_change_log_has_no_secret(server: Server) {
+        let path = server.create("/-/users", ANN);
+        let same = r#"{"user":{"name":"ann","roles":["clerk"]}}"#;
+        assert_eq!(server.put(&path, same).status, 200);
+        assert_eq!(server.put(&path, ANN).status, 200);
+        assert_eq!(server.put(&path, ANN.replace("clerk", "admin")).status, 200);
+        assert_eq!(server.delete(&path).status, 204);
+        let columns = "resource, kind, subject, actor, changed, before, after";
+        let log = rows(&server, &format!("SELECT {columns} FROM nouns_changes ORDER BY sequence"));
+        expect![[r#"
+            -/user|created|/-/users/<id-1>|open|||{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-1>","version":1}
+            -/user|updated|/-/users/<id-1>|open|["password"]|{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-1>","version":1}|{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-2>","version":2}
+            -/user|updated|/-/users/<id-1>|open|["roles","password"]|{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-2>","version":2}|{"id":"<id-1>","name":"ann","roles":["admin"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-3>","version":3}
+            -/user|deleted|/-/users/<id-1>|open||{"id":"<id-1>","name":"ann","roles":["admin"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-3>","version":3}|
+        "#]].assert_eq(&log);
+        assert!(!log.contains("correct horse"));
+    }
+
+    /// What is left out of a PUT goes to its default, but the password stays as it is.
+    fn a_put_without_a_password_keeps_it(server: Server) {
+        let path = server.create("/-/users", ANN);
+        let password = "SELECT password FROM nouns_users";
+        sql(server.backend(), server.folder(), "UPDATE nouns_users SET password = 'kept'");
+        let answer = server.put(&path, r#"{"user":{"name":"ann"}}"#);
+        assert_eq!((answer.status, &answer.json()["user"]["roles"]), (200, &json!([])));
+        assert_eq!(rows(&server, password).trim(), "kept");
+        assert_eq!(server.put(&path, ANN).status, 200);
+        assert_ne!(rows(&server, password).trim(), "kept");
+        // What was sent is stored nowhere.
+        assert!(!rows(&server, password).contains("correct horse"));
+    }
+
+    /// A password that is sent counts as changed, even when it is the same: the version says nothing of it.
+    fn a_password_that_is_sent_is_a_change(server: Server) {
+        let path = server.create("/-/users", ANN);
+        let version = |answer: crate::harness::Answer| answer.json()["user"]["version"].clone();
+        assert_eq!(version(server.put(&path, ANN)), json!(2));
+        assert_eq!(version(server.put(&path, ANN)), json!(3));
+        let without = r#"{"user":{"name":"ann","roles":["clerk"]}}"#;
+        assert_eq!(version(server.put(&path, without)), json!(3));
+    }
+
+    /// Every rule of every field, and none of the answers repeats a password.
+    fn what_is_wrong_with_a_user(server: Server) {
+        let long = "x".repeat(1025);
+        let bodies = [
+            "{}".to_owned(),
+            r#"{"name":"","password":"longenough"}"#.to_owned(),
+            r#"{"name":"a:b","password":"longenough"}"#.to_owned(),
+            r#"{"name":"a\u0007","password":"longenough"}"#.to_owned(),
+            r#"{"name":"e\u0301va","password":"longenough"}"#.to_owned(),
+            format!(r#"{{"name":"{}","password":"longenough"}}"#, "n".repeat(201)),
+            r#"{"name":"ann","password":"hunter2"}"#.to_owned(),
+            format!(r#"{{"name":"ann","password":"{long}"}}"#),
+            r#"{"name":"ann","password":null}"#.to_owned(),
+            r#"{"name":"ann","password":["hunter2hunter2"]}"#.to_owned(),
+            r#"{"name":"ann","password":"longenough","roles":["clerk","boss"]}"#.to_owned(),
+            r#"{"name":"ann","password":"longenough","disabled":"no"}"#.to_owned(),
+            r#"{"name":"ann","pasword":"hunter2hunter2"}"#.to_owned(),
+            r#"{"name":"ann","password":"longenough","id":"x"}"#.to_owned(),
+        ];
+        let mut told = String::new();
+        for body in bodies {
+            let answer = server.post("/-/users", format!(r#"{{"user":{body}}}"#));
+            assert_eq!(answer.status, 422, "{body}");
+            for error in answer.json()["errors"].as_array().unwrap() {
+                let part = |name: &str| error[name].as_str().unwrap().to_owned();
+                told += &format!("{} {}: {}\n", part("pointer"), part("code"), part("detail"));
+            }
+            told.push('\n');
+            assert!(!answer.text().contains("hunter2"), "{}", answer.text());
+            assert!(!answer.text().contains("xxxx"), "{}", answer.text());
+        }
+        expect![[r#"
+            /user/name required: expected a text, got nothing
+            /user/password required: expected a text, got nothing
+
+            /user/name length: expected at least 1 character, got 0
+
+            /user/name format: expected a name without a colon
+
+            /user/name format: expected a name without control characters
+
+            /user/name format: expected a name in composed Unicode (NFC)
+
+            /user/name length: expected at most 200 characters, got 201
+
+            /user/password length: expected at least 8 characters, got 7
+
+            /user/password length: expected at most 1024 characters, got 1025
+
+            /user/password null: expected a text, got null
+
+            /user/password type: expected a text, got a list
+
+            /user/roles/1 one_of: expected one of "clerk", "shopper", "admin", got "boss"
+
+            /user/disabled type: expected true or false, got a string
+
+            /user/pasword unknown: no such field; did you mean "password"?
+            /user/password required: expected a text, got nothing
+
+            /user/id read_only: set by the server
+
+        "#]].assert_eq(&told);
+    }
+
+    fn a_name_is_taken_once(server: Server) {
+        server.create("/-/users", ANN);
+        let answer = server.post("/-/users", ANN);
+        assert_eq!((answer.status, answer.problem().as_str()), (409, "taken"));
+        assert_eq!(answer.json()["errors"][0]["pointer"], "/user/name");
+        let both = r#"{"users":[{"name":"bea","password":"longenough"},{"name":"bea","password":"longenough"}]}"#;
+        let answer = server.post("/-/users", both);
+        assert_eq!((answer.status, &answer.json()["errors"][0]["pointer"]), (409, &json!("/users/1/name")));
+        assert_eq!(server.get("/-/users").json()["users"].as_array().unwrap().len(), 1);
+        // By bytes: another case is another name.
+        server.create("/-/users", ANN.replace("ann", "Ann"));
+    }
+
+    fn a_user_keeps_its_name(server: Server) {
+        let path = server.create("/-/users", ANN);
+        let answer = server.put(&path, ANN.replace("ann", "bea"));
+        let errors = json!([{"pointer": "/user/name", "code": "read_only", "detail": "a user keeps its name"}]);
+        assert_eq!((answer.status, &answer.json()["errors"]), (422, &errors));
+        assert_eq!(server.get(&path).json()["user"]["name"], "ann");
+        assert_eq!(server.get(&path).json()["user"]["version"], 1);
+    }
+
+    /// A number grows with every change of the users, also with one made by hand; refused ones leave it.
+    fn the_stamp_counts_every_change(server: Server) {
+        let before = stamp(&server);
+        let path = server.create("/-/users", ANN);
+        let created = stamp(&server);
+        assert!(created > before);
+        assert_eq!(server.post("/-/users", ANN).status, 409);
+        assert_eq!(server.put(&path, r#"{"user":{"name":"ann","roles":["clerk"]}}"#).status, 200);
+        assert_eq!(stamp(&server), created);
+        assert_eq!(server.put(&path, r#"{"user":{"name":"ann","disabled":true}}"#).status, 200);
+        let updated = stamp(&server);
+        assert!(updated > created);
+        sql(server.backend(), server.folder(), "UPDATE nouns_users SET disabled = NOT disabled");
+        let by_hand = stamp(&server);
+        assert!(by_hand > updated);
+        assert_eq!(server.delete(&path).status, 204);
+        assert!(stamp(&server) > by_hand);
+    }
+
+    /// Lists, cursors and redirects, below the base path.
+    fn paths_of_users(backend: Backend) {
+        let model = "title = \"T\"\n[server]\nbase_path = \"/api\"\n[resources.user.fields]\nname = { type = \"text\" }\n";
+        let server = Setup::new(backend).model(model).start();
+        let user = |name: &str| format!(r#"{{"user":{{"name":"{name}","password":"longenough"}}}}"#);
+        let own = server.create("/api/-/users", user("ann"));
+        server.create("/api/-/users", user("bea"));
+        assert!(own.starts_with("/api/-/users/"), "{own}");
+        // A model may have users of its own, which have nothing to do with ours.
+        let declared = server.create("/api/users", r#"{"user":{"name":"x"}}"#);
+        assert!(declared.starts_with("/api/users/"), "{declared}");
+        assert_eq!(server.get("/api/users").json()["users"].as_array().unwrap().len(), 1);
+        assert_eq!(server.get(&own.replace("/-/", "/")).status, 404);
+        let page = server.get("/api/-/users?limit=1");
+        let link = page.header("Link").unwrap();
+        let next = link.strip_prefix('<').unwrap().split('>').next().unwrap();
+        assert!(next.starts_with("/api/-/users?limit=1&cursor="), "{next}");
+        assert_eq!(server.get(next).json()["users"][0]["name"], "bea");
+        // A cursor of one list is none of the other's.
+        let answer = server.get(&next.replace("/-/", "/"));
+        assert_eq!(answer.json()["type"], "/api/-/problems/bad-cursor");
+        let moved = server.get("/api/-/users/");
+        assert_eq!((moved.status, moved.header("Location")), (308, Some("/api/-/users")));
+        let home = server.get("/api").json();
+        assert_eq!(home["resources"].as_array().unwrap().len(), 1);
+        assert_eq!(home["resources"][0]["path"], "/api/users");
+        expect![[r#"
+            -/user|/-/users/<id-1>
+            -/user|/-/users/<id-2>
+            user|/users/<id-3>
+        "#]].assert_eq(&rows(&server, "SELECT resource, subject FROM nouns_changes ORDER BY sequence"));
+    }
+
+    /// A database from before there were users gets their table at the next start, and keeps its data.
+    fn an_older_database_gets_the_table(server: Server) {
+        let order = server.create("/customers", r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#);
+        let older = match server.backend() {
+            Backend::Sqlite => "DROP TABLE nouns_users",
+            Backend::Postgres => "DROP TABLE nouns_users; DROP FUNCTION nouns_count_users()",
+        };
+        sql(server.backend(), server.folder(), older);
+        sql(server.backend(), server.folder(), "DELETE FROM nouns_system WHERE name = 'users_stamp'");
+        let server = server.restart();
+        server.create("/-/users", ANN);
+        assert_eq!(server.post("/-/users", ANN).status, 409);
+        assert_eq!(stamp(&server), 1);
+        assert_eq!(server.get(&order).status, 200);
+    }
+}
