@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
-use super::digest::{Ha1, ha1};
+use super::digest::ha1;
 use super::key::Keys;
 use super::seal::{self, Place, SealError};
 use super::text;
@@ -153,19 +153,16 @@ impl Record {
         Some(Self { argon2: argon2?, digests })
     }
 
-    /// The HA1 for one realm and algorithm; `None` when it was never made.
+    /// The HA1 for one realm and algorithm, as `Ha1::parse` takes it; `None` when it was never made.
     pub fn ha1(
         &self,
         keys: &Keys,
         user: &str,
         (realm, algorithm): (&str, Algorithm),
-    ) -> Option<Result<Ha1, SealError>> {
+    ) -> Option<Result<String, SealError>> {
         let (_, _, sealed) = self.find(realm, algorithm)?;
         let opened = seal::open(keys, &place(&normalized(user), realm, algorithm), sealed);
-        Some(opened.and_then(|ha1| {
-            let text = str::from_utf8(&ha1).ok();
-            text.and_then(|text| Ha1::parse(algorithm, text)).ok_or(SealError::Broken)
-        }))
+        Some(opened.and_then(|ha1| String::from_utf8(ha1).map_err(|_| SealError::Broken)))
     }
 
     /// Adds what it lacks, by a password that is known to be right. Quick. What belongs to realms
