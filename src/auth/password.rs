@@ -11,10 +11,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
-use unicode_normalization::{UnicodeNormalization, is_nfc};
-
+use super::digest::ha1;
 use super::key::Keys;
 use super::seal::{self, Place, SealError};
+use super::text;
 use crate::json::{self, Json};
 use crate::model::{Algorithm, Model, Scheme};
 
@@ -54,7 +54,7 @@ impl fmt::Display for Unfit {
 
 /// RFC 7617 §2.1: names and passwords are compared in this form, however a keyboard composes them.
 pub fn normalized(text: &str) -> Cow<'_, str> {
-    if is_nfc(text) { Cow::Borrowed(text) } else { Cow::Owned(text.nfc().collect()) }
+    text::composed(Cow::Borrowed(text))
 }
 
 /// What a password may be; quick.
@@ -153,7 +153,7 @@ impl Record {
         Some(Self { argon2: argon2?, digests })
     }
 
-    /// The HA1 for one realm and algorithm; `None` when it was never made.
+    /// The HA1 for one realm and algorithm, as `Ha1::parse` takes it; `None` when it was never made.
     pub fn ha1(
         &self,
         keys: &Keys,
@@ -184,7 +184,7 @@ impl Record {
                 None => {
                     let ha1 = ha1(algorithm, &name, realm, &password);
                     let place = place(&name, realm, algorithm);
-                    let sealed = seal::seal(keys, &place, ha1.as_bytes()).ok_or(Unfit::System)?;
+                    let sealed = seal::seal(keys, &place, ha1.as_text().as_bytes()).ok_or(Unfit::System)?;
                     (realm.to_owned(), algorithm, sealed)
                 }
             });
@@ -255,17 +255,6 @@ impl fmt::Display for Record {
         json::write(&mut out, &Json::Object(members));
         f.write_str(&String::from_utf8_lossy(&out))
     }
-}
-
-/// The stand-in of `auth::digest::ha1`.
-fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> String {
-    use md5::Digest as _;
-    let text = format!("{name}:{realm}:{password}");
-    let hash = match algorithm {
-        Algorithm::Md5 => md5::Md5::digest(text).to_vec(),
-        Algorithm::Sha256 => sha2::Sha256::digest(text).to_vec(),
-    };
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

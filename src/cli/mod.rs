@@ -3,11 +3,15 @@
 //! Here is what the flags are and how a message reaches the operator. Settings come from the flag,
 //! else the environment, else the model's `[server]` table, else the default.
 
+mod accounts;
 mod changes;
 mod check;
 mod first;
 mod init;
+mod key;
+mod prompt;
 mod serve;
+mod user;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -19,6 +23,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use crate::auth;
 use crate::fault;
 use crate::model::settings;
 use crate::model::{self, Model};
@@ -56,6 +61,12 @@ enum Command {
     Check(Check),
     /// Read the change log: a line of JSON for each change, in order
     Changes(Changes),
+    /// Add, change and remove users
+    #[command(subcommand)]
+    User(user::User),
+    /// Change the key that seals what Digest needs of passwords
+    #[command(subcommand)]
+    Key(key::Key),
 }
 
 #[derive(Debug, Args)]
@@ -193,6 +204,8 @@ pub fn run() -> ExitCode {
         Command::Init(flags) => init::run(&flags),
         Command::Check(flags) => check::run(&flags),
         Command::Changes(flags) => changes::run(&flags),
+        Command::User(command) => user::run(&command),
+        Command::Key(command) => key::run(&command),
     }));
     match done {
         Ok(Ok(code)) => code,
@@ -290,6 +303,20 @@ fn environment() -> Environment {
         user: text("PGUSER").or_else(|| text("USER")),
         home: value("HOME").map(Into::into),
     }
+}
+
+/// Where the key is: by the flag, else by the environment, else by the model, else beside the SQLite file.
+fn key_source(
+    flag: Option<&Path>,
+    model: &Model,
+    database: &Database,
+) -> Result<auth::key::Source, auth::key::KeyError> {
+    #[expect(clippy::disallowed_methods, reason = "a key must not be seen among the arguments")]
+    let key = std::env::var_os("NOUNS_KEY").filter(|key| !key.is_empty());
+    // What is no text is no key either.
+    let key = key.map(|key| key.to_string_lossy().into_owned());
+    let named = model.server.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
+    auth::key::Source::choose(flag.or(named), key, database)
 }
 
 /// Colours are for people: on a terminal, and where nobody said no.

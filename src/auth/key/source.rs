@@ -23,7 +23,7 @@ const OTHERS: u32 = 0o027;
 const LINKS_MAX: usize = 40;
 
 /// Why there are no keys: what is wrong and the way out.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyError(pub String);
 
 impl fmt::Display for KeyError {

@@ -1,0 +1,237 @@
+//! What `nouns user` and `nouns key` share: where the users and the key are, and how both are reached
+//! beside servers that run.
+//!
+//! Nothing is asked and nothing is printed here.
+//! The one surprising thing: a change that takes something away is waited out, so that when the command
+//! has ended no server lets in what it has shut out.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Refusal, database, find_model, key_source, read_model, refusal};
+use crate::auth::key::{FINGERPRINT, KeyError, Keys, Source};
+use crate::model::Model;
+use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
+use crate::plan::{Action, By, Collection, Draft, Outcome, Read, Refusal as Refused, Values, Write};
+use crate::store::{Beside, Database, StoreError};
+use crate::value::{Item, Value};
+use crate::wire::RequestId;
+
+/// A server trusts what it has read of the users for half a second.
+const SEEN_BY_ALL: Duration = Duration::from_millis(600);
+/// How many users are read at once.
+const PAGE: usize = 100;
+/// How often a change is tried anew because another one came between.
+const TRIES: usize = 10;
+
+#[derive(Debug, Args)]
+pub(super) struct Place {
+    /// The model file [default: nouns.toml here, else the built-in store]
+    #[arg(long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+
+    /// Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
+    #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]
+    database: Option<String>,
+
+    /// The file that holds the key; NOUNS_KEY may hold the key itself [default: nouns.key beside the SQLite file]
+    #[arg(long, env = "NOUNS_KEY_FILE", hide_env = true, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+
+    /// Where a debug build panics, for tests
+    #[cfg(debug_assertions)]
+    #[arg(long, env = "NOUNS_FAULT", hide = true)]
+    fault: Option<String>,
+}
+
+/// Where the users and the key are; nothing is open yet.
+pub(super) struct Found {
+    pub(super) model: Arc<Model>,
+    database: Database,
+    key: Result<Source, KeyError>,
+}
+
+/// The users, and where the key is.
+pub(super) struct Accounts {
+    pub(super) model: Arc<Model>,
+    pub(super) beside: Beside,
+    key: Result<Source, KeyError>,
+}
+
+impl Place {
+    pub(super) fn find(&self) -> Result<Found, Refusal> {
+        #[cfg(debug_assertions)]
+        if let Some(fault) = &self.fault {
+            crate::fault::plant(fault).map_err(refusal)?;
+        }
+        let model = Arc::new(read_model(&find_model(self.model.as_deref())?)?);
+        let database = database(self.database.as_deref(), &model)?;
+        let key = key_source(self.key_file.as_deref(), &model, &database);
+        Ok(Found { model, database, key })
+    }
+}
+
+impl Found {
+    /// Refuses a key that cannot be one, before anything is made.
+    pub(super) fn check_key(self) -> Result<Self, Refusal> {
+        match &self.key {
+            Err(error) => return Err(refusal(error)),
+            Ok(source) => source.read().map_err(refusal)?,
+        };
+        Ok(self)
+    }
+
+    /// Opens what is there, and makes it where nothing is.
+    pub(super) fn open(self) -> Result<Accounts, Refusal> {
+        let beside = Beside::open(&self.database, &self.model).map_err(refusal)?;
+        Ok(Accounts { model: self.model, beside, key: self.key })
+    }
+
+    /// Opens what is there.
+    pub(super) fn open_existing(self) -> Result<Accounts, Refusal> {
+        match &self.database {
+            Database::Sqlite(path) if !path.exists() => Err(refusal(format!(
+                "there is no database {}; name it with --database, or make its first user: nouns user add NAME",
+                path.display()
+            ))),
+            _ => self.open(),
+        }
+    }
+}
+
+impl Accounts {
+    /// Where the key is.
+    pub(super) fn source(&self) -> Result<Source, Refusal> {
+        self.key.clone().map_err(refusal)
+    }
+
+    pub(super) fn fingerprint(&mut self) -> Result<Option<String>, Refusal> {
+        self.beside.recall(FINGERPRINT).map_err(refusal)
+    }
+
+    /// The keys that belong to this database; made where it has none yet.
+    pub(super) fn keys(&mut self) -> Result<Keys, Refusal> {
+        let source = self.source()?;
+        let stored = self.fingerprint()?;
+        let settled = source.settle(stored.as_deref()).map_err(refusal)?;
+        if let Some(fingerprint) = &settled.remember {
+            let kept = self.beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
+            // Somebody else was faster, with another key.
+            if !settled.keys.has(&kept) {
+                if settled.is_made {
+                    source.unmake();
+                }
+                return Err(refusal(source.misfit(&settled.keys, &kept)));
+            }
+        }
+        Ok(settled.keys)
+    }
+
+    pub(super) fn user(&mut self, name: &str) -> Result<Item, Refusal> {
+        match self.beside.read(Read::User(name.into())).map_err(refusal)? {
+            Outcome::User(Some(user)) => Ok(user),
+            _ => Err(refusal(format!(
+                "there is no user {name}; those there are: nouns user list"
+            ))),
+        }
+    }
+
+    /// Every user, some at a time.
+    pub(super) fn each_user(
+        &mut self,
+        mut with: impl FnMut(&mut Self, &Item) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut after = None;
+        loop {
+            let read = Read::users(&self.model, PAGE, after);
+            let Outcome::Page(page) = self.beside.read(read).map_err(refusal)? else {
+                return Err(refusal("the users cannot be read"));
+            };
+            for user in &page.items {
+                with(self, user)?;
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    pub(super) fn create(&mut self, values: Vec<Value>) -> Result<(), StoreError> {
+        let draft = draft(Values::Complete(values));
+        let count = crate::plan::Count::One;
+        self.write(Action::Create { drafts: vec![draft], count })
+    }
+
+    pub(super) fn remove(&mut self, user: &Item) -> Result<(), StoreError> {
+        let dependents_max = self.model.server.limits.cascade_items_max;
+        self.write(Action::Remove { id: user.id, dependents_max })
+    }
+
+    /// Changes one value of a user, tried anew when another change comes between. `value` is made from
+    /// what is stored; none of it: nothing to change.
+    pub(super) fn change(
+        &mut self,
+        name: &str,
+        at: usize,
+        mut value: impl FnMut(&Item) -> Result<Option<Value>, Refusal>,
+    ) -> Result<(), Refusal> {
+        for _ in 0..TRIES {
+            let user = self.user(name)?;
+            let Some(value) = value(&user)? else { return Ok(()) };
+            let values = (0..user.values.len()).map(|index| (index == at).then(|| value.clone()));
+            let draft = draft(Values::Partial(values.collect()));
+            let expected = Some(user.version);
+            match self.write(Action::Replace { id: user.id, draft, expected }) {
+                Err(StoreError::Refused(Refused::Changed | Refused::Missing)) => {}
+                done => return done.map_err(refusal),
+            }
+        }
+        Err(refusal(format!("{name} is changed by others again and again; try again")))
+    }
+
+    fn write(&mut self, action: Action) -> Result<(), StoreError> {
+        let collection = Collection::users(&self.model);
+        let request_id = RequestId::new().as_str().into();
+        let by = By { actor: "command line".into(), request_id };
+        self.beside.write(Write { collection, action, by }).map(drop)
+    }
+}
+
+fn draft(values: Values) -> Draft {
+    Draft { root: "/user".to_owned(), values, references: Vec::new() }
+}
+
+/// Until every server has seen what was taken away.
+pub(super) fn wait_for_servers() {
+    thread::sleep(SEEN_BY_ALL);
+}
+
+pub(super) fn name(user: &Item) -> &str {
+    text(user, NAME)
+}
+
+/// The list of roles as JSON text.
+pub(super) fn roles(user: &Item) -> &str {
+    text(user, ROLES)
+}
+
+/// What is kept of the password, as JSON text.
+pub(super) fn record(user: &Item) -> &str {
+    text(user, PASSWORD)
+}
+
+pub(super) fn is_disabled(user: &Item) -> bool {
+    user.values.get(DISABLED) == Some(&Value::Boolean(true))
+}
+
+fn text(user: &Item, at: usize) -> &str {
+    match user.values.get(at) {
+        Some(Value::Text(text) | Value::Json(text)) => text,
+        _ => "",
+    }
+}

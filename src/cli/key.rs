@@ -1,0 +1,194 @@
+//! `nouns key rotate`: another key in place of the one there is, while servers run.
+//!
+//! The new key is written before the old one, everything is sealed anew, the database is told, the old
+//! key goes. The one surprising thing: interrupted anywhere, the file holds all keys that are needed, and
+//! the same command goes on where it stopped, because a file with two keys says that a rotation is on.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::accounts::{self, Accounts, Place, wait_for_servers};
+use super::{Refusal, refusal, say};
+use crate::auth::key::{FINGERPRINT, Held, Keys, Source};
+use crate::auth::password::Record;
+use crate::fault;
+use crate::model::own::PASSWORD;
+use crate::value::Value;
+
+/// Under this name the database keeps the fingerprint that a rotation leads to; empty when there is none.
+const ROTATION: &str = "key_rotation";
+/// A pass finds nothing to do unless somebody sets passwords with the old key.
+const PASSES_MAX: usize = 100;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Key {
+    /// Put another key in place of the one there is
+    Rotate(Rotate),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It can be interrupted, and goes on when it is run again. Servers that use the same key file take the
+new key by themselves. Where others have copies of it, run it with --begin first, copy the file, which
+then holds both keys, to them, run it again without --begin, and copy the file once more.
+
+With --lost the old key is not needed. What it has sealed is dropped: users whose realm offers Basic get
+back to Digest with their next login by Basic, the others with a new password.")]
+pub(super) struct Rotate {
+    /// Write the new key beside the old one, and stop there
+    #[arg(long, conflicts_with = "lost")]
+    begin: bool,
+
+    /// The old key is lost
+    #[arg(long)]
+    lost: bool,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) fn run(command: &Key) -> Result<ExitCode, Refusal> {
+    let Key::Rotate(flags) = command;
+    rotate(flags)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rotate(flags: &Rotate) -> Result<(), Refusal> {
+    let mut accounts = flags.place.find()?.check_key()?.open_existing()?;
+    let source = accounts.source()?;
+    if let Source::Environment(_) = source {
+        return Err(refusal(
+            "the key in NOUNS_KEY cannot be rotated, because a variable cannot be changed from here; put it \
+             into a file, rotate that with --key-file, and set NOUNS_KEY to what the file then holds",
+        ));
+    }
+    let held = source.lock().map_err(refusal)?;
+    let Some(stored) = accounts.fingerprint()? else {
+        return Err(refusal(
+            "this database has no key yet; one is made with its first user: nouns user add NAME",
+        ));
+    };
+    let keys = match flags.lost {
+        false => begin(&mut accounts, (&source, &held), &stored)?,
+        true => begin_anew(&mut accounts, (&source, &held), &stored)?,
+    };
+    fault::point("rotate");
+    if flags.begin {
+        said(format_args!(
+            "{} holds the new key and the old one; copy it to the other servers, then: nouns key rotate",
+            source.name()
+        ));
+        return Ok(());
+    }
+    let count = seal_anew(&mut accounts, &keys)?;
+    fault::point("rotate");
+    accounts.beside.remember(FINGERPRINT, &keys.fingerprint()).map_err(refusal)?;
+    fault::point("rotate");
+    source.write(&held, &keys.end_rotation()).map_err(refusal)?;
+    fault::point("rotate");
+    accounts.beside.remember(ROTATION, "").map_err(refusal)?;
+    said(format_args!("rotated the key in {}; sealed anew for {count} users", source.name()));
+    Ok(())
+}
+
+/// Both keys are in the file when it ends; a rotation that was begun already is gone on with.
+fn begin(
+    accounts: &mut Accounts,
+    (source, held): (&Source, &Held),
+    stored: &str,
+) -> Result<Keys, Refusal> {
+    let keys = source.settle(Some(stored)).map_err(refusal)?.keys;
+    let under_way = accounts.beside.recall(ROTATION).map_err(refusal)?.unwrap_or_default();
+    if !under_way.is_empty() && !keys.has(&under_way) {
+        return Err(refusal(format!(
+            "a rotation to the key of fingerprint {under_way} has begun elsewhere, and that key is not in {}; \
+             finish it there, or copy that key file here",
+            source.name()
+        )));
+    }
+    if keys.is_rotating() {
+        accounts.beside.remember(ROTATION, &keys.fingerprint()).map_err(refusal)?;
+        return Ok(keys);
+    }
+    let keys = keys.begin_rotation(Keys::random().map_err(refusal)?);
+    fault::point("rotate");
+    source.write(held, &keys).map_err(refusal)?;
+    fault::point("rotate");
+    accounts.beside.remember(ROTATION, &keys.fingerprint()).map_err(refusal)?;
+    Ok(keys)
+}
+
+/// A new key alone is in the file when it ends.
+fn begin_anew(
+    accounts: &mut Accounts,
+    (source, held): (&Source, &Held),
+    stored: &str,
+) -> Result<Keys, Refusal> {
+    let under_way = accounts.beside.recall(ROTATION).map_err(refusal)?.unwrap_or_default();
+    match source.read().map_err(refusal)? {
+        Some(keys) if keys.has(stored) => {
+            Err(refusal(format!("{} holds the key of this database: it is not lost", source.name())))
+        }
+        Some(keys) if keys.has(&under_way) => Ok(keys),
+        Some(_) => Err(refusal(format!(
+            "{} holds a key of something else, and is not overwritten; move it away, or name another --key-file",
+            source.name()
+        ))),
+        None => {
+            let keys = Keys::random().map_err(refusal)?;
+            fault::point("rotate");
+            accounts.beside.remember(ROTATION, &keys.fingerprint()).map_err(refusal)?;
+            fault::point("rotate");
+            source.write(held, &keys).map_err(refusal)?;
+            Ok(keys)
+        }
+    }
+}
+
+/// Goes through all users until nothing is left that the new key has not sealed. The number of users
+/// that were touched.
+fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> {
+    let mut all = 0;
+    for _ in 0..PASSES_MAX {
+        let mut count = 0;
+        accounts.each_user(|accounts, user| {
+            // Quick to see, and true of all but the first pass.
+            if sealed_anew(accounts::record(user), keys, accounts::name(user))?.is_none() {
+                return Ok(());
+            }
+            fault::point("rotate");
+            count += 1;
+            let name = accounts::name(user);
+            match accounts.change(name, PASSWORD, |user| {
+                sealed_anew(accounts::record(user), keys, name)
+            }) {
+                // Removed in the meantime.
+                Err(_) if accounts.user(name).is_err() => Ok(()),
+                done => done,
+            }
+        })?;
+        all += count;
+        // One that was sealed by a server which did not know the new key yet.
+        wait_for_servers();
+        if count == 0 {
+            return Ok(all);
+        }
+    }
+    Err(refusal("servers still seal with the old key; restart them, then: nouns key rotate"))
+}
+
+/// The record with everything sealed by the first key; none when it is so already.
+fn sealed_anew(record: &str, keys: &Keys, name: &str) -> Result<Option<Value>, Refusal> {
+    // What is damaged stays as it is.
+    let Some(mut record) = Record::parse(record) else { return Ok(None) };
+    match record.reseal(keys, name) {
+        Some(true) => Ok(Some(Value::text(&record.to_string()))),
+        Some(false) => Ok(None),
+        None => Err(refusal("the system has no randomness; try again")),
+    }
+}
+
+fn said(what: impl std::fmt::Display) {
+    say(&mut std::io::stdout(), format_args!("nouns: {what}"));
+}

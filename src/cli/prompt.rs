@@ -1,0 +1,141 @@
+//! A password from a terminal, which does not show it, or from standard input.
+//!
+//! It never comes from an argument or the environment. What a password may be is not known here.
+//! The one surprising thing: while it asks, the terminal gives Ctrl-C to us as a byte, so that the
+//! terminal is always put back as it was before the program ends.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+
+use super::{Refusal, refusal};
+
+/// Far more than a password may have.
+const BYTES_MAX: u64 = 64 << 10;
+
+const INTERRUPT: u8 = 0x03;
+const END: u8 = 0x04;
+const BACKSPACE: u8 = 0x08;
+const ERASE_LINE: u8 = 0x15;
+const DELETE: u8 = 0x7f;
+
+/// All of standard input, without the line end at its end.
+pub(super) fn from_input() -> Result<String, Refusal> {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| refusal(match error.kind() {
+        ErrorKind::InvalidData => "the password on standard input is not text in UTF-8".to_owned(),
+        _ => format!("cannot read the password from standard input ({error})"),
+    }))?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+/// Asked for twice on the terminal, wherever standard input comes from.
+pub(super) fn from_terminal(name: &str) -> Result<String, Refusal> {
+    let terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| {
+        refusal(
+            "there is no terminal to ask for the password on; give it on standard input, with --password-stdin",
+        )
+    })?;
+    let first = ask(&terminal, &format!("password for {name}: "))?;
+    let second = ask(&terminal, "once more: ")?;
+    if first != second {
+        return Err(refusal("the two passwords are not the same; nothing was changed"));
+    }
+    Ok(first)
+}
+
+/// The terminal as it is while it asks; as it was when dropped.
+struct Hidden<'a> {
+    terminal: &'a File,
+    before: Termios,
+}
+
+impl<'a> Hidden<'a> {
+    fn new(terminal: &'a File) -> rustix::io::Result<Self> {
+        let before = tcgetattr(terminal)?;
+        let mut hidden = before.clone();
+        hidden.local_modes -= LocalModes::ECHO | LocalModes::ECHONL;
+        hidden.local_modes -= LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
+        hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
+        hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
+        // What was typed before the question is no answer to it.
+        tcsetattr(terminal, OptionalActions::Flush, &hidden)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for Hidden<'_> {
+    fn drop(&mut self) {
+        // Nobody is left to tell when that fails.
+        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+        let _ = self.terminal.write_all(b"\n");
+    }
+}
+
+fn ask(mut terminal: &File, question: &str) -> Result<String, Refusal> {
+    let failed =
+        |error: &dyn std::fmt::Display| refusal(format!("cannot read from the terminal ({error})"));
+    let hidden = Hidden::new(terminal).map_err(|error| failed(&error))?;
+    terminal.write_all(question.as_bytes()).map_err(|error| failed(&error))?;
+    let typed = type_in(terminal.bytes());
+    drop(hidden);
+    match typed {
+        Ok(Some(line)) => String::from_utf8(line)
+            .map_err(|_| refusal("the password is not text in UTF-8; nothing was changed")),
+        Ok(None) => Err(refusal("interrupted; nothing was changed")),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// One line, edited as terminals do; `None` when it was interrupted.
+fn type_in(
+    bytes: impl Iterator<Item = std::io::Result<u8>>,
+) -> std::io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    for byte in bytes {
+        match byte? {
+            b'\n' | b'\r' => return Ok(Some(line)),
+            INTERRUPT => return Ok(None),
+            END if line.is_empty() => return Ok(None),
+            BACKSPACE | DELETE => {
+                // A character may have several bytes; those after the first begin with the bits 10.
+                while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+            }
+            ERASE_LINE => line.clear(),
+            byte => line.push(byte),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(bytes: &[u8]) -> Option<String> {
+        let line = type_in(bytes.iter().map(|byte| Ok(*byte))).unwrap();
+        line.map(|line| String::from_utf8(line).unwrap())
+    }
+
+    #[test]
+    fn a_line_is_edited_as_terminals_do() {
+        assert_eq!(typed(b"secret\nmore").as_deref(), Some("secret"));
+        assert_eq!(typed(b"secret\r").as_deref(), Some("secret"));
+        assert_eq!(typed(b"sex\x7fcret\x08t\n").as_deref(), Some("secret"));
+        assert_eq!(typed("café\x7fe\n".as_bytes()).as_deref(), Some("cafe"));
+        assert_eq!(typed(b"\x7f\x7fa\n").as_deref(), Some("a"));
+        assert_eq!(typed(b"wrong\x15right\n").as_deref(), Some("right"));
+        assert_eq!(typed(b"\n").as_deref(), Some(""));
+        assert_eq!(typed(b"sec\x03ret\n"), None);
+        assert_eq!(typed(b"\x04"), None);
+        assert_eq!(typed(b"sec"), None);
+    }
+}
