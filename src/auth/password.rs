@@ -184,7 +184,8 @@ impl Record {
                 None => {
                     let ha1 = ha1(algorithm, &name, realm, &password);
                     let place = place(&name, realm, algorithm);
-                    let sealed = seal::seal(keys, &place, ha1.as_text().as_bytes()).ok_or(Unfit::System)?;
+                    let sealed =
+                        seal::seal(keys, &place, ha1.as_text().as_bytes()).ok_or(Unfit::System)?;
                     (realm.to_owned(), algorithm, sealed)
                 }
             });
