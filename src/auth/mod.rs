@@ -4,15 +4,15 @@
 //! `--open`, and everyone who reaches it is the same caller.
 
 #[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
-mod basic;
+pub mod basic;
 #[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
 mod challenge;
 #[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "wired up with the schemes"))]
-mod digest;
+pub mod digest;
 #[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
 mod nonce;
 #[cfg_attr(not(test), expect(dead_code, reason = "wired up with the schemes"))]
-mod parameters;
+pub mod parameters;
 mod text;
 
 use http::HeaderMap;
