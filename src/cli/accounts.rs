@@ -16,7 +16,9 @@ use super::{Refusal, database, find_model, key_source, read_model, refusal};
 use crate::auth::key::{FINGERPRINT, KeyError, Keys, Source};
 use crate::model::Model;
 use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
-use crate::plan::{Action, By, Collection, Draft, Outcome, Read, Refusal as Refused, Values, Write};
+use crate::plan::{
+    Action, By, Collection, Draft, Outcome, Read, Refusal as Refused, Values, Write,
+};
 use crate::store::{Beside, Database, StoreError};
 use crate::value::{Item, Value};
 use crate::wire::RequestId;
@@ -132,11 +134,9 @@ impl Accounts {
     }
 
     pub(super) fn user(&mut self, name: &str) -> Result<Item, Refusal> {
-        match self.beside.read(Read::User(name.into())).map_err(refusal)? {
+        match self.beside.read(&Read::User(name.into())).map_err(refusal)? {
             Outcome::User(Some(user)) => Ok(user),
-            _ => Err(refusal(format!(
-                "there is no user {name}; those there are: nouns user list"
-            ))),
+            _ => Err(refusal(format!("there is no user {name}; those there are: nouns user list"))),
         }
     }
 
@@ -148,7 +148,7 @@ impl Accounts {
         let mut after = None;
         loop {
             let read = Read::users(&self.model, PAGE, after);
-            let Outcome::Page(page) = self.beside.read(read).map_err(refusal)? else {
+            let Outcome::Page(page) = self.beside.read(&read).map_err(refusal)? else {
                 return Err(refusal("the users cannot be read"));
             };
             for user in &page.items {

@@ -50,7 +50,7 @@ pub(super) fn make(
 ) -> Result<Option<Told>, Refusal> {
     let cannot =
         |cause: &dyn std::fmt::Debug| refusal(format!("cannot make the first user ({cause:?})"));
-    match beside.read(Read::users(model, 1, None)).map_err(|error| cannot(&error))? {
+    match beside.read(&Read::users(model, 1, None)).map_err(|error| cannot(&error))? {
         Outcome::Page(page) if page.items.is_empty() => {}
         _ => return Ok(None),
     }

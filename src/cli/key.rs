@@ -127,9 +127,10 @@ fn begin_anew(
 ) -> Result<Keys, Refusal> {
     let under_way = accounts.beside.recall(ROTATION).map_err(refusal)?.unwrap_or_default();
     match source.read().map_err(refusal)? {
-        Some(keys) if keys.has(stored) => {
-            Err(refusal(format!("{} holds the key of this database: it is not lost", source.name())))
-        }
+        Some(keys) if keys.has(stored) => Err(refusal(format!(
+            "{} holds the key of this database: it is not lost",
+            source.name()
+        ))),
         Some(keys) if keys.has(&under_way) => Ok(keys),
         Some(_) => Err(refusal(format!(
             "{} holds a key of something else, and is not overwritten; move it away, or name another --key-file",
@@ -160,9 +161,9 @@ fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> {
             fault::point("rotate");
             count += 1;
             let name = accounts::name(user);
-            match accounts.change(name, PASSWORD, |user| {
-                sealed_anew(accounts::record(user), keys, name)
-            }) {
+            match accounts
+                .change(name, PASSWORD, |user| sealed_anew(accounts::record(user), keys, name))
+            {
                 // Removed in the meantime.
                 Err(_) if accounts.user(name).is_err() => Ok(()),
                 done => done,

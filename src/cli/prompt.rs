@@ -7,7 +7,9 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+};
 
 use super::{Refusal, refusal};
 
@@ -24,10 +26,14 @@ const DELETE: u8 = 0x7f;
 pub(super) fn from_input() -> Result<String, Refusal> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| refusal(match error.kind() {
-        ErrorKind::InvalidData => "the password on standard input is not text in UTF-8".to_owned(),
-        _ => format!("cannot read the password from standard input ({error})"),
-    }))?;
+    read.map_err(|error| {
+        refusal(match error.kind() {
+            ErrorKind::InvalidData => {
+                "the password on standard input is not text in UTF-8".to_owned()
+            }
+            _ => format!("cannot read the password from standard input ({error})"),
+        })
+    })?;
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {
@@ -96,9 +102,7 @@ fn ask(mut terminal: &File, question: &str) -> Result<String, Refusal> {
 }
 
 /// One line, edited as terminals do; `None` when it was interrupted.
-fn type_in(
-    bytes: impl Iterator<Item = std::io::Result<u8>>,
-) -> std::io::Result<Option<Vec<u8>>> {
+fn type_in(bytes: impl Iterator<Item = std::io::Result<u8>>) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     for byte in bytes {
         match byte? {

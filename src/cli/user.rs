@@ -274,7 +274,11 @@ fn or_none(text: String) -> String {
 /// Columns as wide as their widest cell, and no spaces at the ends of lines.
 fn table(rows: &[[String; 4]]) -> String {
     let width = |at: usize| {
-        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        rows.iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
     };
     let widths: [usize; 4] = std::array::from_fn(width);
     let line = |row: &[String; 4]| {
@@ -308,7 +312,10 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let row = |cells: [&str; 4]| cells.map(str::to_owned);
-        let rows = [row(["NAME", "ROLES", "DISABLED", "SINCE"]), row(["josé", "clerk shopper", "no", "2026"])];
+        let rows = [
+            row(["NAME", "ROLES", "DISABLED", "SINCE"]),
+            row(["josé", "clerk shopper", "no", "2026"]),
+        ];
         assert_eq!(
             table(&rows),
             "NAME  ROLES          DISABLED  SINCE\njosé  clerk shopper  no        2026\n"
