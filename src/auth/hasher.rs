@@ -124,7 +124,8 @@ impl Hasher {
     }
 
     /// How many wait.
-    pub fn waiting(&self) -> usize {
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
         self.shared.line().len()
     }
 }

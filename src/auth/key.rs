@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
-pub use source::{Held, KeyError, Keyring, Settled, Source};
+pub use source::{Held, KeyError, Keyring, Source};
 
 const KEY_BYTES: usize = 32;
 /// More than a rotation needs; a bound for what is tried.
@@ -23,7 +23,6 @@ const KEYS_MAX: usize = 8;
 /// What is derived, each under a label of its own, so that no use of the key helps another.
 const SEALING: &[u8] = b"nouns 1 sealing";
 const NONCES: &[u8] = b"nouns 1 nonces";
-const OPAQUE: &[u8] = b"nouns 1 opaque";
 const PRINT: &[u8] = b"nouns 1 fingerprint";
 
 /// What the database keeps the fingerprint under.
@@ -112,11 +111,6 @@ impl Keys {
     /// For the MAC of nonces: the first signs, all verify.
     pub fn nonce_keys(&self) -> Vec<[u8; 32]> {
         self.all().map(|key| derive(&key.bytes, NONCES)).collect()
-    }
-
-    /// For the `opaque` of challenges: the first signs, all verify.
-    pub fn opaque_keys(&self) -> Vec<[u8; 32]> {
-        self.all().map(|key| derive(&key.bytes, OPAQUE)).collect()
     }
 
     /// The id of the key that seals.
@@ -234,8 +228,7 @@ mod tests {
     fn derived_keys_are_apart_and_never_change() {
         let one = keys(&[1]);
         assert_eq!(one.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
-        assert_ne!(one.nonce_keys(), one.opaque_keys());
-        let derived = [SEALING, NONCES, OPAQUE, PRINT].map(|label| derive(&[1; 32], label));
+        let derived = [SEALING, NONCES, PRINT].map(|label| derive(&[1; 32], label));
         for (index, one) in derived.iter().enumerate() {
             assert!(derived.iter().skip(index + 1).all(|other| other != one));
         }

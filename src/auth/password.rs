@@ -121,12 +121,6 @@ pub fn lacks(record: &Record, model: &Model, keys: &Keys) -> bool {
     !wanted(model).all(is_there)
 }
 
-/// Whether the hash was made with other parameters than a new one would be: to be made again at the
-/// next right password.
-pub fn is_outdated(record: &Record) -> bool {
-    !argon::is_current(&record.argon2)
-}
-
 /// Each realm that offers Digest, with each of its algorithms.
 fn wanted(model: &Model) -> impl Iterator<Item = (&str, Algorithm)> {
     model

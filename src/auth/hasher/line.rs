@@ -43,6 +43,7 @@ impl<J> Line<J> {
         Self { proved: VecDeque::new(), ring: VecDeque::new(), rests_until: None, is_closed: false }
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.proved.len() + self.unproved()
     }

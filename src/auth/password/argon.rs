@@ -54,7 +54,8 @@ pub(super) fn verify(text: &str, password: &[u8]) -> Option<bool> {
 }
 
 /// Whether it was made with the parameters of new ones.
-pub(super) fn is_current(text: &str) -> bool {
+#[cfg(test)]
+fn is_current(text: &str) -> bool {
     parse(text).is_some_and(|Parsed { params, .. }| {
         (params.m_cost(), params.t_cost(), params.p_cost()) == (MEMORY_KIB, PASSES, LANES)
     })
