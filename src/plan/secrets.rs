@@ -120,7 +120,12 @@ mod tests {
             Some(_) => (Verb::Put, Place::Item(address)),
         };
         let intent = intent::read(model, Route { verb, place }, None, body.as_bytes()).unwrap();
-        match make(model, intent, || By { actor: "-".into(), request_id: "-".into() }).unwrap() {
+        match make(model, intent, &crate::permit::Caller::open(), || By {
+            actor: "-".into(),
+            request_id: "-".into(),
+        })
+        .unwrap()
+        {
             Plan::Write(write) => write,
             other => panic!("{other:?}"),
         }
