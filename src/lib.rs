@@ -19,14 +19,6 @@ mod plan;
 // How many at once.
 mod gate;
 // 3, done: the only stage that touches anything.
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "claims and commands take effect with authentication"
-    )
-)]
 mod store;
 // 4, said, and how it looks on the wire.
 mod reply;

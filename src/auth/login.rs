@@ -232,7 +232,7 @@ impl Auth {
             return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
         };
         // Without a count, a nonce is good for one request.
-        let count = proof.count().unwrap_or(0);
+        let count = proof.count().unwrap_or(1);
         match store.claim(&Claim { epoch, nonce: id, count, issued }).await? {
             Claimed::First => {}
             Claimed::Again | Claimed::Stale => {

@@ -6,14 +6,14 @@
 //! The one surprising thing: a Digest with `auth-int` proves the body too, so who is asking may be
 //! known only when the body is there.
 
-mod basic;
+pub mod basic;
 mod challenge;
-mod digest;
+pub mod digest;
 mod hasher;
 pub mod key;
 mod login;
 mod nonce;
-mod parameters;
+pub mod parameters;
 pub mod password;
 mod seal;
 mod signing;
@@ -102,7 +102,7 @@ impl Known {
             Info::OfBody(proved) => {
                 let (ha1, algorithm, next) = &**proved;
                 let credentials = parts.headers.get(header::AUTHORIZATION)?;
-                let proof = digest::read(split(credentials)?.1).ok()?;
+                let proof = digest::read(parameters::split(credentials.as_bytes())?.1).ok()?;
                 let hash = digest::hash(*algorithm, body);
                 let text = proof.information(ha1, Some(&hash), next.as_deref())?;
                 HeaderValue::try_from(text).ok()?
@@ -204,10 +204,8 @@ impl Auth {
 
     /// The scheme of some credentials, if the realm offers it, and what follows its name.
     fn scheme<'c>(&self, credentials: &'c HeaderValue, realm: usize) -> Option<(Scheme, &'c [u8])> {
-        let (name, rest) = split(credentials)?;
         let offered = &self.model.realms.get(realm)?.schemes;
-        let is_named = |scheme: &&Scheme| name.eq_ignore_ascii_case(scheme.name().as_bytes());
-        Some((*offered.iter().find(is_named)?, rest))
+        parameters::split(credentials.as_bytes()).filter(|(scheme, _)| offered.contains(scheme))
     }
 
     /// 401 for anyone who may not do what they ask for.
@@ -276,12 +274,4 @@ impl Auth {
     pub fn forget(&self) {
         self.users.forget();
     }
-}
-
-/// The name of a scheme, and what follows it.
-fn split(credentials: &HeaderValue) -> Option<(&[u8], &[u8])> {
-    let bytes = credentials.as_bytes();
-    let end = bytes.iter().position(|byte| *byte == b' ')?;
-    let (name, rest) = bytes.split_at_checked(end)?;
-    Some((name, rest.trim_ascii()))
 }

@@ -69,6 +69,11 @@ impl<'h> Parameters<'h> {
         Ok(Self { all })
     }
 
+    #[cfg(any(fuzzing, test))]
+    pub fn is_quoted(&mut self, name: &str) -> Option<bool> {
+        self.find(name).map(|parameter| parameter.is_quoted)
+    }
+
     /// The value of a parameter that may come either way.
     pub fn take(&mut self, name: &str) -> Option<Cow<'h, [u8]>> {
         self.find(name).map(|parameter| std::mem::take(&mut parameter.value))

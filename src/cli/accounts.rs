@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Refusal, database, find_model, key_source, read_model, refusal};
+use crate::auth::LEASE;
 use crate::auth::key::{FINGERPRINT, KeyError, Keys, Source};
 use crate::model::Model;
 use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
@@ -23,8 +24,8 @@ use crate::store::{Beside, Database, StoreError};
 use crate::value::{Item, Value};
 use crate::wire::RequestId;
 
-/// A server trusts what it has read of the users for half a second.
-const SEEN_BY_ALL: Duration = Duration::from_millis(600);
+/// So long after a change, every server has seen it.
+const SEEN_BY_ALL: Duration = LEASE.saturating_add(Duration::from_millis(100));
 /// How many users are read at once.
 const PAGE: usize = 100;
 /// How often a change is tried anew because another one came between.

@@ -2,13 +2,13 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::first::{self, Telling, Told};
 use super::{
-    Refusal, Serve, colours, database, fault_of_ours, find_model, read_model, refusal, say,
+    Refusal, Serve, colours, database, fault_of_ours, find_model, key_source, read_model, refusal,
+    say,
 };
 use crate::auth::Auth;
 use crate::auth::key::{FINGERPRINT, Keyring, Keys, Source};
@@ -43,8 +43,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     } else {
         refuse_clear_basic(&model, &listen, &listeners)?;
     }
-    let named = flags.key_file.or_else(|| settings.key_file.as_deref().map(PathBuf::from));
-    let key = Source::choose(named.as_deref(), std::env::var("NOUNS_KEY").ok(), &database);
+    let key = key_source(flags.key_file.as_deref(), &model, &database);
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
     catch_panics(&log);
     let metrics = Metrics::new(&model);

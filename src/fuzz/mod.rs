@@ -4,11 +4,13 @@
 //! built. The one surprising thing: the corpora also run as an ordinary test, so they cannot rot.
 
 mod accept;
+mod authorization;
 mod body;
 mod model;
 mod target;
 
 pub use self::accept::accept;
+pub use self::authorization::authorization;
 pub use self::body::body;
 pub use self::model::model;
 pub use self::target::target;
@@ -37,8 +39,13 @@ mod tests {
 
     type Target = (&'static str, fn(&[u8]));
 
-    const TARGETS: &[Target] =
-        &[("accept", accept), ("body", body), ("model", model), ("target", target)];
+    const TARGETS: &[Target] = &[
+        ("accept", accept),
+        ("authorization", authorization),
+        ("body", body),
+        ("model", model),
+        ("target", target),
+    ];
 
     fn files(folder: &str) -> Vec<PathBuf> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);

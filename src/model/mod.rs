@@ -8,7 +8,6 @@ pub mod diff;
 pub mod expr;
 mod file;
 mod nearest;
-#[expect(dead_code, reason = "who a user is takes effect with authentication")]
 pub mod own;
 mod report;
 pub mod schema;
@@ -63,16 +62,6 @@ pub struct Realm {
 pub enum Scheme {
     Basic,
     Digest,
-}
-
-impl Scheme {
-    /// As the wire has it, in any case.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Basic => "Basic",
-            Self::Digest => "Digest",
-        }
-    }
 }
 
 /// The hash of a Digest.
@@ -299,7 +288,6 @@ impl Model {
     }
 
     /// The realm of `/` and `/-/`, as an index into `realms`: the first where nothing is said.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked for by authentication"))]
     pub fn server_realm(&self) -> usize {
         let named = self.server.realm.as_deref();
         self.realms.iter().position(|realm| Some(&*realm.name) == named).unwrap_or(0)

@@ -38,12 +38,10 @@ impl Caller {
     }
 
     /// A caller without credentials.
-    #[cfg_attr(not(test), expect(dead_code, reason = "callers come with authentication"))]
     pub fn anyone(rights: Arc<Rights>) -> Self {
         Self(Who::Anyone(rights))
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "callers come with authentication"))]
     pub fn user(name: Arc<str>, rights: Arc<Rights>) -> Self {
         Self(Who::User(name, rights))
     }

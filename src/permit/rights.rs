@@ -96,7 +96,6 @@ impl Rights {
 
     /// What these roles may do together. `admin` is everything; names the model does not know count
     /// for nothing.
-    #[cfg_attr(not(test), expect(dead_code, reason = "callers come with authentication"))]
     pub fn of<'r>(model: &Model, roles: impl Iterator<Item = &'r str>) -> Self {
         let names: Vec<&str> = roles.chain([ANYONE]).collect();
         if names.contains(&ADMIN) {

@@ -59,10 +59,8 @@ pub enum Read {
     /// How far does the change log go?
     Positions,
     /// A user by name, with the secret.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked for with authentication"))]
     User(Box<str>),
     /// A number that grows with every change of the users.
-    #[cfg_attr(not(test), expect(dead_code, reason = "asked for with authentication"))]
     UsersStamp,
     Item(Collection, Id),
     Page(Collection, Span),

@@ -131,7 +131,8 @@ fn covers<'h>(sent: &mut Parameters<'h>) -> Result<Covers<'h>, Malformed> {
 
 fn counted<'h>(sent: &mut Parameters<'h>) -> Result<Counted<'h>, Malformed> {
     // RFC 7616 §3.4: nc is 8 hex digits.
-    const EIGHT: Malformed = Malformed("expected nc with qop, as 8 hexadecimal digits");
+    const EIGHT: Malformed =
+        Malformed("expected nc with qop, as 8 hexadecimal digits, from 00000001 on");
     let nc = sent.take("nc").ok_or(EIGHT)?;
     let nc: [u8; 8] = nc.as_ref().try_into().map_err(|_| EIGHT)?;
     let digit = |digit: &u8| char::from(*digit).to_digit(16);
@@ -141,7 +142,9 @@ fn counted<'h>(sent: &mut Parameters<'h>) -> Result<Counted<'h>, Malformed> {
     if cnonce.len() > CNONCE_BYTES_MAX {
         return Err(Malformed("expected a cnonce of at most 512 bytes"));
     }
-    Ok(Counted { nc, count: count.ok_or(EIGHT)?, cnonce })
+    // It counts this request too.
+    let count = count.filter(|count| *count > 0).ok_or(EIGHT)?;
+    Ok(Counted { nc, count, cnonce })
 }
 
 impl Proof<'_> {

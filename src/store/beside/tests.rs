@@ -46,7 +46,7 @@ impl Drop for Folder {
 }
 
 fn write(model: &Model, action: Action) -> Write {
-    let collection = Collection::users(&model);
+    let collection = Collection::users(model);
     Write { collection, action, by: By { actor: "cli".into(), request_id: "-".into() } }
 }
 

@@ -26,7 +26,7 @@ pub use backend::{Backend, sql};
 pub use folder::Folder;
 pub use http::{Answer, Client};
 pub use lock::Lock;
-pub use login::{Person, Session};
+pub use login::Person;
 pub use masks::Masks;
 pub use postgres::{OwnPostgres, Postgres};
 

@@ -1,0 +1,5 @@
+//! The value of `Authorization`. What must hold is in `src/fuzz/authorization.rs`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| nouns::fuzz::authorization(data));

@@ -1,0 +1,103 @@
+//! The value of `Authorization`: what we read against what another reader reads.
+//!
+//! The other reader is written from the grammar of RFC 9110 §11 as regular expressions; it shares no
+//! code with the one that serves. Beyond that: never a panic, what was read can be written and read
+//! again, and nothing that no header can hold is ever given out.
+
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use regex::bytes::Regex;
+
+use crate::auth::parameters::{self, Parameters};
+use crate::auth::{basic, digest};
+use crate::model::{Algorithm, Scheme};
+
+pub fn authorization(data: &[u8]) {
+    // What no header can hold never comes here.
+    if HeaderValue::from_bytes(data).is_err() {
+        return;
+    }
+    match parameters::split(data) {
+        None => {}
+        Some((Scheme::Basic, rest)) => is_pair(rest),
+        Some((Scheme::Digest, rest)) => {
+            is_list(rest);
+            is_proof(rest);
+        }
+    }
+}
+
+fn is_pair(credentials: &[u8]) {
+    let Some(pair) = basic::read(credentials) else { return };
+    assert!(!pair.name.contains(':'), "{pair:?}");
+    assert!(!pair.name.chars().chain(pair.password.chars()).any(char::is_control), "{pair:?}");
+    let again = STANDARD.encode(format!("{}:{}", pair.name, pair.password));
+    // A composed text may be a little longer than it was sent.
+    if again.len() <= credentials.len() {
+        assert_eq!(basic::read(again.as_bytes()), Some(pair));
+    }
+}
+
+const TOKEN: &str = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+";
+const QUOTED: &str = r#""(?:[\t\x20-!#-\[\]-~\x80-\xff]|\\[\t\x20-~\x80-\xff])*""#;
+
+fn compiled(pattern: &str) -> Regex {
+    let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
+    // A pattern that does not compile would agree with nothing.
+    Regex::new(&format!("(?s-u){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+static LIST: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r"^[ \t,]*(?:PAIR(?:[ \t]*,[ \t,]*PAIR)*[ \t,]*)?$"
+            .replace("PAIR", r"TOKEN[ \t]*=[ \t]*(?:TOKEN|QUOTED)")
+            .as_str(),
+    )
+});
+static PAIR: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"(?<name>TOKEN)[ \t]*=[ \t]*(?:(?<token>TOKEN)|(?<quoted>QUOTED))"));
+static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compiled(r"\\(.)"));
+
+fn is_list(list: &[u8]) {
+    let mut theirs = Vec::<(Vec<u8>, Vec<u8>, bool)>::new();
+    let mut is_read = list.len() <= 16 * 1024 && LIST.is_match(list);
+    for found in PAIR.captures_iter(list).take(if is_read { 25 } else { 0 }) {
+        let name = found["name"].to_ascii_lowercase();
+        let (value, is_quoted) = match (found.name("token"), found.name("quoted")) {
+            (None, Some(quoted)) => {
+                let inner = quoted.as_bytes().get(1..quoted.len() - 1).unwrap_or_default();
+                (ESCAPED.replace_all(inner, &b"$1"[..]).into_owned(), true)
+            }
+            (token, _) => (token.map_or(&b""[..], |token| token.as_bytes()).to_vec(), false),
+        };
+        is_read &= !theirs.iter().any(|(seen, _, _)| *seen == name) && theirs.len() < 24;
+        theirs.push((name, value, is_quoted));
+    }
+    let Ok(mut ours) = Parameters::read(list) else {
+        assert!(!is_read, "{:?}", String::from_utf8_lossy(list));
+        return;
+    };
+    assert!(is_read, "{:?}", String::from_utf8_lossy(list));
+    for (name, value, is_quoted) in theirs {
+        let name = String::from_utf8_lossy(&name);
+        assert_eq!(ours.is_quoted(&name), Some(is_quoted), "{name}");
+        assert_eq!(ours.take(&name).as_deref(), Some(&*value), "{name}");
+    }
+}
+
+fn is_proof(list: &[u8]) {
+    let Ok(proof) = digest::read(list) else { return };
+    let secret = digest::ha1(Algorithm::Md5, "name", "realm", "password");
+    assert!(!proof.verify(&secret, "GET", None), "{proof:?}");
+    if let Some(information) = proof.information(&secret, None, Some("next")) {
+        assert!(HeaderValue::from_str(&information).is_ok(), "{information:?}");
+        let information = information.as_bytes();
+        let mut sent =
+            Parameters::read(information).unwrap_or_else(|error| unreachable!("{error:?}"));
+        assert_eq!(sent.take_quoted("nextnonce"), Ok(Some(b"next"[..].into())));
+    }
+    assert!(proof.count().is_some() || !proof.covers_body());
+}
