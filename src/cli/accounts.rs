@@ -83,8 +83,8 @@ impl Found {
     pub(super) fn check_key(self) -> Result<Self, Refusal> {
         match &self.key {
             Err(error) => return Err(refusal(error)),
-            Ok(source) => source.read().map_err(refusal)?,
-        };
+            Ok(source) => source.check().map_err(refusal)?,
+        }
         Ok(self)
     }
 

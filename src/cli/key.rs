@@ -151,32 +151,38 @@ fn begin_anew(
 /// that were touched.
 fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> {
     let mut all = 0;
-    for _ in 0..PASSES_MAX {
-        let mut count = 0;
-        accounts.each_user(|accounts, user| {
-            // Quick to see, and true of all but the first pass.
-            if sealed_anew(accounts::record(user), keys, accounts::name(user))?.is_none() {
-                return Ok(());
-            }
-            fault::point("rotate");
-            count += 1;
-            let name = accounts::name(user);
-            match accounts
-                .change(name, PASSWORD, |user| sealed_anew(accounts::record(user), keys, name))
-            {
-                // Removed in the meantime.
-                Err(_) if accounts.user(name).is_err() => Ok(()),
-                done => done,
-            }
-        })?;
+    for pass in 0..PASSES_MAX {
+        let count = pass_through(accounts, keys)?;
         all += count;
-        // One that was sealed by a server which did not know the new key yet.
-        wait_for_servers();
-        if count == 0 {
+        if count == 0 && pass > 0 {
             return Ok(all);
         }
+        // A server that did not know the new key yet may have set a password with the old one.
+        wait_for_servers();
     }
     Err(refusal("servers still seal with the old key; restart them, then: nouns key rotate"))
+}
+
+/// Goes through all users once. How many were touched.
+fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> {
+    let mut count = 0;
+    accounts.each_user(|accounts, user| {
+        let name = accounts::name(user);
+        // Quick to see, and true of all but the first pass.
+        if sealed_anew(accounts::record(user), keys, name)?.is_none() {
+            return Ok(());
+        }
+        fault::point("rotate");
+        count += 1;
+        let changed =
+            accounts.change(name, PASSWORD, |user| sealed_anew(accounts::record(user), keys, name));
+        match changed {
+            // Removed in the meantime.
+            Err(_) if accounts.user(name).is_err() => Ok(()),
+            done => done,
+        }
+    })?;
+    Ok(count)
 }
 
 /// The record with everything sealed by the first key; none when it is so already.

@@ -15,6 +15,8 @@ mod harness;
 #[cfg(test)]
 mod auth;
 #[cfg(test)]
+mod accounts;
+#[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod connections;

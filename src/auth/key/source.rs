@@ -141,6 +141,14 @@ impl Source {
         ))
     }
 
+    /// Whether there are keys, or a place for them.
+    pub fn check(&self) -> Result<(), KeyError> {
+        match self.read()? {
+            Some(_) => Ok(()),
+            None => self.open_folder().map(drop),
+        }
+    }
+
     /// The keys as they are now; `None` when there is no such file.
     pub fn read(&self) -> Result<Option<Keys>, KeyError> {
         let text = match self {

@@ -41,7 +41,7 @@ pub const NOUNS: &str = match option_env!("NOUNS_EXECUTABLE") {
 };
 
 /// The debug build, the only one in which a panic can be planted.
-const DEBUG: &str = env!("CARGO_BIN_EXE_nouns");
+pub const DEBUG: &str = env!("CARGO_BIN_EXE_nouns");
 
 /// Makes each test a module with one test for each backend. A test is given what it names:
 /// `server: Server` is a server of the built-in store, `backend: Backend` is the backend alone.

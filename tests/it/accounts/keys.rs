@@ -1,0 +1,149 @@
+//! The key: where it is found, when it is made, and what is refused.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{Desk, PASSWORD, end, refused};
+use crate::harness::Backend;
+
+const ADD: [&str; 4] = ["user", "add", "ann", "--password-stdin"];
+
+on_every_backend! {
+    fn it_is_made_with_the_first_user_and_only_its_owner_can_read_it(backend: Backend) {
+        let desk = Desk::on(backend);
+        assert!(!desk.key_file().exists());
+        desk.done(&ADD, PASSWORD);
+        let mode = fs::metadata(desk.key_file()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let key = desk.key_text();
+        assert_eq!((key.len(), key.ends_with("=\n")), (45, true));
+        assert_eq!(desk.fingerprint().len(), 32);
+        desk.done(&["user", "add", "bob", "--password-stdin"], PASSWORD);
+        assert_eq!(desk.key_text(), key, "made once");
+        assert_eq!(desk.serve().by_both("bob", PASSWORD), ["403", "403"], "proved, without a role");
+        assert_eq!(desk.key_text(), key);
+    }
+
+    /// The way out is named, and nothing is changed.
+    fn one_that_does_not_fit_is_refused(backend: Backend) {
+        let desk = Desk::on(backend);
+        desk.add("ann");
+        let (key, stored) = (desk.key_text(), desk.fingerprint());
+        let all = "SELECT * FROM nouns_users";
+        let before = desk.sql(all);
+        let check = |expected: &str| {
+            for args in [&["user", "add", "bob", "--password-stdin"][..], &["user", "passwd", "ann", "--password-stdin"], &["serve", "--listen", "127.0.0.1:0"], &["key", "rotate"]] {
+                let said = desk.refused(args, PASSWORD);
+                assert!(said.starts_with(expected), "{args:?}: {said}");
+                assert!(!said.contains(key.trim()) && !said.contains(Desk::foreign_key().trim()));
+            }
+            assert_eq!((desk.sql(all), desk.fingerprint()), (before.clone(), stored.clone()));
+            // What needs no key goes on.
+            assert!(desk.done(&["user", "list"], "").contains("ann"));
+        };
+        fs::remove_file(desk.key_file()).unwrap();
+        check("there is no key file nouns.key, and this database has one, of fingerprint ");
+        assert!(!desk.key_file().exists());
+        desk.write_key(Desk::foreign_key());
+        check("the key in nouns.key has the fingerprint 84baa24011f6d103bbfd198463ae16f9, and this database belongs to ");
+        desk.write_key("c2hvcnQ=");
+        check("nouns.key holds no key: expected 32 bytes in base64, got 5; ");
+        desk.write_key(&key);
+        fs::set_permissions(desk.key_file(), fs::Permissions::from_mode(0o644)).unwrap();
+        check("others on this machine can read or change the key file nouns.key (mode 644); ");
+        fs::set_permissions(desk.key_file(), fs::Permissions::from_mode(0o640)).unwrap();
+        desk.add("bob");
+    }
+
+    fn it_may_be_in_the_environment(backend: Backend) {
+        let desk = Desk::on(backend);
+        let foreign = Desk::foreign_key();
+        end(desk.command(&ADD).env("NOUNS_KEY", foreign), PASSWORD);
+        assert_eq!(desk.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
+        assert!(!desk.key_file().exists(), "no file is made beside it");
+        let both = refused(desk.with_key(&ADD).env("NOUNS_KEY", foreign), PASSWORD);
+        assert_eq!(both, "two keys are named, NOUNS_KEY and the key file nouns.key; leave one of them out");
+        let rotated = refused(desk.command(&["key", "rotate"]).env("NOUNS_KEY", foreign), "");
+        assert!(rotated.starts_with("the key in NOUNS_KEY cannot be rotated, "), "{rotated}");
+        // The same key as a file.
+        desk.write_key(foreign);
+        desk.done(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
+    }
+
+    /// Its key was lost with its disk: what it had sealed goes, the users stay.
+    fn a_lost_key_can_be_replaced(backend: Backend) {
+        let desk = Desk::on(backend);
+        desk.add("ann");
+        let here = desk.refused(&["key", "rotate", "--lost"], "");
+        assert_eq!(here, "nouns.key holds the key of this database: it is not lost");
+        let old = desk.key_text();
+        desk.write_key(Desk::foreign_key());
+        let foreign = desk.refused(&["key", "rotate", "--lost"], "");
+        assert!(foreign.starts_with("nouns.key holds a key of something else, "), "{foreign}");
+        assert_eq!(desk.key_text(), Desk::foreign_key());
+        fs::remove_file(desk.key_file()).unwrap();
+        let said = desk.done(&["key", "rotate", "--lost"], "");
+        assert_eq!(said, "nouns: rotated the key in nouns.key; sealed anew for 1 users\n");
+        assert_ne!(desk.key_text(), old);
+        let server = desk.serve();
+        assert_eq!(server.status("--digest", "ann", PASSWORD), "401");
+        assert_eq!(server.status("--basic", "ann", PASSWORD), "200");
+        desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+        assert_eq!(server.status("--digest", "ann", PASSWORD), "200");
+    }
+}
+
+/// PostgreSQL has no place beside its files that every server sees.
+#[test]
+fn with_postgresql_it_has_to_be_named() {
+    let desk = Desk::on(Backend::Postgres);
+    for args in [&ADD[..], &["serve", "--listen", "127.0.0.1:0"]] {
+        let said = refused(&mut desk.command(args), PASSWORD);
+        assert!(said.starts_with("with PostgreSQL the key has to be named, "), "{said}");
+        assert!(said.contains("--key-file") && said.contains("NOUNS_KEY"), "{said}");
+    }
+    assert!(!desk.key_file().exists());
+    assert_eq!(
+        desk.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'nouns%'").trim(),
+        "0"
+    );
+}
+
+#[test]
+fn without_a_name_it_is_beside_the_sqlite_file() {
+    let desk = Desk::on(Backend::Sqlite);
+    fs::create_dir(desk.folder.path().join("data")).unwrap();
+    let database = format!("sqlite:{}/data/my.db", desk.folder.path().display());
+    let add = |name: &str| {
+        let mut command = desk.command(&["user", "add", name, "--password-stdin"]);
+        command.env("NOUNS_DATABASE", &database);
+        command
+    };
+    // The flag goes before the environment: the folder's own database.
+    assert_eq!(end(&mut add("ann"), PASSWORD).code, Some(0));
+    assert!(desk.key_file().exists());
+    let mut command = std::process::Command::new(crate::harness::NOUNS);
+    command.args(["user", "add", "ann", "--password-stdin", "--database", &database]);
+    let ended = end(command.env_clear(), PASSWORD);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(desk.folder.path().join("data/nouns.key").exists());
+}
+
+/// A mistake in the key must not leave an empty database behind.
+#[test]
+fn a_key_that_cannot_be_one_is_refused_before_anything_is_made() {
+    let desk = Desk::on(Backend::Sqlite);
+    desk.write_key("no key");
+    let said = desk.refused(&ADD, PASSWORD);
+    assert!(said.starts_with("nouns.key holds no key: expected base64; "), "{said}");
+    let no_folder = refused(desk.command(&ADD).args(["--key-file", "nowhere/nouns.key"]), PASSWORD);
+    assert_eq!(
+        no_folder,
+        "the folder nowhere does not exist; create it, or name another --key-file"
+    );
+    let list = desk.refused(&["user", "list"], "");
+    assert!(list.starts_with("there is no database "), "{list}");
+    let names: Vec<_> =
+        fs::read_dir(desk.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["nouns.key"]);
+}

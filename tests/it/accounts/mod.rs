@@ -1,0 +1,157 @@
+//! `nouns user` and `nouns key`: users and keys by the command line, beside servers that run.
+//!
+//! A server that asks who is there is started here as an operator would, and asked by `curl`.
+
+mod keys;
+mod rotation;
+mod secrets;
+mod terminal;
+mod users;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::{fs, thread};
+
+use crate::harness::{Backend, DEBUG, Ended, Folder, NOUNS, Process, sql};
+
+const PASSWORD: &str = "Circle of Life";
+
+/// A database and a key file, and the commands that work on them.
+struct Desk {
+    backend: Backend,
+    folder: Folder,
+}
+
+impl Desk {
+    fn on(backend: Backend) -> Self {
+        let desk = Self { backend, folder: Folder::new() };
+        desk.database();
+        desk
+    }
+
+    fn database(&self) -> String {
+        self.backend.database(&self.folder, "nouns.db")
+    }
+
+    fn key_file(&self) -> PathBuf {
+        self.folder.path().join("nouns.key")
+    }
+
+    fn key_text(&self) -> String {
+        fs::read_to_string(self.key_file()).unwrap()
+    }
+
+    fn write_key(&self, text: &str) {
+        fs::write(self.key_file(), text).unwrap();
+        fs::set_permissions(self.key_file(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// `nouns`, in the folder, with this database and no environment of ours.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(NOUNS);
+        command.args(args).args(["--database", &self.database()]);
+        command.env_clear().current_dir(self.folder.path());
+        command
+    }
+
+    /// The same with the key file named.
+    fn with_key(&self, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        command.args(["--key-file", "nouns.key"]);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        end(&mut self.with_key(args), "")
+    }
+
+    /// Runs it and gives back what it said, which must have been done.
+    fn done(&self, args: &[&str], input: &str) -> String {
+        let ended = end(&mut self.with_key(args), input);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?}");
+        ended.stdout
+    }
+
+    /// What it said when it refused.
+    fn refused(&self, args: &[&str], input: &str) -> String {
+        refused(&mut self.with_key(args), input)
+    }
+
+    fn add(&self, name: &str) {
+        self.done(&["user", "add", name, "--role", "clerk", "--password-stdin"], PASSWORD);
+    }
+
+    fn sql(&self, text: &str) -> String {
+        sql(self.backend, self.folder.path(), text)
+    }
+
+    fn fingerprint(&self) -> String {
+        let query = "SELECT value FROM nouns_system WHERE name = 'key_fingerprint'";
+        self.sql(query).trim().to_owned()
+    }
+
+    /// A server that asks who is there.
+    fn serve(&self) -> Serving {
+        let mut command = self.with_key(&["serve", "--listen", "127.0.0.1:0", "--log", "json"]);
+        let process = Process::spawn(&mut command);
+        let line = process.first_line();
+        let (_, address) = line.rsplit_once(" at http://").expect("the line of a server");
+        Serving { address: address.parse().unwrap(), process }
+    }
+
+    /// A key that is not this database's.
+    fn foreign_key() -> &'static str {
+        "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n"
+    }
+}
+
+/// A server that asks who is there; killed when dropped.
+struct Serving {
+    address: SocketAddr,
+    process: Process,
+}
+
+impl Serving {
+    fn log(&self) -> String {
+        self.process.stderr()
+    }
+
+    /// The status that a user gets.
+    fn status(&self, scheme: &str, name: &str, password: &str) -> String {
+        let mut command = Command::new("curl");
+        command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", scheme, "-u"]);
+        command.arg(format!("{name}:{password}")).arg(format!("http://{}/customers", self.address));
+        let ended = Process::spawn(command.env_clear()).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout.trim().to_owned()
+    }
+
+    fn by_both(&self, name: &str, password: &str) -> [String; 2] {
+        ["--basic", "--digest"].map(|scheme| self.status(scheme, name, password))
+    }
+}
+
+/// Runs a command with this standard input until it ends.
+fn end(command: &mut Command, input: &str) -> Ended {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    // It may end without having read it.
+    let writer = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn refused(command: &mut Command, input: &str) -> String {
+    let ended = end(command, input);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    let line = ended.stderr.trim_end();
+    assert!(line.starts_with("nouns: ") && line.lines().count() == 1, "{line}");
+    line.trim_start_matches("nouns: ").to_owned()
+}

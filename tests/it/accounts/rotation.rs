@@ -1,0 +1,144 @@
+//! A rotation of the key: while servers run, interrupted at each of its steps, begun on one machine and
+//! finished on another.
+
+use super::{DEBUG, Desk, PASSWORD, Serving, end};
+use crate::harness::{Backend, Ended, Process};
+
+/// `nouns key rotate` with a planted panic.
+fn interrupted(desk: &Desk, fault: &str) -> Ended {
+    let command = desk.with_key(&["key", "rotate"]);
+    // Only a debug build has faults.
+    let mut debug = std::process::Command::new(DEBUG);
+    debug.args(command.get_args()).env_clear().current_dir(desk.folder.path());
+    debug.env("NOUNS_FAULT", fault);
+    end(&mut debug, "")
+}
+
+fn assert_both_let_in(server: &Serving) {
+    for name in ["ann", "bob"] {
+        assert_eq!(server.status("--digest", name, PASSWORD), "200", "{name}");
+    }
+}
+
+/// Whoever has the database and the old key has nothing.
+fn assert_old_is_useless(desk: &Desk, old: &str) {
+    let new = desk.key_text();
+    assert!(!new.contains(old.trim()) && new.lines().count() == 1, "the old key is gone");
+    desk.write_key(old);
+    let said = desk.refused(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+    assert!(said.starts_with("the key in nouns.key has the fingerprint "), "{said}");
+    desk.write_key(&new);
+}
+
+on_every_backend! {
+    fn servers_go_on_while_the_key_is_rotated(backend: Backend) {
+        let desk = Desk::on(backend);
+        desk.add("ann");
+        desk.add("bob");
+        let server = desk.serve();
+        assert_both_let_in(&server);
+        let (old, before) = (desk.key_text(), desk.fingerprint());
+        let said = desk.done(&["key", "rotate"], "");
+        assert_eq!(said, "nouns: rotated the key in nouns.key; sealed anew for 2 users\n");
+        assert_ne!(desk.fingerprint(), before);
+        assert_both_let_in(&server);
+        assert_old_is_useless(&desk, &old);
+        // A password that the running server sets is sealed with the new key.
+        assert_both_let_in(&desk.serve());
+        let again = desk.done(&["key", "rotate"], "");
+        assert!(again.ends_with("sealed anew for 2 users\n"), "{again}");
+        assert_both_let_in(&server);
+    }
+
+    /// Killed at every step in turn; everyone gets in all the time, and the next run finishes.
+    fn it_can_be_interrupted_anywhere(backend: Backend) {
+        let desk = Desk::on(backend);
+        desk.add("ann");
+        desk.add("bob");
+        let mut steps = 0;
+        let server = desk.serve();
+        for fault in (1..).map(|step| format!("rotate:{step}")).take(20) {
+            let (old, before) = (desk.key_text(), desk.fingerprint());
+            let ended = interrupted(&desk, &fault);
+            assert_both_let_in(&server);
+            if ended.code == Some(0) {
+                break;
+            }
+            steps += 1;
+            assert!(ended.stderr.contains("planted at rotate"), "{ended:?}");
+            // A server that starts just now lets them in too.
+            if steps % 3 == 0 {
+                assert_both_let_in(&desk.serve());
+            }
+            desk.done(&["key", "rotate"], "");
+            assert_both_let_in(&server);
+            assert_ne!(desk.fingerprint(), before);
+            assert_old_is_useless(&desk, &old);
+        }
+        assert_eq!(steps, 8);
+        for fault in ["key_written:1", "key_written:2"] {
+            assert_eq!(interrupted(&desk, fault).code, Some(1));
+            assert_both_let_in(&server);
+        }
+        desk.done(&["key", "rotate"], "");
+        assert_both_let_in(&server);
+        let names = std::fs::read_dir(desk.folder.path()).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!names.contains(&"nouns.key.new".to_owned()), "{names:?}");
+    }
+
+    /// Two machines have a copy of the key file each.
+    fn copies_of_the_key_file_get_both_keys_first(backend: Backend) {
+        let desk = Desk::on(backend);
+        desk.add("ann");
+        desk.add("bob");
+        let (old, before) = (desk.key_text(), desk.fingerprint());
+        let said = desk.done(&["key", "rotate", "--begin"], "");
+        assert!(said.starts_with("nouns: nouns.key holds the new key and the old one; copy it"), "{said}");
+        let both = desk.key_text();
+        assert_eq!((both.lines().count(), both.lines().nth(1)), (2, old.lines().next()));
+        assert_eq!(desk.fingerprint(), before);
+        // The other machine still has the old file, and must not begin a rotation of its own.
+        desk.write_key(&old);
+        let other = desk.refused(&["key", "rotate"], "");
+        assert!(other.starts_with("a rotation to the key of fingerprint "), "{other}");
+        assert_eq!(desk.key_text(), old);
+        let server = desk.serve();
+        assert_both_let_in(&server);
+        desk.write_key(&both);
+        desk.done(&["key", "rotate"], "");
+        assert_eq!(desk.key_text().lines().next(), both.lines().next(), "the key that was begun with");
+        assert_both_let_in(&server);
+    }
+}
+
+/// Two at once on one machine.
+#[test]
+fn a_second_rotation_is_told_to_wait() {
+    let desk = Desk::on(Backend::Sqlite);
+    desk.add("ann");
+    let folder = std::fs::File::open(desk.folder.path()).unwrap();
+    folder.lock().unwrap();
+    let said = desk.refused(&["key", "rotate"], "");
+    assert_eq!(
+        said,
+        "another nouns is writing the key file nouns.key; try again when it has ended"
+    );
+    drop(folder);
+    desk.done(&["key", "rotate"], "");
+}
+
+#[test]
+fn there_must_be_a_key_to_rotate() {
+    let desk = Desk::on(Backend::Sqlite);
+    let said = desk.refused(&["key", "rotate"], "");
+    assert!(said.starts_with("there is no database "), "{said}");
+    // An open server makes a database without a key.
+    let mut open = desk.command(&["serve", "--open", "--listen", "127.0.0.1:0"]);
+    let server = Process::spawn(&mut open);
+    server.first_line();
+    drop(server);
+    let said = desk.refused(&["key", "rotate"], "");
+    assert!(said.starts_with("this database has no key yet; "), "{said}");
+    assert!(!desk.key_file().exists());
+}

@@ -1,0 +1,112 @@
+//! The password on a terminal: asked for twice, never shown, and the terminal is as it was afterwards.
+//!
+//! `script` gives the command a terminal of its own.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::{Desk, PASSWORD};
+use crate::harness::{Backend, NOUNS, wait_until};
+
+/// A terminal in which a command runs.
+struct Terminal {
+    child: Child,
+    keyboard: ChildStdin,
+    screen: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    /// Runs `nouns user …`, then shows how the terminal is set.
+    fn run(desk: &Desk, arguments: &str) -> Self {
+        let line = format!(
+            "{NOUNS} user {arguments} --database {}; echo code $?; stty -a; echo ended",
+            desk.database()
+        );
+        let mut command = Command::new("script");
+        command
+            .args(["-q", "-c", &line, "/dev/null"])
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap());
+        command.env("TERM", "dumb").env("SHELL", "/bin/sh").current_dir(desk.folder.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let keyboard = child.stdin.take().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let screen = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::clone(&screen);
+        thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Self { child, keyboard, screen }
+    }
+
+    /// What is typed before a question is thrown away, so the question is waited for.
+    fn answer(&mut self, question: &str, keys: &str) {
+        self.wait_for(question);
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+        self.keyboard.flush().unwrap();
+    }
+
+    fn wait_for(&self, text: &str) {
+        wait_until(&format!("the screen shows {text:?}"), || {
+            self.screen.lock().unwrap().contains(text).then_some(())
+        });
+    }
+
+    /// All that was on the screen.
+    fn end(self) -> String {
+        self.wait_for("\r\nended");
+        let Self { mut child, keyboard, screen } = self;
+        drop(keyboard);
+        child.wait().unwrap();
+        let screen = screen.lock().unwrap().clone();
+        assert!(
+            screen.contains(" echo ") && screen.contains(" icanon ") && screen.contains(" isig "),
+            "{screen}"
+        );
+        assert!(!screen.contains("-echo "), "{screen}");
+        screen
+    }
+}
+
+#[test]
+fn a_password_is_asked_for_twice_and_not_shown() {
+    let desk = Desk::on(Backend::Sqlite);
+    let mut terminal = Terminal::run(&desk, "add ann --role clerk");
+    terminal.answer("password for ann: ", "Circle of Live\x7f\x7ffe\n");
+    terminal.answer("once more: ", "Circle of Life\n");
+    let screen = terminal.end();
+    assert!(screen.contains("nouns: added ann\r\ncode 0"), "{screen}");
+    assert!(!screen.contains("Circle"), "{screen}");
+    assert_eq!(desk.serve().by_both("ann", PASSWORD), ["200", "200"]);
+}
+
+#[test]
+fn two_that_differ_are_refused() {
+    let desk = Desk::on(Backend::Sqlite);
+    let mut terminal = Terminal::run(&desk, "add ann");
+    terminal.answer("password for ann: ", "Circle of Life\n");
+    terminal.answer("once more: ", "Circle of Live\n");
+    let screen = terminal.end();
+    assert!(
+        screen.contains("the two passwords are not the same; nothing was changed\r\ncode 2"),
+        "{screen}"
+    );
+    assert!(!desk.folder.path().join("nouns.db").exists() && !desk.key_file().exists());
+}
+
+#[test]
+fn an_interrupt_puts_the_terminal_back() {
+    let desk = Desk::on(Backend::Sqlite);
+    let mut terminal = Terminal::run(&desk, "add ann");
+    terminal.answer("password for ann: ", "Circle\x03");
+    let screen = terminal.end();
+    assert!(screen.contains("interrupted; nothing was changed\r\ncode 2"), "{screen}");
+    assert!(!screen.contains("Circle"), "{screen}");
+    assert!(!desk.folder.path().join("nouns.db").exists());
+}

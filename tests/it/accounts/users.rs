@@ -1,0 +1,83 @@
+//! Users by the command line: what is said, what is stored, and what running servers make of it.
+
+use expect_test::expect;
+
+use super::{Desk, PASSWORD};
+use crate::harness::{Backend, Masks, wait_until};
+
+on_every_backend! {
+    fn the_life_of_a_user(backend: Backend) {
+        let desk = Desk::on(backend);
+        let mut said = String::new();
+        let mut tell = |args: &[&str], input: &str| said.push_str(&desk.done(args, input));
+        tell(&["user", "add", "ann", "--role", "clerk", "--password-stdin"], "Circle of Life\n");
+        tell(&["user", "add", "jos\u{e9}", "--password-stdin"], "Hakuna Matata\r\n");
+        tell(&["user", "roles", "ann", "--role", "shopper", "--role", "admin"], "");
+        tell(&["user", "disable", "ann"], "");
+        // The same name, as another keyboard composes it.
+        tell(&["user", "passwd", "jose\u{301}", "--password-stdin"], "Can you feel it");
+        tell(&["user", "list"], "");
+        tell(&["user", "list", "--json"], "");
+        tell(&["user", "enable", "ann"], "");
+        tell(&["user", "roles", "ann", "--none"], "");
+        tell(&["user", "list"], "");
+        tell(&["user", "remove", "ann"], "");
+        tell(&["user", "remove", "jos\u{e9}"], "");
+        tell(&["user", "list"], "");
+        expect![[r#"
+        "#]].assert_eq(&Masks::default().text(&said));
+        let log = desk.sql("SELECT kind, actor FROM nouns_changes ORDER BY sequence");
+        assert_eq!(log.lines().filter(|line| line.ends_with("command line")).count(), 9, "{log}");
+    }
+
+    fn what_cannot_be_done_is_refused_with_the_way_out(backend: Backend) {
+        let desk = Desk::on(backend);
+        desk.add("ann");
+        let before = desk.sql("SELECT * FROM nouns_users");
+        let mut said = Vec::new();
+        let mut refuse = |args: &[&str], input: &str| said.push(desk.refused(args, input));
+        refuse(&["user", "add", "ann", "--password-stdin"], PASSWORD);
+        refuse(&["user", "add", "bob", "--role", "clerc", "--password-stdin"], PASSWORD);
+        refuse(&["user", "add", "b:b", "--password-stdin"], PASSWORD);
+        refuse(&["user", "add", "", "--password-stdin"], PASSWORD);
+        refuse(&["user", "add", "bob", "--password-stdin"], "");
+        refuse(&["user", "add", "bob", "--password-stdin"], "seven77");
+        refuse(&["user", "add", "bob", "--password-stdin"], "two lines\nof it");
+        refuse(&["user", "add", "bob", "--password-stdin"], &"long".repeat(257));
+        refuse(&["user", "passwd", "bob", "--password-stdin"], PASSWORD);
+        refuse(&["user", "roles", "bob", "--role", "clerk"], "");
+        refuse(&["user", "roles", "ann", "--role", "boss"], "");
+        refuse(&["user", "disable", "bob"], "");
+        refuse(&["user", "remove", "bob"], "");
+        expect![[r#"
+        "#]].assert_eq(&(said.join("\n") + "\n"));
+        assert_eq!(desk.sql("SELECT * FROM nouns_users"), before);
+        // Only what clap knows can be an argument: a password is not.
+        let ended = desk.run(&["user", "add", "bob", "--password", PASSWORD]);
+        assert_eq!(ended.code, Some(2));
+        assert!(ended.stderr.contains("unexpected argument"), "{}", ended.stderr);
+    }
+
+    /// What is taken away is gone when the command has ended, at every server.
+    fn servers_see_what_the_commands_did(backend: Backend) {
+        let desk = Desk::on(backend);
+        desk.add("ann");
+        let server = desk.serve();
+        assert_eq!(server.by_both("ann", PASSWORD), ["200", "200"]);
+        desk.done(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
+        assert_eq!(server.by_both("ann", PASSWORD), ["401", "401"]);
+        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["200", "200"]);
+        desk.done(&["user", "roles", "ann", "--none"], "");
+        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["403", "403"]);
+        desk.done(&["user", "roles", "ann", "--role", "admin"], "");
+        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["200", "200"]);
+        desk.done(&["user", "disable", "ann"], "");
+        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["401", "401"]);
+        desk.done(&["user", "enable", "ann"], "");
+        wait_until("ann is let in again", || {
+            (server.status("--digest", "ann", "Hakuna Matata") == "200").then_some(())
+        });
+        desk.done(&["user", "remove", "ann"], "");
+        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["401", "401"]);
+    }
+}
