@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use super::parameters::{Malformed, Parameters};
 use super::text;
-use crate::model::{Algorithm, Qop, Realm};
+use crate::model::{Algorithm, Qop, Realm, Scheme};
 pub use hash::{Ha1, Hash, ha1, hash, userhash};
 pub use target::Target;
 
@@ -159,7 +159,7 @@ impl Proof<'_> {
         if !target.is_named_by(&self.uri) {
             return Err(Misfit::Uri);
         }
-        if self.realm != *realm.name {
+        if self.realm != *realm.name || !realm.schemes.contains(&Scheme::Digest) {
             return Err(Misfit::Realm);
         }
         let known = self.algorithm.filter(|algorithm| realm.algorithms.contains(algorithm));

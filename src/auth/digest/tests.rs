@@ -6,7 +6,7 @@ mod cost;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{ChallengeForm, Scheme};
+use crate::model::ChallengeForm;
 
 /// RFC 2617 §3.5.
 const MUFASA: &str = r#"username="Mufasa", realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", uri="/dir/index.html", qop=auth, nc=00000001, cnonce="0a4f113b", response="6629fae49393a05397450978507c4ef1", opaque="5ccc069c403ebaf9f0171e9517f40e41""#;
@@ -208,6 +208,9 @@ fn what_does_not_fit_is_told_apart() {
     let strong = Realm { algorithms: vec![Algorithm::Sha256], ..realm("testrealm@host.com") };
     let fits = parsed(MUFASA).fits(&strong, &[OPAQUE.into()], &target);
     assert_eq!(fits, Err(Misfit::Algorithm), "only what the realm enables counts");
+    let other = Realm { schemes: vec![Scheme::Basic], ..realm("testrealm@host.com") };
+    let fits = parsed(MUFASA).fits(&other, &[OPAQUE.into()], &target);
+    assert_eq!(fits, Err(Misfit::Realm), "Digest is not for every realm");
     let fits =
         parsed(MUFASA).fits(&realm("testrealm@host.com"), &["new".into(), OPAQUE.into()], &target);
     assert_eq!(fits, Ok(Algorithm::Md5), "a former key's opaque is known");
