@@ -1,3 +1,5 @@
+//! Against a set of all that was used, at the limits, and by many threads at once.
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
