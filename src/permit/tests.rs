@@ -133,7 +133,9 @@ fn which_verbs_pass_on_which_places() {
     let model = read();
     let user =
         |role: &str| Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())));
-    let nothing = model::read("m.toml", "[resources.a.fields]\nx = { type = \"text\" }\n").unwrap();
+    let nothing =
+        model::read("m.toml", "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n")
+            .unwrap();
     let callers = [
         ("open", Caller::open()),
         ("admin", user("admin")),
@@ -170,14 +172,50 @@ fn which_verbs_pass_on_which_places() {
             writeln!(shown, "{method} {place}{open}:{}", answers.collect::<String>()).unwrap();
         }
     }
-    expect![[r#""#]].assert_eq(&shown);
+    expect![[r#"
+        GET /: open admin clerk shopper anyone closed:401
+        HEAD /: open admin clerk shopper anyone closed:401
+        OPTIONS / (open): open admin clerk shopper anyone closed
+        GET /customers: open admin clerk shopper anyone closed:401
+        HEAD /customers: open admin clerk shopper anyone closed:401
+        POST /customers: open admin clerk:403 shopper:403 anyone:401 closed:401
+        OPTIONS /customers (open): open admin clerk shopper anyone closed
+        GET /customers/1: open admin clerk shopper anyone closed:401
+        HEAD /customers/1: open admin clerk shopper anyone closed:401
+        PUT /customers/1: open admin clerk shopper anyone:401 closed:401
+        DELETE /customers/1: open admin clerk:403 shopper anyone:401 closed:401
+        OPTIONS /customers/1 (open): open admin clerk shopper anyone closed
+        GET /customers/1/orders: open admin clerk shopper anyone:401 closed:401
+        HEAD /customers/1/orders: open admin clerk shopper anyone:401 closed:401
+        POST /customers/1/orders: open admin clerk shopper:403 anyone:401 closed:401
+        OPTIONS /customers/1/orders (open): open admin clerk shopper anyone closed
+        GET /customers/1/orders/1: open admin clerk shopper anyone:401 closed:401
+        HEAD /customers/1/orders/1: open admin clerk shopper anyone:401 closed:401
+        PUT /customers/1/orders/1: open admin clerk shopper:403 anyone:401 closed:401
+        DELETE /customers/1/orders/1: open admin clerk shopper:403 anyone:401 closed:401
+        OPTIONS /customers/1/orders/1 (open): open admin clerk shopper anyone closed
+        GET /-/metrics: open admin clerk:403 shopper:403 anyone:401 closed:401
+        HEAD /-/metrics: open admin clerk:403 shopper:403 anyone:401 closed:401
+        OPTIONS /-/metrics (open): open admin clerk shopper anyone closed
+        GET /-/health (open): open admin clerk shopper anyone closed
+        HEAD /-/health (open): open admin clerk shopper anyone closed
+        OPTIONS /-/health (open): open admin clerk shopper anyone closed
+        GET /-/ready (open): open admin clerk shopper anyone closed
+        HEAD /-/ready (open): open admin clerk shopper anyone closed
+        OPTIONS /-/ready (open): open admin clerk shopper anyone closed
+        GET /-/problems/forbidden (open): open admin clerk shopper anyone closed
+        HEAD /-/problems/forbidden (open): open admin clerk shopper anyone closed
+        OPTIONS /-/problems/forbidden (open): open admin clerk shopper anyone closed
+        OPTIONS * (open): open admin clerk shopper anyone closed
+    "#]]
+    .assert_eq(&shown);
 }
 
 #[test]
 fn a_path_through_what_cannot_be_seen_leads_nowhere() {
     let model = model::read(
         "m.toml",
-        "[resources.a.fields]\nx = { type = \"text\" }\n[resources.b]\nparent = \"a\"\n[resources.b.fields]\nx = { type = \"text\" }\n\
+        "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n[resources.b]\nparent = \"a\"\n[resources.b.fields]\nx = { type = \"text\" }\n\
          [roles.below]\nb = \"*\"\n[roles.above]\na = [\"get\"]\nb = [\"get\"]\n",
     )
     .unwrap();

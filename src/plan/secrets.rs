@@ -101,3 +101,66 @@ fn drafts(action: &Action) -> &[Draft] {
         Action::Remove { .. } => &[],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intent::{self, Address, Ids, Place, Route, Verb};
+    use crate::model;
+    use crate::plan::{By, Plan, make};
+    use crate::value::{Id, IdKind};
+
+    const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+    fn planned(model: &Model, item: Option<Id>, body: &str) -> Write {
+        let ids = Some(Ids { ancestors: Vec::new(), item });
+        let address = Address { resource: model.users, ids };
+        let (verb, place) = match item {
+            None => (Verb::Post, Place::Collection(address)),
+            Some(_) => (Verb::Put, Place::Item(address)),
+        };
+        let intent = intent::read(model, Route { verb, place }, None, body.as_bytes()).unwrap();
+        match make(model, intent, &crate::permit::Caller::open(), || By {
+            actor: "-".into(),
+            request_id: "-".into(),
+        })
+        .unwrap()
+        {
+            Plan::Write(write) => write,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Each is found with its name, shown by nothing, and none is left when all are replaced.
+    #[track_caller]
+    fn check(item: Option<Id>, body: &str, expected: &[(&str, &str)]) {
+        let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
+        let model = model::read("t.toml", text).unwrap();
+        let mut write = planned(&model, item, body);
+        assert!(!format!("{write:?}").contains("secret "), "{write:?}");
+        assert_eq!(write.has_clear(&model), !expected.is_empty());
+        let mut found = Vec::new();
+        for (name, secret) in write.secrets(&model) {
+            let Value::Clear(clear) = &*secret else { panic!("{secret:?}") };
+            found.push((name.to_owned(), clear.reveal().to_owned()));
+            *secret = Value::text("concealed");
+        }
+        let found: Vec<_> = found.iter().map(|(name, clear)| (&**name, &**clear)).collect();
+        assert_eq!(found, expected);
+        assert!(!write.has_clear(&model));
+        assert_eq!(write.secrets(&model).count(), expected.len());
+    }
+
+    #[test]
+    fn secrets_are_found_and_replaced() {
+        let id = IdKind::Uuid.parse(ID);
+        check(None, r#"{"user":{"name":"ann","password":"secret a"}}"#, &[("ann", "secret a")]);
+        check(
+            None,
+            r#"{"users":[{"name":"ann","password":"secret a"},{"password":"secret b","name":"bea"}]}"#,
+            &[("ann", "secret a"), ("bea", "secret b")],
+        );
+        check(id, r#"{"user":{"name":"ann","password":"secret a"}}"#, &[("ann", "secret a")]);
+        check(id, r#"{"user":{"name":"ann"}}"#, &[]);
+    }
+}

@@ -166,21 +166,35 @@ impl Used {
                 }
                 *bits |= bit;
             }
-            Err(at) => self.words.insert(at, (place, bit)),
+            Err(at) => return self.begin(at, (place, bit)),
         }
         self.settle();
         Claimed::First
     }
 
-    /// Takes in what became whole, and gives up the first words when there are too many.
+    /// The first use of a word. The oldest is given up when there are too many.
+    fn begin(&mut self, at: usize, word: (u32, u64)) -> Claimed {
+        if self.words.len() < WORDS_MAX {
+            // Most nonces have one, and there are many nonces.
+            self.words.reserve_exact(usize::from(self.words.is_empty()));
+            self.words.insert(at, word);
+            return Claimed::First;
+        }
+        let (oldest, _) = self.words.remove(0);
+        self.lost = oldest + 1;
+        // One that is older still is as lost as the oldest.
+        let Some(at) = at.checked_sub(1) else { return Claimed::Stale };
+        self.words.insert(at, word);
+        Claimed::First
+    }
+
+    /// Takes in what became whole.
     fn settle(&mut self) {
-        while let Some((place, bits)) = self.words.first().copied() {
-            if bits == u64::MAX && place == self.whole {
+        while let Some((place, u64::MAX)) = self.words.first().copied() {
+            if place == self.whole {
                 self.whole += 1;
-            } else if bits == u64::MAX && place == self.lost {
+            } else if place == self.lost {
                 self.lost += 1;
-            } else if self.words.len() > WORDS_MAX {
-                self.lost = place + 1;
             } else {
                 return;
             }

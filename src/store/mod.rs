@@ -14,6 +14,8 @@ mod ids;
 mod positions;
 mod postgres;
 mod reached;
+#[cfg(test)]
+pub mod real;
 mod rows;
 mod schema;
 mod script;

@@ -71,6 +71,22 @@ fn known_paths_lead_somewhere() {
 }
 
 #[test]
+fn users_live_under_the_servers_own_path() {
+    assert_eq!(show("GET", "/-/users"), "Get /-/users");
+    assert_eq!(show("DELETE", &format!("/-/users/{ROOM}")), format!("Delete /-/users/{ROOM}"));
+    assert_eq!(show("GET", "/-/users/"), "moved to /-/users");
+    assert_eq!(show("GET", "/-/users/7"), "Get a place that cannot be");
+    for path in ["/users", "/-/rooms", "/-", "/-/", &format!("/-/users/{ROOM}/x")] {
+        assert_eq!(show("GET", path), "no-such-path", "{path}");
+    }
+    let model =
+        MODEL.replace("[resources.room.", "[resources.user.").replace("\"room\"", "\"user\"");
+    assert_eq!(show_in(&model, "GET", "/users"), "Get /users");
+    assert_eq!(show_in(&model, "GET", "/-/users"), "Get /-/users");
+    assert_eq!(show_in(&model, "GET", &format!("/-/users/{ROOM}/shelves")), "no-such-path");
+}
+
+#[test]
 fn an_id_that_cannot_be_one_is_an_item_that_is_not_there() {
     assert_eq!(show("GET", "/rooms/abc"), "Get a place that cannot be");
     assert_eq!(show("GET", "/rooms/abc/shelves"), "Get a place that cannot be");

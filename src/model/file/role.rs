@@ -89,7 +89,36 @@ fn grant(entry: &Entry<'_>, draft: &Draft<'_>, mistakes: &mut Mistakes) -> Optio
             format!("`{}` is hidden, so nobody with this role can change it anyway", field.name);
         mistakes.add_with(entry.span(), message, "take it out of `readonly` or out of `hide`");
     }
-    Some(Grant { resource: index, verbs: verbs?, only, hide, readonly })
+    let verbs = verbs?;
+    if verbs.contains(&Verb::Post) {
+        for (key, fields) in [("hide", &hide), ("readonly", &readonly)] {
+            check_creatable(&table, key, fields, draft, mistakes);
+        }
+    }
+    Some(Grant { resource: index, verbs, only, hide, readonly })
+}
+
+/// A role that creates items must be able to say what every item needs.
+fn check_creatable(
+    table: &Table<'_>,
+    key: &str,
+    fields: &[usize],
+    draft: &Draft<'_>,
+    mistakes: &mut Mistakes,
+) {
+    let fields = fields.iter().filter_map(|index| draft.resource.fields.get(*index));
+    // What is required has no default.
+    for field in fields.filter(|field| field.required) {
+        if let Some(entry) = table.find(key) {
+            let name = &field.name;
+            let message =
+                format!("`{name}` is required, but this role creates items and cannot send it");
+            let help = format!(
+                "give `{name}` a `default` in place of `required`, or take \"post\" out of `verbs`"
+            );
+            mistakes.add_with(entry.span(), message, help);
+        }
+    }
 }
 
 fn verbs(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {

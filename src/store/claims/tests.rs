@@ -117,6 +117,22 @@ fn what_is_too_old_goes() {
     assert_eq!(claims.shards[0].lock().unwrap().nonces.len(), 50);
 }
 
+/// What a full memory takes, in bytes of one nonce: a table twice as large as what is in it, the nonce in
+/// the order of age, and the words, all of them or the one that most have.
+#[test]
+fn a_full_memory_is_small() {
+    let of = |words: usize| 2 * size_of::<(u128, Used)>() + 2 * size_of::<u128>() + words * 16;
+    assert!(of(1) * NONCES_MAX <= 48 << 20, "{}", of(1));
+    assert!(of(WORDS_MAX) * NONCES_MAX <= 128 << 20, "{}", of(WORDS_MAX));
+    let mut used = Used::default();
+    used.claim(1);
+    assert_eq!(used.words.capacity(), 1);
+    for word in 1..200 {
+        used.claim(word * 64 + 1);
+    }
+    assert_eq!(used.words.capacity(), WORDS_MAX);
+}
+
 #[test]
 fn another_epoch_is_stale() {
     let claims = Claims::with(7, 1, 10);

@@ -33,7 +33,8 @@ const EPOCH_TRIES: usize = 5;
 /// Seconds of nonces in one table, and how many tables there are.
 const BUCKET_SECONDS: i64 = 128;
 const BUCKETS: i64 = 8;
-/// A claim that is under way may know a floor so much older, on top of what a statement may take.
+/// A table is emptied so much later than its last nonce became too old, on top of what a statement may
+/// take: a claim that is under way goes by the time at which it began.
 const SLACK_SECONDS: i64 = 60;
 
 /// Whether the tables are there.
@@ -56,14 +57,15 @@ const EPOCH: &str = "WITH made AS (INSERT INTO nouns_epoch (one, epoch, floor) \
     SELECT epoch FROM made UNION ALL SELECT epoch FROM nouns_epoch";
 
 /// 1: epochs, 2: nonces, 3: counts, 4: when they were given out, each with commas; 5: seconds of a table,
-/// 6: how many tables, 7: by how much clocks may differ. Gives, in the order of the claims: whether it is
-/// known at all, whether it is the first, and the epoch.
-const CLAIM: &str = "WITH asked AS (SELECT asked.*, coalesce(asked.epoch = live.epoch \
-      AND asked.issued BETWEEN live.floor AND extract(epoch FROM now())::bigint + $7::bigint, false) AS is_live, \
-      live.epoch AS now_epoch \
+/// 6: how many tables, 7: how old a nonce may be, 8: by how much clocks may differ. Gives, in the order of
+/// the claims: whether it is known at all, whether it is the first, and the epoch.
+const CLAIM: &str = "WITH live AS (SELECT epoch AS now_epoch, extract(epoch FROM now())::bigint + $8::bigint AS newest, \
+      greatest(floor, extract(epoch FROM now())::bigint - $7::bigint) AS oldest FROM nouns_epoch), \
+    asked AS (SELECT asked.*, now_epoch, \
+      coalesce(epoch = now_epoch AND issued BETWEEN oldest AND newest, false) AS is_live \
     FROM unnest(string_to_array($1, ',')::bigint[], string_to_array($2, ',')::uuid[], \
       string_to_array($3, ',')::bigint[], string_to_array($4, ',')::bigint[]) \
-      WITH ORDINALITY AS asked (epoch, nonce, count, issued, place) LEFT JOIN nouns_epoch live ON true), \
+      WITH ORDINALITY AS asked (epoch, nonce, count, issued, place) LEFT JOIN live ON true), \
     taken AS (INSERT INTO nouns_claims (bucket, nonce, count) \
     SELECT issued / $5::bigint % $6::bigint, nonce, count FROM asked WHERE is_live ORDER BY nonce, count \
     ON CONFLICT DO NOTHING RETURNING nonce, count) \
@@ -205,7 +207,7 @@ impl Inner {
         let counts = joined(&|claim| claim.count.to_string());
         let issued = joined(&|claim| claim.issued.to_string());
         let texts = [&epochs, &nonces, &counts, &issued].map(|text| Bind::Text(text));
-        let numbers = [BUCKET_SECONDS, BUCKETS, SKEW_SECONDS].map(Bind::Integer);
+        let numbers = [BUCKET_SECONDS, BUCKETS, age_max(), SKEW_SECONDS].map(Bind::Integer);
         let binds: Vec<_> = texts.into_iter().chain(numbers).collect();
         let read = |row: &dyn Columns| {
             let is = |at| Ok::<bool, Broken>(row.boolean(at)?.unwrap_or(false));

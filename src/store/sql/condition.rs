@@ -131,7 +131,7 @@ impl Terms {
         let name = format!("{}.{}", row.table, quoted(&column.name));
         let text = match path.inner.is_empty() {
             true => name,
-            false => (self.dialect.words.member)(&name, &path.inner, kind),
+            false => (self.dialect.words.member)(&name, &path.inner, field),
         };
         Operand { text, kind }
     }
@@ -238,3 +238,6 @@ pub(super) fn sign(comparison: Comparison) -> &'static str {
         | Comparison::GreaterOrEqual => comparison.as_str(),
     }
 }
+
+#[cfg(test)]
+mod tests;

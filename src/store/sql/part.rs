@@ -67,12 +67,6 @@ impl Part {
     ) -> impl Iterator<Item = Bind<'a>> {
         self.terms.iter().map(|term| term.bind(reach.user()))
     }
-
-    #[cfg(test)]
-    pub(in crate::store) fn texts(&self) -> [&str; 6] {
-        let Self { item, locked_item, exists, exists_anywhere, page, page_after, .. } = self;
-        [item, locked_item, exists, exists_anywhere, page, page_after].map(String::as_str)
-    }
 }
 
 /// For each unique rule: which rows within reach have these values. 1: id, then the rule's columns,

@@ -2,6 +2,7 @@
 
 use super::condition::sign;
 use crate::model::expr::Comparison;
+use crate::model::{Class, Field};
 
 /// What a part of a condition is to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub(super) struct Words {
     pub(super) cast: fn(Kind) -> &'static str,
     pub(super) has_uuid: bool,
     pub(super) uuid_text: fn(&str) -> String,
-    /// A member inside a column of JSON, by the names on the way; NULL when it is something else.
-    pub(super) member: fn(&str, &[Box<str>], Kind) -> String,
+    /// A field inside a column of JSON, by the names on the way; NULL when it is something else.
+    pub(super) member: fn(&str, &[Box<str>], &Field) -> String,
     /// Units of a scale as a double: as the nearest double of the units, divided.
     pub(super) real: fn(&str, u8) -> String,
     /// Units against units of a scale that is larger by so many digits.
@@ -34,25 +35,22 @@ pub(super) static SQLITE: Words = Words {
     cast: |_| "",
     has_uuid: false,
     uuid_text: str::to_owned,
-    member: |column, names, kind| {
+    member: |column, names, field| {
         let path = names.join(".");
-        let (kinds, found) = (
-            format!("json_type({column}, '$.{path}')"),
-            format!("json_extract({column}, '$.{path}')"),
-        );
-        match kind {
-            Kind::Text | Kind::Uuid | Kind::Moment => {
-                format!("(CASE {kinds} WHEN 'text' THEN {found} END)")
-            }
-            Kind::Units(0) => format!("(CASE {kinds} WHEN 'integer' THEN {found} END)"),
+        let kind = format!("json_type({column}, '$.{path}')");
+        let found = format!("json_extract({column}, '$.{path}')");
+        match field.class() {
+            Class::Text | Class::Moment => format!("(CASE {kind} WHEN 'text' THEN {found} END)"),
+            Class::Integer => format!("(CASE {kind} WHEN 'integer' THEN {found} END)"),
             // All decimals are written, so without the point they are the units.
-            Kind::Units(_) => format!(
-                "(CASE {kinds} WHEN 'text' THEN CAST(replace({found}, '.', '') AS INTEGER) END)"
+            Class::Decimal => format!(
+                "(CASE {kind} WHEN 'text' THEN CAST(replace({found}, '.', '') AS INTEGER) END)"
             ),
-            Kind::Real => {
-                format!("(CASE WHEN {kinds} IN ('integer', 'real') THEN CAST({found} AS REAL) END)")
+            Class::Real => {
+                format!("(CASE WHEN {kind} IN ('integer', 'real') THEN CAST({found} AS REAL) END)")
             }
-            Kind::Boolean => format!("(CASE {kinds} WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)"),
+            Class::Boolean => format!("(CASE {kind} WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)"),
+            Class::Json => "NULL".to_owned(),
         }
     },
     real: |units, scale| format!("(CAST({units} AS REAL) / {}.0)", tens(scale)),
@@ -86,23 +84,21 @@ pub(super) static POSTGRES: Words = Words {
     },
     has_uuid: true,
     uuid_text: |uuid| format!("{uuid}::text COLLATE \"C\""),
-    member: |column, names, kind| {
+    member: |column, names, field| {
         let path = names.join(",");
         let found = format!("({column} #>> '{{{path}}}')");
-        let (word, value) = match kind {
-            Kind::Text | Kind::Uuid => ("string", found),
-            Kind::Moment => ("string", format!("{found}::timestamptz")),
-            Kind::Units(0) => ("number", format!("{found}::numeric")),
-            Kind::Units(scale) => ("string", format!("{found}::numeric * {}", tens(scale))),
-            Kind::Real => ("number", format!("{found}::double precision")),
-            Kind::Boolean => ("boolean", format!("{found}::boolean")),
+        let (word, value) = match field.class() {
+            Class::Text => ("string", format!("{found} COLLATE \"C\"")),
+            Class::Moment => ("string", format!("{found}::timestamptz")),
+            Class::Integer => ("number", format!("{found}::numeric")),
+            Class::Decimal => {
+                ("string", format!("({found}::numeric * {})", tens(field.rules.scale)))
+            }
+            Class::Real => ("number", format!("{found}::double precision")),
+            Class::Boolean => ("boolean", format!("{found}::boolean")),
+            Class::Json => ("null", "NULL".to_owned()),
         };
-        let chosen =
-            format!("CASE WHEN json_typeof({column} #> '{{{path}}}') = '{word}' THEN {value} END");
-        match kind {
-            Kind::Text | Kind::Uuid => format!("(({chosen}) COLLATE \"C\")"),
-            Kind::Units(_) | Kind::Real | Kind::Boolean | Kind::Moment => format!("({chosen})"),
-        }
+        format!("(CASE WHEN json_typeof({column} #> '{{{path}}}') = '{word}' THEN {value} END)")
     },
     real: |units, scale| format!("({units}::double precision / {}::double precision)", tens(scale)),
     scaled: |comparison, less, more, digits| {

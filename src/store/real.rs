@@ -1,0 +1,92 @@
+//! Real stores for tests: one on each engine, empty, with the tables of a model.
+//!
+//! PostgreSQL is the server that the tests share, or, where there is none, one of the test's own.
+
+use std::io::{BufRead, BufReader, sink};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use super::{Database, Environment, Worker, open};
+use crate::log::{Log, Style};
+use crate::metrics::Metrics;
+use crate::model::Model;
+
+const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
+
+/// Runs some work on a store of each engine; `name` is that of the test alone.
+pub fn on_each(name: &str, model: &Arc<Model>, work: impl AsyncFn(&Worker)) {
+    let folder = Folder::new(name);
+    on(&Database::Sqlite(folder.0.join("test.db")), model, &work);
+    let server = Server::start();
+    let database = format!("{name}_{}", std::process::id());
+    server.sql(&format!("CREATE DATABASE {database}"));
+    let address = format!("{}/{database}", server.address);
+    on(&Database::parse(&address, &Environment::default()).unwrap(), model, &work);
+    server.sql(&format!("DROP DATABASE {database} WITH (FORCE)"));
+}
+
+fn on(database: &Database, model: &Arc<Model>, work: &impl AsyncFn(&Worker)) {
+    let log = Log::start_to(Style::Json, sink()).unwrap();
+    let metrics = Metrics::new(model);
+    let store = open(database, model, (&log, &metrics), false).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let worker = store.worker(1).unwrap();
+        work(&worker).await;
+    });
+    store.close();
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("nouns-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+struct Server {
+    address: String,
+    /// Reads its input to the end, and then the server goes.
+    keeper: Option<Child>,
+}
+
+impl Server {
+    #[expect(clippy::disallowed_methods, reason = "the tests say by it where PostgreSQL is")]
+    fn start() -> Self {
+        if let Ok(address) = std::env::var("NOUNS_TEST_POSTGRES") {
+            return Self { address, keeper: None };
+        }
+        let mut command = Command::new(WITH_POSTGRES);
+        command.args(["sh", "-c", "echo \"$NOUNS_TEST_POSTGRES\"; exec cat"]);
+        let mut keeper = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Self { address: line.trim_end().to_owned(), keeper: Some(keeper) }
+    }
+
+    fn sql(&self, text: &str) {
+        let mut command = Command::new("psql");
+        command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d"]);
+        let status = command.arg(format!("{}/postgres", self.address)).args(["-c", text]).status();
+        assert!(status.unwrap().success(), "{text}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            drop(keeper.stdin.take());
+            drop(keeper.wait());
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Random conditions and rows: what an engine finds is what our own code says holds.
+//!
+//! Few values, so that many are equal; among them the largest and smallest there are, and none.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock;
+use crate::intent::Span;
+use crate::model::{self, Model, ResourceIndex, Verb, types};
+use crate::permit::{Caller, Reach, Rights};
+use crate::plan::{Action, By, Collection, Count, Draft, Outcome, Read, Values, Write};
+use crate::store::{Worker, real};
+use crate::value::{Decimal, Id, Item, Moment, Value};
+
+const CONDITIONS: usize = 700;
+const ROWS: usize = 80;
+const ROW: ResourceIndex = ResourceIndex(2);
+
+const FIELDS: &str = r#"
+title = "Conditions"
+
+[resources.target.fields]
+name = { type = "text" }
+
+[resources.numbered]
+id = "integer"
+
+[resources.numbered.fields]
+name = { type = "text" }
+
+[resources.row.fields]
+t = { type = "text", filter = true }
+s = { type = "text", nullable = true }
+i = { type = "integer", filter = true }
+j = { type = "integer" }
+d = { type = "decimal", scale = 0 }
+e = { type = "decimal", scale = 2 }
+f = { type = "decimal", scale = 9 }
+n = { type = "number" }
+m = { type = "number" }
+b = { type = "boolean" }
+c = { type = "boolean" }
+day = { type = "date" }
+at = { type = "timestamp", filter = true }
+by = { type = "timestamp" }
+u = { type = "uuid", filter = true }
+r = { type = "ref", to = "target" }
+k = { type = "ref", to = "numbered" }
+o = { type = "object", fields = { t = { type = "text" }, i = { type = "integer" }, e = { type = "decimal", scale = 3 }, n = { type = "number" }, b = { type = "boolean" }, at = { type = "timestamp" }, day = { type = "date" }, in = { type = "object", fields = { t = { type = "text" }, d = { type = "decimal", scale = 0 } } } } }
+"#;
+
+/// What can be compared with what.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Text,
+    Day,
+    Uuid,
+    Target,
+    Integer,
+    Numbered,
+    Decimal(u8),
+    Number,
+    Boolean,
+    Moment,
+}
+
+const PATHS: &[(&str, Kind)] = &[
+    ("t", Kind::Text),
+    ("s", Kind::Text),
+    ("i", Kind::Integer),
+    ("j", Kind::Integer),
+    ("d", Kind::Decimal(0)),
+    ("e", Kind::Decimal(2)),
+    ("f", Kind::Decimal(9)),
+    ("n", Kind::Number),
+    ("m", Kind::Number),
+    ("b", Kind::Boolean),
+    ("c", Kind::Boolean),
+    ("day", Kind::Day),
+    ("at", Kind::Moment),
+    ("by", Kind::Moment),
+    ("u", Kind::Uuid),
+    ("r", Kind::Target),
+    ("k", Kind::Numbered),
+    ("o.t", Kind::Text),
+    ("o.i", Kind::Integer),
+    ("o.e", Kind::Decimal(3)),
+    ("o.n", Kind::Number),
+    ("o.b", Kind::Boolean),
+    ("o.at", Kind::Moment),
+    ("o.day", Kind::Day),
+    ("o.in.t", Kind::Text),
+    ("o.in.d", Kind::Decimal(0)),
+];
+
+const TEXTS: &[&str] = &["", "a", "b", "B", "ab", "ann", "bob", "é", "z", "𝄞", "a%_\\"];
+const INTEGERS: &[i64] = &[0, 1, 2, -1, 3, 9_007_199_254_740_991, -9_007_199_254_740_991];
+const UNITS: &[i64] = &[
+    0,
+    1,
+    -1,
+    100,
+    200,
+    -100,
+    150,
+    1_000_000_000,
+    2_000_000_000,
+    -1_000_000_000,
+    1_500_000_000,
+    999_999_999_999_999_999,
+    -999_999_999_999_999_999,
+    900_719_925_474_099_301,
+    123_456_789_012_345_678,
+];
+const NUMBERS: &[f64] = &[
+    0.0,
+    1.0,
+    -1.0,
+    0.1,
+    1.5,
+    2.0,
+    1e300,
+    -1e300,
+    5e-324,
+    9_007_199_254_740_991.0,
+    1_234_567_890.123_456_8,
+    1_234_567_890.125,
+];
+const DAYS: &[&str] = &["0001-01-01", "2026-11-15", "2026-11-16", "9999-12-31"];
+const MOMENTS: &[&str] = &[
+    "0001-01-01T00:00:00Z",
+    "2026-11-15T02:28:14Z",
+    "2026-11-15T02:28:14.000001Z",
+    "9999-12-31T23:59:59.999999Z",
+];
+const UUIDS: &[&str] =
+    &["01890a5d-ac96-774b-bcce-b302099a8057", "f1890a5d-ac96-774b-bcce-b302099a8057"];
+
+struct Chance(u64);
+
+impl Chance {
+    /// SplitMix64, which needs no more than a number.
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % u64::try_from(limit).unwrap()).unwrap()
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    /// What a row holds; `ids` are of targets.
+    fn value(&mut self, kind: Kind, ids: &[Id]) -> Value {
+        if self.below(5) == 0 {
+            return Value::Null;
+        }
+        match kind {
+            Kind::Text => Value::text(self.one(TEXTS)),
+            Kind::Day => Value::text(self.one(DAYS)),
+            Kind::Uuid => Value::text(self.one(UUIDS)),
+            Kind::Target => Value::text(&self.one(ids).to_string()),
+            Kind::Integer => Value::Integer(self.one(INTEGERS)),
+            Kind::Numbered => Value::Integer(self.one(&[1, 2])),
+            Kind::Decimal(scale) => Value::Decimal(Decimal { units: self.one(UNITS), scale }),
+            Kind::Number => Value::Number(self.one(NUMBERS)),
+            Kind::Boolean => Value::Boolean(self.below(2) == 0),
+            Kind::Moment => Value::Moment(Moment::parse(self.one(MOMENTS)).unwrap()),
+        }
+    }
+
+    /// What an author writes.
+    fn literal(&mut self, kind: Kind, ids: &[Id]) -> String {
+        match kind {
+            Kind::Text => format!("\"{}\"", self.one(TEXTS)),
+            Kind::Day => format!("\"{}\"", self.one(DAYS)),
+            Kind::Uuid => format!("\"{}\"", self.one(UUIDS)),
+            Kind::Target => format!("\"{}\"", self.one(ids)),
+            Kind::Integer => self.one(INTEGERS).to_string(),
+            Kind::Numbered => self.one(&[1, 2, 3]).to_string(),
+            Kind::Decimal(scale) => Decimal { units: self.one(UNITS), scale }.to_string(),
+            Kind::Number => {
+                self.one(&["0", "1.0", "-1", "0.1", "1.5", "2", "1234567890.125"]).to_owned()
+            }
+            Kind::Boolean => self.one(&["true", "false"]).to_owned(),
+            Kind::Moment => format!("\"{}\"", self.one(MOMENTS)),
+        }
+    }
+
+    fn condition(&mut self, depth: usize, ids: &[Id]) -> String {
+        match self.below(if depth == 0 { 7 } else { 11 }) {
+            7 => format!("not ({})", self.condition(depth - 1, ids)),
+            8 => format!(
+                "({}) and ({})",
+                self.condition(depth - 1, ids),
+                self.condition(depth - 1, ids)
+            ),
+            9 | 10 => {
+                format!(
+                    "({}) or ({})",
+                    self.condition(depth - 1, ids),
+                    self.condition(depth - 1, ids)
+                )
+            }
+            0 => {
+                let (path, kind) = self.one(PATHS);
+                let among: Vec<_> = (0..=self.below(3)).map(|_| self.literal(kind, ids)).collect();
+                format!("{path} in [{}]", among.join(", "))
+            }
+            1 => self
+                .one(&["b", "c", "o.b", "not b", "true", "1 < 2.5", "1.50 = 1.5", "2 != 2.0"])
+                .to_owned(),
+            2 => {
+                let beside = self.one(&["t", "s", "u", "r", "o.t", "day", "\"ann\"", "\"bob\""]);
+                let sign = self.sign(Kind::Text);
+                if self.below(2) == 0 {
+                    format!("$user {sign} {beside}")
+                } else {
+                    format!("{beside} {sign} $user")
+                }
+            }
+            3 | 4 => {
+                let (path, kind) = self.one(PATHS);
+                let (literal, sign) = (self.literal(kind, ids), self.sign(kind));
+                if self.below(2) == 0 {
+                    format!("{path} {sign} {literal}")
+                } else {
+                    format!("{literal} {sign} {path}")
+                }
+            }
+            _ => {
+                let (path, kind) = self.one(PATHS);
+                let others: Vec<_> =
+                    PATHS.iter().filter(|(_, other)| group(*other) == group(kind)).collect();
+                let (other, _) = *self.one(&others);
+                format!("{path} {} {other}", self.sign(kind))
+            }
+        }
+    }
+
+    fn sign(&mut self, kind: Kind) -> &'static str {
+        if kind == Kind::Boolean {
+            return self.one(&["=", "!="]);
+        }
+        self.one(&["=", "!=", "<", "<=", ">", ">=", "=", "!="])
+    }
+}
+
+fn group(kind: Kind) -> u8 {
+    match kind {
+        Kind::Text | Kind::Day | Kind::Uuid | Kind::Target => 0,
+        Kind::Integer | Kind::Numbered | Kind::Decimal(_) | Kind::Number => 1,
+        Kind::Boolean => 2,
+        Kind::Moment => 3,
+    }
+}
+
+/// A role for each condition.
+fn read(conditions: &[String]) -> Arc<Model> {
+    let mut text = FIELDS.to_owned();
+    for (number, condition) in conditions.iter().enumerate() {
+        write!(
+            text,
+            "[roles.r{number}]\nrow = {{ verbs = [\"get\"], where = '''{condition}''' }}\n"
+        )
+        .unwrap();
+    }
+    Arc::new(model::read("conditions.toml", &text).unwrap_or_else(|errors| panic!("{errors}")))
+}
+
+fn collection(resource: ResourceIndex, reach: Reach) -> Collection {
+    Collection { resource, ancestors: Vec::new(), reach }
+}
+
+async fn create(worker: &Worker, resource: ResourceIndex, rows: Vec<Vec<Value>>) -> Vec<Item> {
+    let draft = |values: Vec<Value>| {
+        let values = Values::Complete(values.into_iter().map(types::seal).collect());
+        Draft { root: String::new(), values, references: Vec::new() }
+    };
+    let drafts = rows.into_iter().map(draft).collect();
+    let action = Action::Create { drafts, count: Count::Many };
+    let by = By { actor: "-".into(), request_id: "-".into() };
+    let write = Write { collection: collection(resource, Reach::default()), action, by };
+    let until = clock::now() + Duration::from_secs(60);
+    match worker.write(write, 0, until).await.unwrap() {
+        Outcome::CreatedMany(items) => items,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn row(chance: &mut Chance, ids: &[Id]) -> Vec<Value> {
+    let mut values = Vec::new();
+    let (mut object, mut inner) = (Vec::new(), Vec::new());
+    for (path, kind) in PATHS {
+        let value = chance.value(*kind, ids);
+        let name = |path: &str| path.rsplit('.').next().unwrap().into();
+        match path.matches('.').count() {
+            0 => values.push(value),
+            _ if value.is_null() => {}
+            1 => object.push((name(path), value)),
+            _ => inner.push((name(path), value)),
+        }
+    }
+    if chance.below(4) > 0 {
+        object.push(("in".into(), Value::Object(inner)));
+    }
+    values.push(if chance.below(4) > 0 { Value::Object(object) } else { Value::Null });
+    values
+}
+
+#[test]
+fn engines_find_the_rows_for_which_a_condition_holds() {
+    // The ids of targets are made by the store; a condition knows two that are there and one that is not.
+    let ids: Vec<Id> = UUIDS.iter().map(|text| Id::Uuid(text.parse().unwrap())).collect();
+    let mut chance = Chance(7);
+    let conditions: Vec<String> = (0..CONDITIONS).map(|_| chance.condition(3, &ids)).collect();
+    let model = read(&conditions);
+    real::on_each("conditions", &model, async |worker| {
+        let name = || vec![vec![Value::Null], vec![Value::Null]];
+        let targets = create(worker, ResourceIndex(0), name()).await;
+        create(worker, ResourceIndex(1), name()).await;
+        let ids: Vec<Id> = targets.iter().map(|item| item.id).collect();
+        let mut chance = Chance(11);
+        let rows: Vec<_> = (0..ROWS).map(|_| row(&mut chance, &ids)).collect();
+        let items = create(worker, ROW, rows).await;
+        let values: Vec<_> = items.iter().map(|item| (item.id, unsealed(&model, item))).collect();
+        for (number, condition) in conditions.iter().enumerate() {
+            let role = format!("r{number}");
+            let rights = Arc::new(Rights::of(&model, [&*role].into_iter()));
+            let access = rights.access(ROW, Verb::Get).unwrap();
+            let is_about_user = condition.contains("$user");
+            for user in [Some("ann"), None].into_iter().take(1 + usize::from(is_about_user)) {
+                let caller = match user {
+                    Some(name) => Caller::user(name.into(), Arc::clone(&rights)),
+                    None => Caller::anyone(Arc::clone(&rights)),
+                };
+                let found = find(worker, &caller).await;
+                for (id, values) in &values {
+                    let (expected, got) = (access.holds(values, user), found.contains(id));
+                    assert_eq!(got, expected, "{condition} as {user:?}: {values:#?}");
+                }
+            }
+        }
+    });
+}
+
+async fn find(worker: &Worker, caller: &Caller) -> Vec<Id> {
+    let reach = Reach::of(caller, Verb::Get);
+    let read = Read::Page(collection(ROW, reach), Span { limit: ROWS, after: None });
+    match worker.read(read).await {
+        Ok(Outcome::Page(page)) => page.items.iter().map(|item| item.id).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn unsealed(model: &Model, item: &Item) -> Vec<Value> {
+    let fields = model.resource(ROW).fields.iter().zip(&item.values);
+    fields.map(|(field, value)| types::unseal(field, value.clone())).collect()
+}
