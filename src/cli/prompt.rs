@@ -5,7 +5,7 @@
 //! terminal is always put back as it was before the program ends.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
@@ -91,7 +91,7 @@ fn ask(mut terminal: &File, question: &str) -> Result<String, Refusal> {
         |error: &dyn std::fmt::Display| refusal(format!("cannot read from the terminal ({error})"));
     let hidden = Hidden::new(terminal).map_err(|error| failed(&error))?;
     terminal.write_all(question.as_bytes()).map_err(|error| failed(&error))?;
-    let typed = type_in(terminal.bytes());
+    let typed = type_in(BufReader::new(terminal).bytes());
     drop(hidden);
     match typed {
         Ok(Some(line)) => String::from_utf8(line)

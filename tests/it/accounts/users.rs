@@ -25,6 +25,24 @@ on_every_backend! {
         tell(&["user", "remove", "jos\u{e9}"], "");
         tell(&["user", "list"], "");
         expect![[r#"
+            nouns: added ann
+            nouns: added josé
+            nouns: set the roles of ann
+            nouns: disabled ann
+            nouns: set the password of josé
+            NAME  ROLES          DISABLED  SINCE
+            ann   shopper admin  yes       <time-1>
+            josé  -              no        <time-2>
+            {"name":"ann","roles":["shopper","admin"],"disabled":true,"created_at":"<time-1>","updated_at":"<time-3>"}
+            {"name":"josé","roles":[],"disabled":false,"created_at":"<time-2>","updated_at":"<time-4>"}
+            nouns: enabled ann
+            nouns: set the roles of ann
+            NAME  ROLES  DISABLED  SINCE
+            ann   -      no        <time-1>
+            josé  -      no        <time-2>
+            nouns: removed ann
+            nouns: removed josé
+            NAME  ROLES  DISABLED  SINCE
         "#]].assert_eq(&Masks::default().text(&said));
         let log = desk.sql("SELECT kind, actor FROM nouns_changes ORDER BY sequence");
         assert_eq!(log.lines().filter(|line| line.ends_with("command line")).count(), 9, "{log}");
@@ -50,6 +68,19 @@ on_every_backend! {
         refuse(&["user", "disable", "bob"], "");
         refuse(&["user", "remove", "bob"], "");
         expect![[r#"
+            there is a user ann already; set the password with: nouns user passwd ann
+            roles/0: expected one of "clerk", "shopper", "admin", got "clerc"
+            name: expected a name without a colon
+            name: expected at least 1 character, got 0
+            password: expected at least 8 characters, got 0
+            password: expected at least 8 characters, got 7
+            password: expected no control characters
+            password: expected at most 1024 characters, got 1028
+            there is no user bob; those there are: nouns user list
+            there is no user bob; those there are: nouns user list
+            roles/0: expected one of "clerk", "shopper", "admin", got "boss"
+            there is no user bob; those there are: nouns user list
+            there is no user bob; those there are: nouns user list
         "#]].assert_eq(&(said.join("\n") + "\n"));
         assert_eq!(desk.sql("SELECT * FROM nouns_users"), before);
         // Only what clap knows can be an argument: a password is not.
