@@ -9,6 +9,8 @@
 //! `answer` is the table of contents of the whole server: read it first. The numbers are the order of
 //! checks, the same for every resource and on every backend.
 
+#[cfg(test)]
+mod grants;
 mod measure;
 
 use std::cell::{Cell, OnceCell};

@@ -44,7 +44,8 @@ fn planned(model: &Model, resource: &Resource, verb: Verb, body: &[u8]) -> Optio
         _ => Place::Item(address(own)),
     };
     let intent = intent::read(model, Route { verb, place }, None, body).ok()?;
-    plan::make(model, intent, &Caller::open(), || By { actor: "-".into(), request_id: "-".into() }).ok()
+    plan::make(model, intent, &Caller::open(), || By { actor: "-".into(), request_id: "-".into() })
+        .ok()
 }
 
 /// The items that a POST of this body would make, as far as it says.

@@ -52,9 +52,9 @@ impl Reach {
 
     /// Whether items of a resource can be seen at all.
     pub fn sees(&self, resource: ResourceIndex) -> bool {
-        self.0.as_ref().is_none_or(|limited| {
-            limited.caller.rights().access(resource, Verb::Get).is_some()
-        })
+        self.0
+            .as_ref()
+            .is_none_or(|limited| limited.caller.rights().access(resource, Verb::Get).is_some())
     }
 
     /// Whether the caller knows that a resource is there.
@@ -74,9 +74,8 @@ impl Reach {
 
     /// Likewise for GET.
     pub fn seen_rows(&self, resource: ResourceIndex) -> &[Expr] {
-        let access = self.0.as_ref().and_then(|limited| {
-            limited.caller.rights().access(resource, Verb::Get)
-        });
+        let access =
+            self.0.as_ref().and_then(|limited| limited.caller.rights().access(resource, Verb::Get));
         access.map_or(&[], |access| &access.only)
     }
 

@@ -39,8 +39,7 @@ pub struct Access {
 }
 
 impl Access {
-    const ALL: Self =
-        Self { only: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), mark: 0 };
+    const ALL: Self = Self { only: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), mark: 0 };
 
     /// Whether a row is within reach. `values` go by the resource's field order, lists and objects
     /// not sealed.

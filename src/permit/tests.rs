@@ -131,10 +131,11 @@ fn unknown_names_count_for_nothing_and_admin_for_everything() {
 #[test]
 fn which_verbs_pass_on_which_places() {
     let model = read();
-    let user = |role: &str| {
-        Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())))
-    };
-    let nothing = model::read("m.toml", "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n").unwrap();
+    let user =
+        |role: &str| Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())));
+    let nothing =
+        model::read("m.toml", "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n")
+            .unwrap();
     let callers = [
         ("open", Caller::open()),
         ("admin", user("admin")),
@@ -206,7 +207,8 @@ fn which_verbs_pass_on_which_places() {
         HEAD /-/problems/forbidden (open): open admin clerk shopper anyone closed
         OPTIONS /-/problems/forbidden (open): open admin clerk shopper anyone closed
         OPTIONS * (open): open admin clerk shopper anyone closed
-    "#]].assert_eq(&shown);
+    "#]]
+    .assert_eq(&shown);
 }
 
 #[test]

@@ -103,7 +103,8 @@ pub(super) fn admit(
         references.filter_map(|(field, value)| reference(field, value.as_ref(), &root)).collect();
     let faults = faults.into_list();
     // What is computed from faulty values says nothing.
-    let finished = if faults.is_empty() { finish(resource, (&root, hidden), values) } else { Err(faults) };
+    let finished =
+        if faults.is_empty() { finish(resource, (&root, hidden), values) } else { Err(faults) };
     match finished {
         Ok(values) => (Draft { root, values, references }, Vec::new()),
         Err(faults) => (Draft { root, values: Values::Partial(Vec::new()), references }, faults),

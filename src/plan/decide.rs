@@ -90,7 +90,8 @@ pub fn decide(
             let stored = found.item.ok_or(Refusal::Missing)?;
             // What is stored was seen before, and need not be seen again to stay.
             let lost = found.lost_references.into_iter();
-            let lost: Vec<_> = lost.filter(|at| !is_unchanged(resource, &stored, &draft, at)).collect();
+            let lost: Vec<_> =
+                lost.filter(|at| !is_unchanged(resource, &stored, &draft, at)).collect();
             refuse_lost(&lost)?;
             replace(resource, Limits::of(collection), (stored, draft), found.now)
         }
@@ -274,20 +275,12 @@ pub fn lost(pointers: &[String]) -> Vec<Fault> {
 
 /// The faults of values that other items have, by all the rules they break; hidden fields are not
 /// named.
-pub fn taken(
-    resource: &Resource,
-    rules: &[&Unique],
-    (root, hidden): (&str, &[usize]),
-) -> Refusal {
+pub fn taken(resource: &Resource, rules: &[&Unique], (root, hidden): (&str, &[usize])) -> Refusal {
     let faults = rules.iter().flat_map(|unique| taken_by(resource, unique, (root, hidden)));
     Refusal::Taken(faults.collect())
 }
 
-fn taken_by(
-    resource: &Resource,
-    unique: &Unique,
-    (root, hidden): (&str, &[usize]),
-) -> Vec<Fault> {
+fn taken_by(resource: &Resource, unique: &Unique, (root, hidden): (&str, &[usize])) -> Vec<Fault> {
     let within = match unique.scope {
         UniqueScope::Resource => "",
         UniqueScope::Parent => " under the same parent",

@@ -50,7 +50,8 @@ fn plan(model: &Model, verb: Verb, body: &str) -> Plan {
         _ => Place::Item(address(Some(order()))),
     };
     let intent = intent::read(model, Route { verb, place }, None, body.as_bytes()).unwrap();
-    make(model, intent, &Caller::open(), || By { actor: "ann".into(), request_id: "r1".into() }).unwrap()
+    make(model, intent, &Caller::open(), || By { actor: "ann".into(), request_id: "r1".into() })
+        .unwrap()
 }
 
 fn show_faults(faults: &[Fault]) -> String {
@@ -348,11 +349,19 @@ fn what_is_missing_comes_before_what_is_lost() {
 #[test]
 fn what_goes_goes_in_the_order_found_unless_something_stands_in_the_way() {
     let dependent = Dependent {
-        collection: Collection { resource: ResourceIndex(0), ancestors: vec![], reach: Reach::default() },
+        collection: Collection {
+            resource: ResourceIndex(0),
+            ancestors: vec![],
+            reach: Reach::default(),
+        },
         id: Id::Integer(1),
     };
     let own = Dependent {
-        collection: Collection { resource: ResourceIndex(1), ancestors: vec![], reach: Reach::default() },
+        collection: Collection {
+            resource: ResourceIndex(1),
+            ancestors: vec![],
+            reach: Reach::default(),
+        },
         id: order(),
     };
     let going = Found { going: vec![dependent, own], ..found(Some(stored("paid"))) };

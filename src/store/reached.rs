@@ -28,11 +28,7 @@ pub(super) struct Reached<'a> {
 type Texts<'a> = (&'a str, fn(&Part) -> &String);
 
 impl Context {
-    pub(super) fn reached<'a>(
-        &'a self,
-        resource: ResourceIndex,
-        reach: &'a Reach,
-    ) -> Reached<'a> {
+    pub(super) fn reached<'a>(&'a self, resource: ResourceIndex, reach: &'a Reach) -> Reached<'a> {
         Reached { table: self.sql.table(resource), part: self.part(resource, reach), reach }
     }
 

@@ -12,8 +12,8 @@ use super::transaction::{Context, Halt, broken};
 use crate::formats;
 use crate::intent::push_subject;
 use crate::model::{ChangesKept, Resource, Unique, UniqueScope};
-use crate::plan::decide::taken;
 use crate::permit::Reach;
+use crate::plan::decide::taken;
 use crate::plan::{By, Collection, Dependent, Refusal, Step, Write};
 use crate::value::{ChangeKind, Item, Moment};
 

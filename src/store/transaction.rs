@@ -132,7 +132,8 @@ async fn page<D: Driver>(
     let mut items = driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
     // Items prove that their parents are there; an empty list does not.
     if items.is_empty() {
-        let (has_parents, _) = surroundings(driver, context, Place::Collection(collection), &[]).await?;
+        let (has_parents, _) =
+            surroundings(driver, context, Place::Collection(collection), &[]).await?;
         if !has_parents {
             return Err(StoreError::Refused(Refusal::Missing));
         }

@@ -111,8 +111,11 @@ fn check_creatable(
     for field in fields.filter(|field| field.required) {
         if let Some(entry) = table.find(key) {
             let name = &field.name;
-            let message = format!("`{name}` is required, but this role creates items and cannot send it");
-            let help = format!("give `{name}` a `default` in place of `required`, or take \"post\" out of `verbs`");
+            let message =
+                format!("`{name}` is required, but this role creates items and cannot send it");
+            let help = format!(
+                "give `{name}` a `default` in place of `required`, or take \"post\" out of `verbs`"
+            );
             mistakes.add_with(entry.span(), message, help);
         }
     }

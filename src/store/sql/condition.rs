@@ -81,9 +81,7 @@ impl Terms {
             Node::Literal(value) => self.literal(value, beside),
             Node::User => self.bind(Term::User, Kind::Text),
             Node::Field(path) => self.field(row, path),
-            Node::Not(inner) => {
-                truth(format!("(NOT {})", self.operand(row, inner, None).text))
-            }
+            Node::Not(inner) => truth(format!("(NOT {})", self.operand(row, inner, None).text)),
             Node::And(left, right) => truth(self.joined(row, (left, right), "AND")),
             Node::Or(left, right) => truth(self.joined(row, (left, right), "OR")),
             Node::Compare(comparison, left, right) => {

@@ -85,8 +85,7 @@ pub(in crate::store) fn seen_holders(
             format!(" AND {}", define::holds(resource, ("t0.", column), number, dialect))
         });
         let same = same.collect::<String>();
-        let (within, terms) =
-            conditions(model, dialect, resource, reach, 2 + columns.len());
+        let (within, terms) = conditions(model, dialect, resource, reach, 2 + columns.len());
         let condition = joined(format!(" WHERE t0.\"id\" <> {p}1{same}"), &within);
         (format!("SELECT 1 FROM {from}{condition} LIMIT 1"), terms)
     });

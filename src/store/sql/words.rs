@@ -100,9 +100,7 @@ pub(super) static POSTGRES: Words = Words {
         };
         format!("(CASE WHEN json_typeof({column} #> '{{{path}}}') = '{word}' THEN {value} END)")
     },
-    real: |units, scale| {
-        format!("({units}::double precision / {}::double precision)", tens(scale))
-    },
+    real: |units, scale| format!("({units}::double precision / {}::double precision)", tens(scale)),
     scaled: |comparison, less, more, digits| {
         format!("({less}::numeric * {} {} {more})", tens(digits), sign(comparison))
     },

@@ -114,8 +114,20 @@ const UNITS: &[i64] = &[
     900_719_925_474_099_301,
     123_456_789_012_345_678,
 ];
-const NUMBERS: &[f64] =
-    &[0.0, 1.0, -1.0, 0.1, 1.5, 2.0, 1e300, -1e300, 5e-324, 9_007_199_254_740_991.0, 1_234_567_890.123_456_8, 1_234_567_890.125];
+const NUMBERS: &[f64] = &[
+    0.0,
+    1.0,
+    -1.0,
+    0.1,
+    1.5,
+    2.0,
+    1e300,
+    -1e300,
+    5e-324,
+    9_007_199_254_740_991.0,
+    1_234_567_890.123_456_8,
+    1_234_567_890.125,
+];
 const DAYS: &[&str] = &["0001-01-01", "2026-11-15", "2026-11-16", "9999-12-31"];
 const MOMENTS: &[&str] = &[
     "0001-01-01T00:00:00Z",
@@ -171,7 +183,9 @@ impl Chance {
             Kind::Integer => self.one(INTEGERS).to_string(),
             Kind::Numbered => self.one(&[1, 2, 3]).to_string(),
             Kind::Decimal(scale) => Decimal { units: self.one(UNITS), scale }.to_string(),
-            Kind::Number => self.one(&["0", "1.0", "-1", "0.1", "1.5", "2", "1234567890.125"]).to_owned(),
+            Kind::Number => {
+                self.one(&["0", "1.0", "-1", "0.1", "1.5", "2", "1234567890.125"]).to_owned()
+            }
             Kind::Boolean => self.one(&["true", "false"]).to_owned(),
             Kind::Moment => format!("\"{}\"", self.one(MOMENTS)),
         }
@@ -180,25 +194,43 @@ impl Chance {
     fn condition(&mut self, depth: usize, ids: &[Id]) -> String {
         match self.below(if depth == 0 { 7 } else { 11 }) {
             7 => format!("not ({})", self.condition(depth - 1, ids)),
-            8 => format!("({}) and ({})", self.condition(depth - 1, ids), self.condition(depth - 1, ids)),
+            8 => format!(
+                "({}) and ({})",
+                self.condition(depth - 1, ids),
+                self.condition(depth - 1, ids)
+            ),
             9 | 10 => {
-                format!("({}) or ({})", self.condition(depth - 1, ids), self.condition(depth - 1, ids))
+                format!(
+                    "({}) or ({})",
+                    self.condition(depth - 1, ids),
+                    self.condition(depth - 1, ids)
+                )
             }
             0 => {
                 let (path, kind) = self.one(PATHS);
                 let among: Vec<_> = (0..=self.below(3)).map(|_| self.literal(kind, ids)).collect();
                 format!("{path} in [{}]", among.join(", "))
             }
-            1 => self.one(&["b", "c", "o.b", "not b", "true", "1 < 2.5", "1.50 = 1.5", "2 != 2.0"]).to_owned(),
+            1 => self
+                .one(&["b", "c", "o.b", "not b", "true", "1 < 2.5", "1.50 = 1.5", "2 != 2.0"])
+                .to_owned(),
             2 => {
                 let beside = self.one(&["t", "s", "u", "r", "o.t", "day", "\"ann\"", "\"bob\""]);
                 let sign = self.sign(Kind::Text);
-                if self.below(2) == 0 { format!("$user {sign} {beside}") } else { format!("{beside} {sign} $user") }
+                if self.below(2) == 0 {
+                    format!("$user {sign} {beside}")
+                } else {
+                    format!("{beside} {sign} $user")
+                }
             }
             3 | 4 => {
                 let (path, kind) = self.one(PATHS);
                 let (literal, sign) = (self.literal(kind, ids), self.sign(kind));
-                if self.below(2) == 0 { format!("{path} {sign} {literal}") } else { format!("{literal} {sign} {path}") }
+                if self.below(2) == 0 {
+                    format!("{path} {sign} {literal}")
+                } else {
+                    format!("{literal} {sign} {path}")
+                }
             }
             _ => {
                 let (path, kind) = self.one(PATHS);
@@ -231,7 +263,11 @@ fn group(kind: Kind) -> u8 {
 fn read(conditions: &[String]) -> Arc<Model> {
     let mut text = FIELDS.to_owned();
     for (number, condition) in conditions.iter().enumerate() {
-        write!(text, "[roles.r{number}]\nrow = {{ verbs = [\"get\"], where = '''{condition}''' }}\n").unwrap();
+        write!(
+            text,
+            "[roles.r{number}]\nrow = {{ verbs = [\"get\"], where = '''{condition}''' }}\n"
+        )
+        .unwrap();
     }
     Arc::new(model::read("conditions.toml", &text).unwrap_or_else(|errors| panic!("{errors}")))
 }

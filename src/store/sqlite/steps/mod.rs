@@ -227,7 +227,12 @@ impl Trial {
         let request_id = format!("r{}{noop}", self.requests).into();
         let route = Route { verb, place };
         let intent = intent::read(&self.model, route, None, body.as_bytes()).unwrap();
-        match plan::make(&self.model, intent, &Caller::open(), || By { actor: "-".into(), request_id }).unwrap() {
+        match plan::make(&self.model, intent, &Caller::open(), || By {
+            actor: "-".into(),
+            request_id,
+        })
+        .unwrap()
+        {
             Plan::Write(write) => write,
             other => panic!("{line}: {other:?}"),
         }
