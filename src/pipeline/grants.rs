@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use expect_test::{Expect, expect};
+use expect_test::{ExpectFile, expect_file};
 use http::{HeaderMap, Method};
 use serde_json::Value;
 
@@ -262,63 +262,7 @@ fn every_verb_on_every_route_for_every_role() {
             });
             lines.collect()
         },
-        &expect![[r#"
-                                  admin    manager  lead     member   outsider clerk    none     anyone
-        GET /                     200      200      200      200      200      200      200      200
-        GET /-/metrics            200      403      403      403      403      403      403      401
-        GET /-/health             200      200      200      200      200      200      200      200
-        OPTIONS /teams            204      204      204      204      204      204      204      204
-        GET /teams                200      200      200      200      403      200      403      401
-        GET {mine}                200      200      200      200      403      200      403      401
-        HEAD {mine}               200      200      200      200      403      200      403      401
-        GET {theirs}              200      200      404      200      403      200      403      401
-        HEAD {theirs}             200      200      404      200      403      200      403      401
-        GET {mine}/projects       200      200      200      200      403      403      403      401
-        GET {theirs}/projects     200      200      404      200      403      403      403      401
-        GET {mine.live}           200      200      200      200      403      403      403      401
-        GET {mine.draft}          200      200      200      404      403      403      403      401
-        GET {theirs.live}         200      200      404      200      403      403      403      401
-        GET {mine.live}/tasks     200      200      200      200      404      403      403      401
-        GET {mine.draft}/tasks    200      200      200      404      404      403      403      401
-        GET {theirs.live}/tasks   200      200      404      200      404      403      403      401
-        GET {mine.live.own}       200      200      200      200      404      403      403      401
-        HEAD {mine.live.own}      200      200      200      200      404      403      403      401
-        GET {mine.live.other}     200      200      200      404      404      403      403      401
-        GET {mine.draft.own}      200      200      200      404      404      403      403      401
-        GET {theirs.live.own}     200      200      404      200      404      403      403      401
-        GET /labels               200      200      200      200      200      200      200      200
-        GET {public}              200      200      200      200      200      200      200      200
-        GET {private}             200      200      200      404      404      404      404      404
-        POST /teams               201      201      403      403      403      403      403      401
-        POST {mine}/projects      201      201      201      403      403      201      403      401
-        POST {theirs}/projects    201      201      404      403      403      403      403      401
-        POST {mine.live}/tasks    201      201      201      201      404      403      403      401
-        POST {mine.draft}/tasks   201      201      201      404      404      403      403      401
-        POST {theirs.live}/tasks  201      201      404      403      404      403      403      401
-        POST /labels              201      201      403      403      403      403      403      401
-        POST /labels              201      201      403      403      403      201      403      401
-        PUT {mine}                200      200      200      403      403      403      403      401
-        PUT {theirs}              200      200      404      403      403      403      403      401
-        PUT {mine.live}           200      200      200      200      403      403      403      401
-        PUT {mine.draft}          200      200      200      404      403      403      403      401
-        PUT {theirs.live}         200      200      404      200      403      403      403      401
-        PUT {mine.live.own}       200      200      200      200      404      403      403      401
-        PUT {mine.live.other}     200      200      200      404      404      403      403      401
-        PUT {mine.draft.own}      200      200      200      404      404      403      403      401
-        PUT {theirs.live.own}     200      200      404      200      404      403      403      401
-        PUT {public}              200      200      403      403      403      404      403      401
-        PUT {private}             200      200      403      403      403      403      403      401
-        DELETE {mine.live.own}    204      204      204      204      404      403      403      401
-        DELETE {mine.live.other}  204      204      204      404      404      403      403      401
-        DELETE {mine.draft.own}   204      204      204      404      404      403      403      401
-        DELETE {theirs.live.own}  204      204      404      204      404      403      403      401
-        DELETE {mine.draft}       204      204      204      403      403      403      403      401
-        DELETE {theirs.live}      204      204      404      403      403      403      403      401
-        DELETE {public}           204      204      403      403      403      404      403      401
-        DELETE {private}          204      204      403      403      403      204      403      401
-        DELETE {mine}             204      204      204      403      403      403      403      401
-        DELETE {theirs}           204      204      404      403      403      403      403      401
-    "#]],
+        &expect_file!["grants/table.txt"],
     );
 }
 
@@ -327,7 +271,7 @@ fn real_check(
     model: &Arc<Model>,
     name: &str,
     work: impl AsyncFn(&Server<'_>) -> String,
-    expected: &Expect,
+    expected: &ExpectFile,
 ) {
     let shown = RefCell::new(Vec::new());
     real::on_each(name, model, async |worker| {
@@ -347,7 +291,7 @@ async fn shown(
     rows: &Rows,
 ) -> String {
     let answer = server.ask(caller, &rows.path(asked), &rows.ids(body)).await;
-    let mut text = format!("{asked} {body}\n  {}", answer.status);
+    let mut text = format!("{}\n  {}", format!("{asked} {body}").trim_end(), answer.status);
     let members = ["type", "detail", "state", "allowed", "errors"];
     for name in members.iter().filter(|name| answer.body[**name] != Value::Null) {
         write!(text, " {name}={}", answer.body[*name]).unwrap();
@@ -398,7 +342,7 @@ fn what_each_role_sees() {
             }
             text
         },
-        &expect![[r#""#]],
+        &expect_file!["grants/seen.txt"],
     );
 }
 
@@ -420,57 +364,60 @@ fn a_tag_is_that_of_what_is_seen() {
     });
 }
 
+const MEMBER: &[(&str, &str)] = &[
+    // A hidden field is unknown, also to those who guess its name.
+    ("PUT {mine.live}", r#"{"project":{"title":"a","code":"x"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","cost":"x"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","cod":"x","rat":1,"tittle":"b"}}"#),
+    // It stays as it is stored, and so does what is read-only and left out.
+    ("PUT {mine.live}", r#"{"project":{"title":"a","place":{"city":"Rome"}}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"ann"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"eve"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","owner":null}}"#),
+    // A computed field that is hidden has no name in its fault either.
+    ("PUT {mine.live}", r#"{"project":{"title":"a","hours":9007199254740991}}"#),
+    // What is not there and what cannot be seen are the same.
+    ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:public}"}}"#),
+    ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#),
+    (
+        "PUT {mine.live.own}",
+        r#"{"task":{"text":"a","assignee":"ann","label":"01890a5d-ac96-774b-bcce-b302099a8057"}}"#,
+    ),
+    ("PUT {mine.live.own}", r#"{"task":{"text":7,"label":"{id:private}"}}"#),
+    ("GET {mine.live.other}", ""),
+    ("GET /teams/01890a5d-ac96-774b-bcce-b302099a8057/projects", ""),
+    ("GET {mine.draft}/tasks", ""),
+    // Out of one's own reach.
+    ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"bob"}}"#),
+    (
+        "POST {mine.live}/tasks",
+        r#"{"tasks":[{"text":"a","assignee":"ann"},{"text":"b","size":2}]}"#,
+    ),
+    ("POST {mine.live}/tasks", r#"{"task":{"text":"a","assignee":"bob","size":1}}"#),
+    // Of what is deprecated only what is seen counts.
+    ("GET {mine}", ""),
+];
+
+const LEAD: &[(&str, &str)] = &[
+    ("PUT {mine}", r#"{"team":{"name":"theirs x","lead":"ann"}}"#),
+    ("PUT {mine}", r#"{"team":{"lead":"bob"}}"#),
+    ("POST {mine}/projects", r#"{"project":{"title":"t","code":"mine draft x"}}"#),
+    ("POST {mine}/projects", r#"{"project":{"title":"t","code":"theirs live x"}}"#),
+    ("GET {mine}", ""),
+];
+
+const CLERK: &[(&str, &str)] = &[
+    ("POST {mine}/projects", r#"{"project":{"title":"t","place":{"city":"Rome"}}}"#),
+    ("POST {mine}/projects", r#"{"project":{"title":"t","place":{"city":"Paris"}}}"#),
+    ("POST /labels", r#"{"label":{"name":"private x","public":false}}"#),
+    ("POST /labels", r#"{"label":{"name":"public x","public":false}}"#),
+    ("DELETE {private}", ""),
+];
+
 /// What is hidden is unknown, what is out of reach is not there, and nothing else is told of either.
 #[test]
 fn a_refusal_says_no_more_than_the_caller_may_know() {
     let model = read();
-    let member = [
-        // A hidden field is unknown, also to those who guess its name.
-        ("PUT {mine.live}", r#"{"project":{"title":"a","code":"x"}}"#),
-        ("PUT {mine.live}", r#"{"project":{"title":"a","cost":"x"}}"#),
-        ("PUT {mine.live}", r#"{"project":{"title":"a","cod":"x","rat":1,"tittle":"b"}}"#),
-        // It stays as it is stored, and so does what is read-only and left out.
-        ("PUT {mine.live}", r#"{"project":{"title":"a","place":{"city":"Rome"}}}"#),
-        ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"ann"}}"#),
-        ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"eve"}}"#),
-        ("PUT {mine.live}", r#"{"project":{"title":"a","owner":null}}"#),
-        // A computed field that is hidden has no name in its fault either.
-        ("PUT {mine.live}", r#"{"project":{"title":"a","hours":9007199254740991}}"#),
-        // What is not there and what cannot be seen are the same.
-        ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:public}"}}"#),
-        ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#),
-        (
-            "PUT {mine.live.own}",
-            r#"{"task":{"text":"a","assignee":"ann","label":"01890a5d-ac96-774b-bcce-b302099a8057"}}"#,
-        ),
-        ("PUT {mine.live.own}", r#"{"task":{"text":7,"label":"{id:private}"}}"#),
-        ("GET {mine.live.other}", ""),
-        ("GET /teams/01890a5d-ac96-774b-bcce-b302099a8057/projects", ""),
-        ("GET {mine.draft}/tasks", ""),
-        // Out of one's own reach.
-        ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"bob"}}"#),
-        (
-            "POST {mine.live}/tasks",
-            r#"{"tasks":[{"text":"a","assignee":"ann"},{"text":"b","size":2}]}"#,
-        ),
-        ("POST {mine.live}/tasks", r#"{"task":{"text":"a","assignee":"bob","size":1}}"#),
-        // Of what is deprecated only what is seen counts.
-        ("GET {mine}", ""),
-    ];
-    let lead = [
-        ("PUT {mine}", r#"{"team":{"name":"theirs x","lead":"ann"}}"#),
-        ("PUT {mine}", r#"{"team":{"lead":"bob"}}"#),
-        ("POST {mine}/projects", r#"{"project":{"title":"t","code":"mine draft x"}}"#),
-        ("POST {mine}/projects", r#"{"project":{"title":"t","code":"theirs live x"}}"#),
-        ("GET {mine}", ""),
-    ];
-    let clerk = [
-        ("POST {mine}/projects", r#"{"project":{"title":"t","place":{"city":"Rome"}}}"#),
-        ("POST {mine}/projects", r#"{"project":{"title":"t","place":{"city":"Paris"}}}"#),
-        ("POST /labels", r#"{"label":{"name":"private x","public":false}}"#),
-        ("POST /labels", r#"{"label":{"name":"public x","public":false}}"#),
-        ("DELETE {private}", ""),
-    ];
     real_check(
         &model,
         "grants_told",
@@ -480,7 +427,7 @@ fn a_refusal_says_no_more_than_the_caller_may_know() {
             let body = rows.ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);
             server.make(&rows.path("{theirs.live}/tasks"), &body).await;
             let mut text = String::new();
-            for (role, asked) in [("member", &member[..]), ("lead", &lead), ("clerk", &clerk)] {
+            for (role, asked) in [("member", MEMBER), ("lead", LEAD), ("clerk", CLERK)] {
                 writeln!(text, "- {role}").unwrap();
                 for asked in asked {
                     text += &shown(server, &caller(&model, role), *asked, &rows).await;
@@ -489,6 +436,6 @@ fn a_refusal_says_no_more_than_the_caller_may_know() {
             // What the member could not send is as it was.
             text + &shown(server, &Caller::open(), ("GET {mine.live}", ""), &rows).await
         },
-        &expect![[r#""#]],
+        &expect_file!["grants/told.txt"],
     );
 }
