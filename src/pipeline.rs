@@ -10,6 +10,8 @@
 //! checks, the same for every resource and on every backend.
 
 mod identity;
+#[cfg(test)]
+mod grants;
 mod measure;
 
 use std::cell::{Cell, OnceCell};

@@ -99,7 +99,7 @@ fn the_library_has_every_type_and_knows_its_relations() {
     assert_eq!(librarian.len(), model.declared().count(), "\"*\" is every declared one");
     assert_eq!(
         librarian[find("member").index.0].verbs.len(),
-        4,
+        3,
         "the named resource is not the starred one"
     );
     assert_eq!(model.server.limits.page_items_default, 20);

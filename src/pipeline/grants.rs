@@ -1,0 +1,441 @@
+//! Who may do what, on both engines: requests from the route to the reply, as callers that are given.
+//!
+//! What is left out of the pipeline is what does not depend on the caller: sockets, heads, limits.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use expect_test::{ExpectFile, expect_file};
+use http::{HeaderMap, Method};
+use serde_json::Value;
+
+use crate::clock;
+use crate::formats::accept::Accept;
+use crate::formats::json::{FORMAT, Occasion};
+use crate::intent::{self, Stop};
+use crate::model::{self, Model};
+use crate::permit::{self, Caller, Denied, Rights};
+use crate::plan::{self, By, Plan};
+use crate::problem::Problem;
+use crate::reply::{self, Replies, Reply};
+use crate::store::{Worker, real};
+
+const ROLES: &[&str] =
+    &["admin", "manager", "lead", "member", "outsider", "clerk", "none", "anyone"];
+
+fn read() -> Arc<Model> {
+    let text = include_str!("../../tests/it/models/grants.toml");
+    Arc::new(model::read("grants.toml", text).unwrap_or_else(|errors| panic!("{errors}")))
+}
+
+/// Everyone is called ann, but for anyone, who has no name.
+fn caller(model: &Model, role: &str) -> Caller {
+    let rights = Arc::new(Rights::of(model, [role].into_iter()));
+    if role == "anyone" { Caller::anyone(rights) } else { Caller::user("ann".into(), rights) }
+}
+
+struct Server<'a> {
+    model: &'a Model,
+    worker: &'a Worker,
+    replies: Replies,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Value,
+}
+
+impl<'a> Server<'a> {
+    fn new(model: &'a Model, worker: &'a Worker) -> Self {
+        Self { model, worker, replies: Replies::new(model) }
+    }
+
+    async fn answer(&self, caller: &Caller, asked: &str, body: &str) -> Result<Reply, Stop> {
+        let Self { model, worker, replies } = self;
+        let (method, path) = asked.split_once(' ').unwrap();
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let route = intent::route(model, &method, path, None)?;
+        permit::check(caller, &route).map_err(Denied::problem)?;
+        let by = || By { actor: caller.name().into(), request_id: "r".into() };
+        let intent = intent::read(model, route, None, body.as_bytes())?;
+        let plan = plan::make(model, intent, caller, by)?;
+        let about = plan.about().cloned();
+        let done = match plan {
+            Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
+            Plan::Measure => return Ok(reply::metrics(String::new())),
+            Plan::Read(read) => worker.read(read).await,
+            Plan::Write(write) => {
+                worker.write(write, body.len(), clock::now() + Duration::from_secs(60)).await
+            }
+        };
+        let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
+        Ok(replies.outcome(model, about, &FORMAT, &outcome))
+    }
+
+    async fn ask(&self, caller: &Caller, asked: &str, body: &str) -> Answer {
+        let reply = match self.answer(caller, asked, body).await {
+            Ok(reply) => reply,
+            Err(Stop::Moved(to)) => panic!("moved to {to}"),
+            Err(Stop::Problem(problem)) => said(&problem),
+        };
+        let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
+        Answer { status: reply.status.as_u16(), headers: reply.headers, body }
+    }
+
+    /// As one who may do everything; says the path of what it made.
+    async fn make(&self, path: &str, body: &str) -> String {
+        let answer = self.ask(&Caller::open(), &format!("POST {path}"), body).await;
+        assert_eq!(answer.status, 201, "{path} {body}: {}", answer.body);
+        answer.headers["location"].to_str().unwrap().to_owned()
+    }
+}
+
+fn said(problem: &Problem) -> Reply {
+    let occasion = Occasion { base_path: "", path: None, request_id: "r" };
+    reply::problem(problem, &Accept::Anything, occasion)
+}
+
+/// Two of everything: what ann has to do with, and what not. The names are those of the routes below.
+struct Rows(Vec<(&'static str, String)>);
+
+impl Rows {
+    async fn make(server: &Server<'_>, of: &str) -> Self {
+        let mut rows = Vec::new();
+        for (label, public) in [("public", true), ("private", false)] {
+            let body = format!(r#"{{"label":{{"name":"{label} {of}","public":{public}}}}}"#);
+            rows.push((label, server.make("/labels", &body).await));
+        }
+        for (team, lead) in [("mine", "ann"), ("theirs", "bob")] {
+            let body = format!(
+                r#"{{"team":{{"name":"{team} {of}","lead":"{lead}","budget":"9.50","nickname":"nick"}}}}"#
+            );
+            let at = server.make("/teams", &body).await;
+            for (name, projects) in [("live", "mine.live"), ("draft", "mine.draft")] {
+                let body = format!(
+                    r#"{{"project":{{"title":"{name}","owner":"ann","code":"{team} {name} {of}","rate":3,"hours":2}}}}"#
+                );
+                let project = server.make(&format!("{at}/projects"), &body).await;
+                if name == "live" {
+                    let body = format!(
+                        r#"{{"project":{{"title":"live","owner":"ann","code":"{team} {name} {of}","rate":3,"hours":2,"status":"live"}}}}"#
+                    );
+                    let moved = server.ask(&Caller::open(), &format!("PUT {project}"), &body).await;
+                    assert_eq!(moved.status, 200);
+                }
+                for (task, assignee) in [("own", "ann"), ("other", "bob")] {
+                    let body = format!(
+                        r#"{{"task":{{"text":"{task}","assignee":"{assignee}","size":3}}}}"#
+                    );
+                    let path = server.make(&format!("{project}/tasks"), &body).await;
+                    match (team, name, task) {
+                        ("mine", "live", "own") => rows.push(("mine.live.own", path)),
+                        ("mine", "live", _) => rows.push(("mine.live.other", path)),
+                        ("mine", "draft", "own") => rows.push(("mine.draft.own", path)),
+                        ("theirs", "live", "own") => rows.push(("theirs.live.own", path)),
+                        _ => {}
+                    }
+                }
+                match team {
+                    "mine" => rows.push((projects, project)),
+                    _ if name == "live" => rows.push(("theirs.live", project)),
+                    _ => {}
+                }
+            }
+            rows.push((team, at));
+        }
+        Self(rows)
+    }
+
+    /// A body with the ids in place of `{id:NAME}`.
+    fn ids(&self, body: &str) -> String {
+        let fill = |text: String, (name, path): &(&str, String)| {
+            text.replace(&format!("{{id:{name}}}"), path.rsplit('/').next().unwrap())
+        };
+        self.0.iter().fold(body.to_owned(), fill)
+    }
+
+    /// A text with the names in place of the ids.
+    fn named(&self, text: String) -> String {
+        let name = |text: String, (name, path): &(&str, String)| {
+            text.replace(path.rsplit('/').next().unwrap(), &format!("{{id:{name}}}"))
+        };
+        self.0.iter().fold(text, name)
+    }
+
+    /// A route with the paths in place of the names in braces.
+    fn path(&self, route: &str) -> String {
+        let fill = |text: String, (name, path): &(&str, String)| {
+            text.replace(&format!("{{{name}}}"), path)
+        };
+        self.0.iter().fold(route.to_owned(), fill)
+    }
+}
+
+const PUT_TEAM: &str = r#"{"team":{"name":"mine ROLE","lead":"ann"}}"#;
+const PUT_PROJECT: &str = r#"{"project":{"title":"new"}}"#;
+const PUT_TASK: &str = r#"{"task":{"text":"new","assignee":"ann"}}"#;
+
+/// Every verb on every route; DELETE last, from the bottom up.
+const ROUTES: &[(&str, &str)] = &[
+    ("GET /", ""),
+    ("GET /-/metrics", ""),
+    ("GET /-/health", ""),
+    ("OPTIONS /teams", ""),
+    ("GET /teams", ""),
+    ("GET {mine}", ""),
+    ("HEAD {mine}", ""),
+    ("GET {theirs}", ""),
+    ("HEAD {theirs}", ""),
+    ("GET {mine}/projects", ""),
+    ("GET {theirs}/projects", ""),
+    ("GET {mine.live}", ""),
+    ("GET {mine.draft}", ""),
+    ("GET {theirs.live}", ""),
+    ("GET {mine.live}/tasks", ""),
+    ("GET {mine.draft}/tasks", ""),
+    ("GET {theirs.live}/tasks", ""),
+    ("GET {mine.live.own}", ""),
+    ("HEAD {mine.live.own}", ""),
+    ("GET {mine.live.other}", ""),
+    ("GET {mine.draft.own}", ""),
+    ("GET {theirs.live.own}", ""),
+    ("GET /labels", ""),
+    ("GET {public}", ""),
+    ("GET {private}", ""),
+    ("POST /teams", r#"{"team":{"name":"new ROLE","lead":"ann"}}"#),
+    ("POST {mine}/projects", r#"{"project":{"title":"new","hours":11}}"#),
+    ("POST {theirs}/projects", r#"{"project":{"title":"new","hours":10}}"#),
+    ("POST {mine.live}/tasks", PUT_TASK),
+    ("POST {mine.draft}/tasks", PUT_TASK),
+    ("POST {theirs.live}/tasks", r#"{"task":{"text":"new","assignee":"bob","size":2}}"#),
+    ("POST /labels", r#"{"label":{"name":"open ROLE"}}"#),
+    ("POST /labels", r#"{"label":{"name":"closed ROLE","public":false}}"#),
+    ("PUT {mine}", PUT_TEAM),
+    ("PUT {theirs}", r#"{"team":{"name":"theirs ROLE","lead":"bob"}}"#),
+    ("PUT {mine.live}", PUT_PROJECT),
+    ("PUT {mine.draft}", PUT_PROJECT),
+    ("PUT {theirs.live}", PUT_PROJECT),
+    ("PUT {mine.live.own}", PUT_TASK),
+    ("PUT {mine.live.other}", PUT_TASK),
+    ("PUT {mine.draft.own}", PUT_TASK),
+    ("PUT {theirs.live.own}", PUT_TASK),
+    ("PUT {public}", r#"{"label":{"name":"public ROLE"}}"#),
+    ("PUT {private}", r#"{"label":{"name":"private ROLE"}}"#),
+    ("DELETE {mine.live.own}", ""),
+    ("DELETE {mine.live.other}", ""),
+    ("DELETE {mine.draft.own}", ""),
+    ("DELETE {theirs.live.own}", ""),
+    ("DELETE {mine.draft}", ""),
+    ("DELETE {theirs.live}", ""),
+    ("DELETE {public}", ""),
+    ("DELETE {private}", ""),
+    ("DELETE {mine}", ""),
+    ("DELETE {theirs}", ""),
+];
+
+#[test]
+fn every_verb_on_every_route_for_every_role() {
+    let model = read();
+    real_check(
+        &model,
+        "grants_table",
+        async |server| {
+            let mut columns = Vec::new();
+            for role in ROLES {
+                let (caller, rows) = (caller(&model, role), Rows::make(server, role).await);
+                let mut column = vec![(*role).to_owned()];
+                for (route, body) in ROUTES {
+                    let body = body.replace("ROLE", role);
+                    column.push(
+                        server.ask(&caller, &rows.path(route), &body).await.status.to_string(),
+                    );
+                }
+                columns.push(column);
+            }
+            let names = [""].into_iter().chain(ROUTES.iter().map(|(route, _)| *route));
+            let lines = names.enumerate().map(|(line, route)| {
+                let cells = columns.iter().map(|column| format!("{:<9}", column[line]));
+                format!("{route:<26}{}\n", cells.collect::<String>().trim_end())
+            });
+            lines.collect()
+        },
+        &expect_file!["grants/table.txt"],
+    );
+}
+
+/// The same must be seen on every engine.
+fn real_check(
+    model: &Arc<Model>,
+    name: &str,
+    work: impl AsyncFn(&Server<'_>) -> String,
+    expected: &ExpectFile,
+) {
+    let shown = RefCell::new(Vec::new());
+    real::on_each(name, model, async |worker| {
+        let text = work(&Server::new(model, worker)).await;
+        shown.borrow_mut().push(text);
+    });
+    let shown = shown.into_inner();
+    assert!(shown.iter().all(|text| *text == shown[0]), "{shown:#?}");
+    expected.assert_eq(&shown[0]);
+}
+
+/// A request and all that its answer says, but for ids and times.
+async fn shown(
+    server: &Server<'_>,
+    caller: &Caller,
+    (asked, body): (&str, &str),
+    rows: &Rows,
+) -> String {
+    let answer = server.ask(caller, &rows.path(asked), &rows.ids(body)).await;
+    let mut text = format!("{}\n  {}", format!("{asked} {body}").trim_end(), answer.status);
+    let members = ["type", "detail", "state", "allowed", "errors"];
+    for name in members.iter().filter(|name| answer.body[**name] != Value::Null) {
+        write!(text, " {name}={}", answer.body[*name]).unwrap();
+    }
+    for name in ["deprecation", "link"] {
+        if let Some(value) = answer.headers.get(name) {
+            write!(text, " {name}: {}", value.to_str().unwrap()).unwrap();
+        }
+    }
+    if answer.status < 300 {
+        let mut body = answer.body;
+        strip(&mut body);
+        write!(text, " {body}").unwrap();
+    }
+    rows.named(text) + "\n"
+}
+
+/// Takes out what differs from run to run.
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for name in ["id", "created_at", "updated_at", "team_id", "project_id", "page"] {
+                members.remove(name);
+            }
+            members.values_mut().for_each(strip);
+        }
+        Value::Array(list) => list.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_each_role_sees() {
+    let model = read();
+    let asked =
+        ["GET /", "GET /teams", "GET {mine}/projects", "GET {mine.live}/tasks", "GET /labels"];
+    real_check(
+        &model,
+        "grants_seen",
+        async |server| {
+            let rows = Rows::make(server, "x").await;
+            let mut text = String::new();
+            for role in ["manager", "lead", "member", "clerk", "anyone"] {
+                writeln!(text, "- {role}").unwrap();
+                for asked in asked {
+                    text += &shown(server, &caller(&model, role), (asked, ""), &rows).await;
+                }
+            }
+            text
+        },
+        &expect_file!["grants/seen.txt"],
+    );
+}
+
+#[test]
+fn a_tag_is_that_of_what_is_seen() {
+    let model = read();
+    real::on_each("grants_tags", &model, async |worker| {
+        let server = Server::new(&model, worker);
+        let rows = Rows::make(&server, "x").await;
+        let tag = async |role: &str, asked: &str| {
+            let answer = server.ask(&caller(&model, role), &rows.path(asked), "").await;
+            answer.headers["etag"].clone()
+        };
+        let all = tag("admin", "GET {mine}").await;
+        assert_eq!(all, tag("manager", "GET {mine}").await);
+        assert_eq!(all, tag("lead", "GET {mine}").await);
+        assert_ne!(all, tag("member", "GET {mine}").await);
+        assert_eq!(tag("member", "GET {mine}").await, tag("member", "HEAD {mine}").await);
+    });
+}
+
+const MEMBER: &[(&str, &str)] = &[
+    // A hidden field is unknown, also to those who guess its name.
+    ("PUT {mine.live}", r#"{"project":{"title":"a","code":"x"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","cost":"x"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","cod":"x","rat":1,"tittle":"b"}}"#),
+    // It stays as it is stored, and so does what is read-only and left out.
+    ("PUT {mine.live}", r#"{"project":{"title":"a","place":{"city":"Rome"}}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"ann"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"eve"}}"#),
+    ("PUT {mine.live}", r#"{"project":{"title":"a","owner":null}}"#),
+    // A computed field that is hidden has no name in its fault either.
+    ("PUT {mine.live}", r#"{"project":{"title":"a","hours":9007199254740991}}"#),
+    // What is not there and what cannot be seen are the same.
+    ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:public}"}}"#),
+    ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#),
+    (
+        "PUT {mine.live.own}",
+        r#"{"task":{"text":"a","assignee":"ann","label":"01890a5d-ac96-774b-bcce-b302099a8057"}}"#,
+    ),
+    ("PUT {mine.live.own}", r#"{"task":{"text":7,"label":"{id:private}"}}"#),
+    ("GET {mine.live.other}", ""),
+    ("GET /teams/01890a5d-ac96-774b-bcce-b302099a8057/projects", ""),
+    ("GET {mine.draft}/tasks", ""),
+    // Out of one's own reach.
+    ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"bob"}}"#),
+    (
+        "POST {mine.live}/tasks",
+        r#"{"tasks":[{"text":"a","assignee":"ann"},{"text":"b","size":2}]}"#,
+    ),
+    ("POST {mine.live}/tasks", r#"{"task":{"text":"a","assignee":"bob","size":1}}"#),
+    // Of what is deprecated only what is seen counts.
+    ("GET {mine}", ""),
+];
+
+const LEAD: &[(&str, &str)] = &[
+    ("PUT {mine}", r#"{"team":{"name":"theirs x","lead":"ann"}}"#),
+    ("PUT {mine}", r#"{"team":{"lead":"bob"}}"#),
+    ("POST {mine}/projects", r#"{"project":{"title":"t","code":"mine draft x"}}"#),
+    ("POST {mine}/projects", r#"{"project":{"title":"t","code":"theirs live x"}}"#),
+    ("GET {mine}", ""),
+];
+
+const CLERK: &[(&str, &str)] = &[
+    ("POST {mine}/projects", r#"{"project":{"title":"t","place":{"city":"Rome"}}}"#),
+    ("POST {mine}/projects", r#"{"project":{"title":"t","place":{"city":"Paris"}}}"#),
+    ("POST /labels", r#"{"label":{"name":"private x","public":false}}"#),
+    ("POST /labels", r#"{"label":{"name":"public x","public":false}}"#),
+    ("DELETE {private}", ""),
+];
+
+/// What is hidden is unknown, what is out of reach is not there, and nothing else is told of either.
+#[test]
+fn a_refusal_says_no_more_than_the_caller_may_know() {
+    let model = read();
+    real_check(
+        &model,
+        "grants_told",
+        async |server| {
+            let rows = Rows::make(server, "x").await;
+            // Something that stands in the way of a removal, and that the clerk knows nothing of.
+            let body = rows.ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);
+            server.make(&rows.path("{theirs.live}/tasks"), &body).await;
+            let mut text = String::new();
+            for (role, asked) in [("member", MEMBER), ("lead", LEAD), ("clerk", CLERK)] {
+                writeln!(text, "- {role}").unwrap();
+                for asked in asked {
+                    text += &shown(server, &caller(&model, role), *asked, &rows).await;
+                }
+            }
+            // What the member could not send is as it was.
+            text + &shown(server, &Caller::open(), ("GET {mine.live}", ""), &rows).await
+        },
+        &expect_file!["grants/told.txt"],
+    );
+}
