@@ -60,7 +60,7 @@ def answer(request):
     uri = target if choose.random() < 0.8 else "http://LOCALHOST:8080" + target
     qops = ["auth", "auth-int"] + ([None] if request["legacy"] and algorithm == "MD5" else [])
     qop = choose.choice(qops)
-    nc = "%08x" % choose.choice([1, 2, 0, 0xFFFFFFFF, choose.getrandbits(32)])
+    nc = "%08x" % choose.choice([1, 2, 0xFFFFFFFF, choose.randint(1, 0xFFFFFFFF)])
     nc = choose.choice([nc, nc.upper()])
     cnonce = "".join(choose.choice("abcXYZ0189+/=\"\\ ,") for _ in range(choose.randint(1, 40)))
 

@@ -15,7 +15,7 @@ use crate::model::Model;
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 
 /// Runs some work on a store of each engine; `name` is that of the test alone.
-pub fn on_each(name: &str, model: &Arc<Model>, work: impl AsyncFn(&Worker)) {
+pub fn on_each(name: &str, model: &Arc<Model>, work: &impl AsyncFn(&Worker)) {
     let folder = Folder::new(name);
     on(&Database::Sqlite(folder.0.join("test.db")), model, &work);
     let server = Server::start();

@@ -13,7 +13,7 @@ fn status(server: &Server, person: &Person) -> u16 {
 }
 
 /// Changes a user, as an admin.
-fn change(server: &Server, admin: &Person, path: &str, user: serde_json::Value) {
+fn change(server: &Server, admin: &Person, path: &str, user: &serde_json::Value) {
     let body = json!({ "user": user }).to_string();
     let basic = admin.basic();
     let answer = server.request(&format!("PUT {path}"), &[("Authorization", &basic)], body);
@@ -50,19 +50,19 @@ on_every_backend! {
         assert_eq!(session.request(&server, "GET /customers", "").status, 200);
 
         let newer = Person::new("clerk", "the second one");
-        change(&server, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "password": newer.password}));
+        change(&server, &admin, &path, &json!({"name": "clerk", "roles": ["clerk"], "password": newer.password}));
         assert_eq!(status(&server, &clerk), 401, "the old password");
         assert_eq!(status(&server, &newer), 200, "the new password");
         assert_eq!(session.request(&server, "GET /customers", "").status, 401, "a session of the old one");
         let mut session = newer.log_in(&server, "/customers");
         assert_eq!(session.request(&server, "GET /customers", "").status, 200);
 
-        change(&server, &admin, &path, json!({"name": "clerk", "roles": []}));
+        change(&server, &admin, &path, &json!({"name": "clerk", "roles": []}));
         assert_eq!(status(&server, &newer), 403, "without its role");
-        change(&server, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "disabled": true}));
+        change(&server, &admin, &path, &json!({"name": "clerk", "roles": ["clerk"], "disabled": true}));
         assert_eq!(status(&server, &newer), 401, "disabled");
         assert_eq!(session.request(&server, "GET /customers", "").status, 401, "disabled");
-        change(&server, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "disabled": false}));
+        change(&server, &admin, &path, &json!({"name": "clerk", "roles": ["clerk"], "disabled": false}));
         assert_eq!(status(&server, &newer), 200, "enabled again");
         let basic = admin.basic();
         let gone = server.request(&format!("DELETE {path}"), &[("Authorization", &basic)], "");
@@ -119,7 +119,7 @@ fn a_change_reaches_other_replicas() {
     let path = one.add_user(&clerk, &["clerk"]);
     assert_eq!(status(&two, &clerk), 200, "a new user is known at once");
     let admin = one.admin();
-    change(&one, &admin, &path, json!({"name": "clerk", "roles": ["clerk"], "disabled": true}));
+    change(&one, &admin, &path, &json!({"name": "clerk", "roles": ["clerk"], "disabled": true}));
     assert_eq!(status(&one, &clerk), 401);
     wait_until("the other one knows", || (status(&two, &clerk) == 401).then_some(()));
 }
