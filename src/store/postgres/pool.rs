@@ -4,7 +4,6 @@
 //! The one surprising thing: writes may not take every connection, so that a hot item, for which they
 //! wait, does not keep reads out.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use tokio_postgres::{CancelToken, Client, Error, Statement};
 
 use super::Address;
 use super::connect::{ConnectError, Session};
+use super::recent::Recent;
 use crate::clock;
 use crate::metrics::{self, Gauge};
 use crate::store::StoreError;
@@ -28,8 +28,7 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// Stops what it is doing.
     pub(super) cancel: Arc<CancelToken>,
-    statements: HashMap<Box<str>, (Statement, u64)>,
-    uses: u64,
+    statements: Recent<Statement>,
     _open: Raised,
 }
 
@@ -55,20 +54,12 @@ impl Drop for Raised {
 impl Connection {
     /// A statement as prepared on this connection.
     pub(super) async fn statement(&mut self, sql: &str) -> Result<Statement, Error> {
-        self.uses += 1;
-        if let Some((statement, used)) = self.statements.get_mut(sql) {
-            *used = self.uses;
-            return Ok(statement.clone());
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement);
         }
         let statement = Box::pin(self.client.prepare(sql)).await?;
-        if self.statements.len() >= STATEMENTS_MAX {
-            let oldest = self.statements.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(sql, _)| sql.clone()) {
-                // The database forgets it when the last handle goes.
-                self.statements.remove(&oldest);
-            }
-        }
-        self.statements.insert(sql.into(), (statement.clone(), self.uses));
+        // The database forgets a statement when the last handle goes.
+        self.statements.put(sql, statement.clone());
         Ok(statement)
     }
 }
@@ -180,8 +171,8 @@ impl Pool {
         self.counted.opened.add(1);
         let open = Raised::new(&self.counted, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
-        let statements = HashMap::new();
-        Ok(Box::new(Connection { client, cancel, statements, uses: 0, _open: open }))
+        let statements = Recent::new(STATEMENTS_MAX);
+        Ok(Box::new(Connection { client, cancel, statements, _open: open }))
     }
 }
 
