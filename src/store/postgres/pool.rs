@@ -75,6 +75,7 @@ pub(super) enum Purpose {
 pub(super) struct Pool {
     address: Arc<Address>,
     session: Session,
+    #[expect(clippy::vec_box, reason = "one is taken and given back by each request, as it is")]
     idle: Mutex<Vec<Box<Connection>>>,
     places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
