@@ -58,46 +58,55 @@ mod tests {
         Builder::new_current_thread().build_local(LocalOptions::default()).unwrap()
     }
 
-    /// Work that waits to be let on, and tells how often it has begun and ended.
-    fn work(
-        begun: &Rc<Cell<u32>>,
-        let_on: &Rc<Notify>,
-        ended: &Rc<Notify>,
-    ) -> Onward<impl Future<Output = ()> + use<>> {
-        let (begun, let_on, ended) = (Rc::clone(begun), Rc::clone(let_on), Rc::clone(ended));
-        Onward::new(async move {
-            begun.set(begun.get() + 1);
-            let_on.notified().await;
-            ended.notify_one();
-        })
+    /// How often work has begun and ended, and what lets it on.
+    #[derive(Clone, Default)]
+    struct Seen {
+        begun: Rc<Cell<u32>>,
+        let_on: Rc<Notify>,
+        ended: Rc<Cell<u32>>,
+    }
+
+    impl Seen {
+        fn work(&self) -> Onward<impl Future<Output = ()> + use<>> {
+            let seen = self.clone();
+            Onward::new(async move {
+                seen.begun.set(seen.begun.get() + 1);
+                seen.let_on.notified().await;
+                seen.ended.set(seen.ended.get() + 1);
+            })
+        }
+
+        /// Lets it on; other tasks have their turn, on this one thread.
+        async fn after_a_turn(&self) -> (u32, u32) {
+            self.let_on.notify_one();
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            (self.begun.get(), self.ended.get())
+        }
     }
 
     #[test]
     fn what_is_left_in_the_middle_is_done_all_the_same() {
         runtime().block_on(async {
-            let (begun, let_on, ended) = Default::default();
-            let mut waited_for = work(&begun, &let_on, &ended);
+            let seen = Seen::default();
+            let mut waited_for = seen.work();
             let mut context = Context::from_waker(Waker::noop());
             assert!(Pin::new(&mut waited_for).poll(&mut context).is_pending());
             drop(waited_for);
-            let_on.notify_one();
-            ended.notified().await;
-            assert_eq!(begun.get(), 1);
+            assert_eq!(seen.after_a_turn().await, (1, 1));
         });
     }
 
     #[test]
     fn what_was_never_waited_for_is_done_too_and_what_is_done_is_not_done_again() {
         runtime().block_on(async {
-            let (begun, let_on, ended) = Default::default();
-            drop(work(&begun, &let_on, &ended));
-            let_on.notify_one();
-            ended.notified().await;
-            let_on.notify_one();
-            work(&begun, &let_on, &ended).await;
-            ended.notified().await;
-            tokio::task::yield_now().await;
-            assert_eq!(begun.get(), 2);
+            let seen = Seen::default();
+            drop(seen.work());
+            assert_eq!(seen.after_a_turn().await, (1, 1));
+            seen.let_on.notify_one();
+            seen.work().await;
+            assert_eq!(seen.after_a_turn().await, (2, 2));
         });
     }
 
@@ -122,8 +131,8 @@ mod tests {
 
     #[test]
     fn without_a_runtime_it_ends() {
-        let (begun, let_on, ended) = Default::default();
-        drop(work(&begun, &let_on, &ended));
-        assert_eq!((begun.get(), Rc::strong_count(&begun)), (0, 1));
+        let seen = Seen::default();
+        drop(seen.work());
+        assert_eq!((seen.begun.get(), Rc::strong_count(&seen.begun)), (0, 1));
     }
 }
