@@ -79,18 +79,19 @@ impl Gate {
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Does the work as soon as there is a place for it, if there is one before the deadline.
+    /// Does the work as soon as there is a place for it, if there is one before the deadline. The work is
+    /// made only then: handed over as a future, it would have its place twice in that of the request.
     pub async fn pass<T>(
         &self,
         deadline: Instant,
-        work: impl Future<Output = Result<T, StoreError>>,
+        work: impl AsyncFnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let _place = match self.places.try_acquire() {
             Ok(place) => place,
             Err(_) => self.wait(deadline).await?,
         };
         crate::fault::point("gate");
-        work.await
+        work().await
     }
 
     async fn wait(

@@ -90,6 +90,15 @@ struct Claimant<'a> {
 }
 
 impl Auth {
+    /// Somebody whose password was right a moment ago. In place, without a future: this is the way of
+    /// nearly all requests with Basic.
+    pub(super) fn remembered(&self, request: &Request<'_>, credentials: &[u8]) -> Option<Identity> {
+        let known = self.memory.remembered.get(&self.memory.trace(credentials))?;
+        let user = self.users.known(&known.name, request.now)?;
+        let is_good = request.now < known.until && user.version == known.version;
+        is_good.then(|| known_as(&user, Info::Nothing))
+    }
+
     /// RFC 7617.
     pub(super) async fn basic(
         &self,

@@ -196,9 +196,12 @@ impl Auth {
             return Err(Problem::new(&problem::BAD_CREDENTIALS).detail(detail).into());
         }
         match self.scheme(credentials, request.realm) {
-            Some((Scheme::Basic, rest)) => self.basic(store, request, rest).await,
-            Some((Scheme::Digest, rest)) => self.digest(store, request, rest, body).await,
-            None => Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await),
+            Some((Scheme::Basic, rest)) => match self.remembered(request, rest) {
+                Some(known) => Ok(known),
+                None => Box::pin(self.basic(store, request, rest)).await,
+            },
+            Some((Scheme::Digest, rest)) => Box::pin(self.digest(store, request, rest, body)).await,
+            None => Err(Box::pin(self.refuse(store, request, &problem::CREDENTIALS_WRONG)).await),
         }
     }
 

@@ -70,6 +70,8 @@ pub struct Users {
     /// Hashes of names, by realm and algorithm, with the count of changes they were made at.
     hashed: Mutex<(i64, HashMap<Hashed, Arc<str>>)>,
     stamp: AtomicI64,
+    /// How often what is known was forgotten.
+    forgotten: AtomicU64,
     /// Milliseconds from `start` until which the stamp is trusted.
     trusted_until: AtomicU64,
     start: Instant,
@@ -86,6 +88,7 @@ impl Users {
             rights: Mutex::default(),
             hashed: Mutex::new((i64::MIN, HashMap::new())),
             stamp: AtomicI64::new(i64::MIN),
+            forgotten: AtomicU64::new(0),
             trusted_until: AtomicU64::new(0),
             start: clock::now(),
         }
@@ -93,7 +96,14 @@ impl Users {
 
     /// What is known may have changed just now.
     pub fn forget(&self) {
-        self.trusted_until.store(0, Ordering::Release);
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        self.trusted_until.store(0, Ordering::SeqCst);
+    }
+
+    /// A user as known lately, as long as the count of changes is trusted.
+    pub fn known(&self, name: &str, now: Instant) -> Option<Arc<User>> {
+        let stamp = self.trusted(now)?;
+        self.known.get(name).filter(|user| user.stamp == stamp)
     }
 
     /// A user as known lately. None: not there, or not seen lately; then `read` tells.
@@ -135,21 +145,33 @@ impl Users {
 
     /// The count of changes, read anew when it was not read lately.
     async fn stamp(&self, store: &store::Worker, now: Instant) -> Result<i64, StoreError> {
-        let millis = |instant: Instant| {
-            u64::try_from(instant.saturating_duration_since(self.start).as_millis())
-                .unwrap_or(u64::MAX)
-        };
-        if millis(now) < self.trusted_until.load(Ordering::Acquire) {
-            return Ok(self.stamp.load(Ordering::Acquire));
+        if let Some(stamp) = self.trusted(now) {
+            return Ok(stamp);
         }
         // From before the read on: the answer may have waited.
-        let until = millis(clock::now() + LEASE);
+        let until = self.millis(clock::now() + LEASE);
+        let forgotten = self.forgotten.load(Ordering::SeqCst);
         let Outcome::Stamp(stamp) = store.read(Read::UsersStamp).await? else {
             return Err(unexpected("a count"));
         };
-        self.stamp.store(stamp, Ordering::Release);
-        self.trusted_until.store(until, Ordering::Release);
+        self.stamp.store(stamp, Ordering::SeqCst);
+        self.trusted_until.store(until, Ordering::SeqCst);
+        // What was forgotten while it was read stays so.
+        if self.forgotten.load(Ordering::SeqCst) != forgotten {
+            self.trusted_until.store(0, Ordering::SeqCst);
+        }
         Ok(stamp)
+    }
+
+    /// The count of changes, when it was read lately.
+    fn trusted(&self, now: Instant) -> Option<i64> {
+        let is_trusted = self.millis(now) < self.trusted_until.load(Ordering::Acquire);
+        is_trusted.then(|| self.stamp.load(Ordering::Acquire))
+    }
+
+    fn millis(&self, instant: Instant) -> u64 {
+        let time = instant.saturating_duration_since(self.start);
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn user(&self, item: &Item, stamp: i64) -> Result<User, StoreError> {

@@ -125,10 +125,14 @@ pub fn check_readable(headers: &HeaderMap, has_body: bool) -> Result<(), Problem
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let is_readable = match (types.next(), types.next()) {
         (None, _) => true,
-        (Some(value), None) => value.to_str().ok().and_then(content_type).is_some_and(|sent| {
+        (Some(value), None) => {
             let mut read = ALL.iter().filter(|format| format.is_read);
-            read.any(|format| sent.is(format.media.essence)) && sent.is_utf8()
-        }),
+            // Nearly all clients send the bare name.
+            read.clone().any(|format| value == format.media.essence)
+                || value.to_str().ok().and_then(content_type).is_some_and(|sent| {
+                    read.any(|format| sent.is(format.media.essence)) && sent.is_utf8()
+                })
+        }
         (Some(_), Some(_)) => false,
     };
     if is_readable {

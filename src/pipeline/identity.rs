@@ -52,7 +52,8 @@ pub(super) async fn permit<'a>(
     match permit::check(caller, route) {
         Ok(()) => Ok(caller),
         Err(Denied::Unproved) => {
-            let stop = auth.ask_for_credentials(&app.store, &request(app, asked, route)).await;
+            let request = request(app, asked, route);
+            let stop = Box::pin(auth.ask_for_credentials(&app.store, &request)).await;
             Err(refused(app, stop))
         }
         Err(denied @ Denied::NotGranted) => Err(denied.problem().into()),

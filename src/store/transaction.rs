@@ -4,6 +4,7 @@
 //! its entry in the change log: there is no way to write one without the other. Who begins and commits
 //! is the backend's business: SQLite's writer for a whole group, PostgreSQL's driver with the statements.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
@@ -221,10 +222,11 @@ async fn refused<D: Driver>(
     Ok(Refusal::Invalid(faults))
 }
 
+/// What is only lent may be tried again; of it the action is copied, which the decision uses up.
 pub(super) async fn write<D: Driver>(
     driver: &mut D,
     context: &Context,
-    write: Write,
+    write: Cow<'_, Write>,
     pace: Pace,
 ) -> Result<Outcome, Halt<Box<Write>>> {
     crate::fault::point("transaction");
@@ -233,12 +235,19 @@ pub(super) async fn write<D: Driver>(
     }
     let found = match look(driver, context, &write, pace).await {
         Ok(found) => found,
-        Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write))),
+        Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write.into_owned()))),
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
     };
-    let Write { collection, action, by } = write;
-    let log = Log { collection: &collection, by: &by, now: found.now };
-    let script = decide(&context.model, &collection, action, found)?;
+    let owned;
+    let (collection, by, action) = match write {
+        Cow::Borrowed(Write { collection, action, by }) => (collection, by, action.clone()),
+        Cow::Owned(Write { collection, action, by }) => {
+            owned = (collection, by);
+            (&owned.0, &owned.1, action)
+        }
+    };
+    let log = Log { collection, by, now: found.now };
+    let script = decide(&context.model, collection, action, found)?;
     let items = script::run(driver, context, &log, script.steps).await?;
     let outcome = script.said.outcome(items);
     outcome.ok_or_else(|| broken("an update without a row"))

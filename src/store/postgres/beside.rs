@@ -12,7 +12,7 @@ use super::{Address, Inner, no_connection, session};
 use crate::clock;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Write};
-use crate::store::driver::Failure;
+use crate::store::transaction;
 use crate::store::sql::POSTGRES;
 use crate::store::transaction::Context;
 use crate::store::{OpenError, StoreError, schema};
@@ -61,19 +61,21 @@ impl Beside {
     }
 
     pub(in crate::store) fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
-        self.runtime.block_on(self.inner.read(read))
+        let context = Arc::clone(&self.inner.context);
+        self.with_driver(async |driver| transaction::read(driver, &context, read).await)
     }
 
     pub(in crate::store) fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
-        self.runtime.block_on(self.inner.write(write, clock::now() + CALL_MAX))
+        let inner = Arc::clone(&self.inner);
+        self.runtime.block_on(Inner::write(inner, write, clock::now() + CALL_MAX))
     }
 
     pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {
-        self.with_driver(async |driver| schema::recall(driver, &POSTGRES, name).await)
+        self.with_driver(async |driver| Ok(schema::recall(driver, &POSTGRES, name).await?))
     }
 
     pub(in crate::store) fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        self.with_driver(async |driver| schema::remember(driver, &POSTGRES, name, value).await)
+        self.with_driver(async |driver| Ok(schema::remember(driver, &POSTGRES, name, value).await?))
     }
 
     pub(in crate::store) fn remember_first(
@@ -82,14 +84,14 @@ impl Beside {
         value: &str,
     ) -> Result<String, StoreError> {
         self.with_driver(async |driver| {
-            schema::remember_first(driver, &POSTGRES, name, value).await
+            Ok(schema::remember_first(driver, &POSTGRES, name, value).await?)
         })
     }
 
     /// Statements that are transactions of their own.
     fn with_driver<T>(
         &mut self,
-        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Failure>,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let inner = &self.inner;
         self.runtime.block_on(async {
@@ -101,7 +103,7 @@ impl Beside {
             if driver.trouble().is_none() {
                 lease.keep();
             }
-            Ok(done?)
+            done
         })
     }
 }

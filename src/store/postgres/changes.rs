@@ -22,7 +22,7 @@ const READ_MAX: Duration = Duration::from_secs(30);
 /// A connection that only reads, and what runs it.
 pub struct Changes {
     // Before the runtime that drives it.
-    connection: Connection,
+    connection: Box<Connection>,
     runtime: LocalRuntime,
     pooling: Pooling,
     shown: String,

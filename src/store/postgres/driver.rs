@@ -113,11 +113,11 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// `BEGIN`, if it is due.
-    fn begin(&mut self) -> Option<Message<'static>> {
+    fn begin(&mut self) -> Option<&'static str> {
         let is_due = self.stage == Stage::Due;
         is_due.then(|| {
             self.stage = Stage::Open;
-            Message::Word("BEGIN")
+            "BEGIN"
         })
     }
 
@@ -159,7 +159,7 @@ impl<'a> PostgresDriver<'a> {
         }
         let begin = self.begin();
         let before = usize::from(begin.is_some());
-        messages.splice(..0, begin);
+        messages.splice(..0, begin.map(Message::Word));
         if is_last {
             if !strokes.is_empty() {
                 crate::fault::point("commit");
@@ -198,9 +198,9 @@ impl Driver for PostgresDriver<'_> {
         let begin = self.begin();
         let client = &self.connection.client;
         let (begun, rows) = match begin {
-            None => (Ok(1), query(client, message).await),
+            None => (Ok(()), query(client, message).await),
             // The first is sent first.
-            Some(begin) => join(execute(client, begin), query(client, message)).await,
+            Some(begin) => join(client.batch_execute(begin), query(client, message)).await,
         };
         let opened = begun.and(rows);
         let mut rows = pin!(opened.map_err(|error| self.failed(&error))?);
@@ -220,7 +220,8 @@ impl Driver for PostgresDriver<'_> {
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
         let message = self.message_of(sql, binds).await?;
-        let messages: Vec<_> = self.begin().into_iter().chain([message]).collect();
+        let messages: Vec<_> =
+            self.begin().map(Message::Word).into_iter().chain([message]).collect();
         let mut count = 0;
         for done in self.fly(messages).await {
             count = done.map_err(|error| self.failed(&error))?;
@@ -239,7 +240,7 @@ impl Driver for PostgresDriver<'_> {
         }
         let begin = self.begin();
         let before = usize::from(begin.is_some());
-        messages.splice(..0, begin);
+        messages.splice(..0, begin.map(Message::Word));
         let client = &self.connection.client;
         let sent = messages.into_iter().map(|message| async move {
             match message {
@@ -305,7 +306,7 @@ async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
         Message::Word(word) => client.batch_execute(word).await.map(|()| 1),
         Message::Prepared(statement, binds) => client.execute_raw(&statement, binds).await,
         Message::Unprepared(sql, binds) => {
-            let rows = client.query_typed_raw(sql, typed(binds)).await?;
+            let rows = Box::pin(client.query_typed_raw(sql, typed(binds))).await?;
             let mut rows = pin!(rows);
             while rows.as_mut().try_next().await?.is_some() {}
             Ok(rows.rows_affected().unwrap_or(0))
@@ -315,9 +316,11 @@ async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
 
 async fn query(client: &Client, message: Message<'_>) -> Result<RowStream, Error> {
     match message {
-        Message::Word(word) => client.query_typed_raw(word, typed(&[])).await,
+        Message::Word(word) => Box::pin(client.query_typed_raw(word, typed(&[]))).await,
         Message::Prepared(statement, binds) => client.query_raw(&statement, binds).await,
-        Message::Unprepared(sql, binds) => client.query_typed_raw(sql, typed(binds)).await,
+        Message::Unprepared(sql, binds) => {
+            Box::pin(client.query_typed_raw(sql, typed(binds))).await
+        }
     }
 }
 

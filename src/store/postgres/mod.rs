@@ -13,14 +13,17 @@ mod connect;
 mod driver;
 mod failure;
 mod keeper;
+mod onward;
 mod open;
 mod pool;
+mod recent;
 mod tls;
 mod values;
 
 #[cfg(test)]
 pub(super) use self::connect::tests::cluster;
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -33,7 +36,8 @@ use self::claims::Batch;
 use self::connect::Session;
 use self::driver::{PostgresDriver, Stage};
 use self::failure::Trouble;
-use self::pool::{Pool, Purpose};
+use self::onward::Onward;
+use self::pool::{Lease, Pool, Purpose};
 use super::ids::Ids;
 use super::sql::POSTGRES;
 use super::transaction::{self, Context, Halt, Pace};
@@ -142,35 +146,38 @@ impl Worker {
         }))
     }
 
+    /// Once it has a connection, the work goes on when the client leaves: the database does to the end
+    /// what it is asked, and a connection that waits for it is of no use to the next one.
     pub(super) async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
-        self.0.read(&read).await
+        fault::point("read");
+        let until = clock::now() + self.0.statement_max;
+        let lease = self.0.pool.lease(Purpose::Read, until).await?;
+        Onward::new(Inner::read(Arc::clone(&self.0), read, lease, until)).await
     }
 
-    /// The work goes on when the client leaves: a connection in the middle of a transaction is of no
-    /// use to the next one.
-    pub(super) async fn write(&self, write: Write, until: Instant) -> Result<Outcome, StoreError> {
+    /// The work goes on when the client leaves, from its beginning.
+    pub(super) fn write(
+        &self,
+        write: Write,
+        until: Instant,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + use<> {
         fault::point("queue");
-        let inner = Arc::clone(&self.0);
-        // In a box: a task is moved to its place as large as it can become.
-        let work = Box::pin(async move { inner.write(write, until).await });
-        let work = tokio::task::spawn_local(work);
-        work.await.unwrap_or_else(|error| match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(StoreError::Busy),
-        })
+        Onward::new(Inner::write(Arc::clone(&self.0), write, until))
     }
 }
 
 impl Inner {
-    async fn read(&self, read: &Read) -> Result<Outcome, StoreError> {
-        fault::point("read");
-        let until = clock::now() + self.statement_max;
+    async fn read(
+        self: Arc<Self>,
+        read: Read,
+        mut lease: Lease,
+        until: Instant,
+    ) -> Result<Outcome, StoreError> {
         let mut is_second = false;
         loop {
-            let mut lease = self.pool.lease(Purpose::Read, until).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
             let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
-            let work = transaction::read(&mut driver, &self.context, read);
+            let work = transaction::read(&mut driver, &self.context, &read);
             let done = match tokio::time::timeout_at((until + GRACE).into(), work).await {
                 Ok(done) => done,
                 // The connection goes with the lease.
@@ -188,10 +195,13 @@ impl Inner {
                 Some(_) if !is_second => is_second = true,
                 Some(_) => return done,
             }
+            // Its place may be the only one.
+            drop(lease);
+            lease = self.pool.lease(Purpose::Read, until).await?;
         }
     }
 
-    async fn write(&self, write: Write, until: Instant) -> Result<Outcome, StoreError> {
+    async fn write(self: Arc<Self>, write: Write, until: Instant) -> Result<Outcome, StoreError> {
         // What depends on the stored item holds its lock until the end.
         let stage = match &write.action {
             Action::Create { .. } => Stage::None,
@@ -200,7 +210,7 @@ impl Inner {
         let mut attempt = 1;
         loop {
             let is_last = attempt == ATTEMPTS_MAX;
-            match self.attempt(write.clone(), stage, until).await {
+            match self.attempt(&write, stage, until).await {
                 Attempt::Done(done) => return done,
                 Attempt::Again(error) if is_last || clock::now() >= until => return Err(error),
                 Attempt::Again(_) => tokio::time::sleep(PAUSE * attempt * attempt).await,
@@ -209,7 +219,7 @@ impl Inner {
         }
     }
 
-    async fn attempt(&self, write: Write, stage: Stage, until: Instant) -> Attempt {
+    async fn attempt(&self, write: &Write, stage: Stage, until: Instant) -> Attempt {
         let mut lease = match self.pool.lease(Purpose::Write, until).await {
             Ok(lease) => lease,
             Err(error) => return Attempt::Done(Err(error)),
@@ -222,7 +232,8 @@ impl Inner {
         // From then on the connection is of no use to others: what stops it may come late.
         let mut is_canceled = false;
         let done = {
-            let work = transaction::write(&mut driver, &self.context, write, Pace::Alone);
+            let work =
+                transaction::write(&mut driver, &self.context, Cow::Borrowed(write), Pace::Alone);
             let mut work = pin!(work);
             match tokio::time::timeout_at(until.into(), &mut work).await {
                 Ok(done) => Some(done),

@@ -4,7 +4,6 @@
 //! The one surprising thing: writes may not take every connection, so that a hot item, for which they
 //! wait, does not keep reads out.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use tokio_postgres::{CancelToken, Client, Error, Statement};
 
 use super::Address;
 use super::connect::{ConnectError, Session};
+use super::recent::Recent;
 use crate::clock;
 use crate::metrics::{self, Gauge};
 use crate::store::StoreError;
@@ -28,8 +28,7 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// Stops what it is doing.
     pub(super) cancel: Arc<CancelToken>,
-    statements: HashMap<Box<str>, (Statement, u64)>,
-    uses: u64,
+    statements: Recent<Statement>,
     _open: Raised,
 }
 
@@ -55,20 +54,12 @@ impl Drop for Raised {
 impl Connection {
     /// A statement as prepared on this connection.
     pub(super) async fn statement(&mut self, sql: &str) -> Result<Statement, Error> {
-        self.uses += 1;
-        if let Some((statement, used)) = self.statements.get_mut(sql) {
-            *used = self.uses;
-            return Ok(statement.clone());
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement);
         }
-        let statement = self.client.prepare(sql).await?;
-        if self.statements.len() >= STATEMENTS_MAX {
-            let oldest = self.statements.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(sql, _)| sql.clone()) {
-                // The database forgets it when the last handle goes.
-                self.statements.remove(&oldest);
-            }
-        }
-        self.statements.insert(sql.into(), (statement.clone(), self.uses));
+        let statement = Box::pin(self.client.prepare(sql)).await?;
+        // The database forgets a statement when the last handle goes.
+        self.statements.put(sql, statement.clone());
         Ok(statement)
     }
 }
@@ -84,7 +75,8 @@ pub(super) enum Purpose {
 pub(super) struct Pool {
     address: Arc<Address>,
     session: Session,
-    idle: Mutex<Vec<Connection>>,
+    #[expect(clippy::vec_box, reason = "one is taken and given back by each request, as it is")]
+    idle: Mutex<Vec<Box<Connection>>>,
     places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
     counted: Arc<metrics::Pool>,
@@ -136,7 +128,8 @@ impl Pool {
         };
         let connection = match self.take_idle() {
             Some(connection) => connection,
-            None => self.connection(deadline).await.map_err(|error| {
+            // In a box: it is much larger than all else that a request waits for, and seldom needed.
+            None => Box::pin(self.connection(deadline)).await.map_err(|error| {
                 StoreError::Unavailable(format!("no connection to the database: {error}"))
             })?,
         };
@@ -155,7 +148,7 @@ impl Pool {
         });
     }
 
-    fn take_idle(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<Box<Connection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // The latest first: what is not needed grows old, and is closed by whoever closes idle connections.
         while let Some(connection) = idle.pop() {
@@ -169,20 +162,24 @@ impl Pool {
     }
 
     /// A new connection, beside the pool.
-    pub(super) async fn connection(&self, deadline: Instant) -> Result<Connection, ConnectError> {
+    pub(super) async fn connection(
+        &self,
+        deadline: Instant,
+    ) -> Result<Box<Connection>, ConnectError> {
         let (client, driver) = self.address.connect(&self.session, deadline).await?;
         // It ends with the client, or with an error that the client sees too.
         tokio::task::spawn_local(driver);
         self.counted.opened.add(1);
         let open = Raised::new(&self.counted, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
-        Ok(Connection { client, cancel, statements: HashMap::new(), uses: 0, _open: open })
+        let statements = Recent::new(STATEMENTS_MAX);
+        Ok(Box::new(Connection { client, cancel, statements, _open: open }))
     }
 }
 
 /// A connection in use. Dropped without `keep`, it is closed, and what was not committed is undone.
 pub(super) struct Lease {
-    connection: Option<Connection>,
+    connection: Option<Box<Connection>>,
     pool: Arc<Pool>,
     _places: (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit),
 }
@@ -190,7 +187,7 @@ pub(super) struct Lease {
 impl Lease {
     /// The connection; `None` never while the lease is held.
     pub(super) fn connection(&mut self) -> Option<&mut Connection> {
-        self.connection.as_mut()
+        self.connection.as_deref_mut()
     }
 
     /// Gives the connection back: it is whole, and in no transaction.

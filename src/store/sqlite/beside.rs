@@ -4,6 +4,7 @@
 //! The one surprising thing: a database whose tables do not fit the model is brought up only while no
 //! server has it; with one, what only adds is left to the next start.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ impl Beside {
     pub(in crate::store) fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
         let context = Arc::clone(&self.context);
         self.in_transaction(async |driver| {
-            match transaction::write(driver, &context, write, Pace::Alone).await {
+            match transaction::write(driver, &context, Cow::Owned(write), Pace::Alone).await {
                 Ok(outcome) => Ok(outcome),
                 Err(Halt::Error(error)) => Err(error),
                 Err(Halt::TooLong(_)) => {

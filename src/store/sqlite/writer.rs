@@ -5,6 +5,7 @@
 //! alone. When the storage fails, the whole group is undone and told so; when it fails at the commit
 //! itself, nobody can know what the disk has, and writing stops.
 
+use std::borrow::Cow;
 use std::iter;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -225,7 +226,7 @@ impl Writer {
         }
         let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
-        let work = transaction::write(&mut driver, &self.context, write, pace);
+        let work = transaction::write(&mut driver, &self.context, Cow::Owned(write), pace);
         let outcome = match catch_unwind(AssertUnwindSafe(|| at_once(work))) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(broken("SQLite made a write wait")),

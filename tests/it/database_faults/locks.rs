@@ -1,5 +1,6 @@
 //! What others hold: locks, in any order, and every connection there is.
 
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -213,6 +214,49 @@ fn a_lock_that_stays() {
     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     other.rows("COMMIT");
     assert_eq!(bench.request(&write).status, 200);
+}
+
+/// What the server has counted.
+fn counted(bench: &Bench, name: &str) -> f64 {
+    let answer = bench.server.get("/-/metrics");
+    let value = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name}: {answer:?}")).parse().unwrap()
+}
+
+/// A client that leaves while the database is at work costs no connection to it: what is read goes
+/// nowhere, and what is to be written is written, once.
+#[test]
+fn clients_that_leave() {
+    // Over HTTP/2 the server sees at once that a client has left.
+    let limits = "request_seconds_max = 60\nstatement_seconds_max = 50";
+    let (mut bench, mut other, [ann, _]) = scene(limits);
+    other.rows("BEGIN");
+    other.rows("LOCK TABLE people IN ACCESS EXCLUSIVE MODE");
+    let put = ["--request", "PUT", "--json", r#"{"person":{"name":"Eve"}}"#];
+    let post = ["--json", r#"{"person":{"name":"Dan"}}"#];
+    let requests = [(&ann[..], &[][..]), (&ann[..], &put[..]), ("/people", &post[..])];
+    for (number, (path, args)) in requests.into_iter().enumerate() {
+        let mut command = Command::new("curl");
+        command.args(["--disable", "--silent", "--max-time", "60", "--http2-prior-knowledge"]);
+        command.args(args).arg(format!("http://{}{path}", bench.server.address));
+        let mut client = command.env_clear().stdout(Stdio::null()).spawn().unwrap();
+        waits(&mut bench.session, number + 1);
+        client.kill().unwrap();
+        client.wait().unwrap();
+        wait_until("the server sees that the client has left", || {
+            (counted(&bench, "nouns_requests_under_way") == 0.0).then_some(())
+        });
+        assert_eq!(counted(&bench, "nouns_pool_connections_lost_total"), 0.0, "{path} {args:?}");
+    }
+    other.rows("COMMIT");
+    wait_until("every connection is given back", || {
+        let open = counted(&bench, "nouns_pool_connections_open");
+        (counted(&bench, "nouns_pool_connections_idle") == open).then_some(())
+    });
+    assert_eq!(counted(&bench, "nouns_pool_connections_lost_total"), 0.0);
+    let written = "SELECT string_agg(name, ' ' ORDER BY name) FROM people";
+    assert_eq!(bench.session.value(written), "Bob Dan Eve");
+    bench.check_log();
 }
 
 /// A statement that works too long, rather than waits.

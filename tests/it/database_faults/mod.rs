@@ -27,6 +27,7 @@ const MODEL: &str = r#"
 title = "Faults"
 [server]
 changes_keep = "forever"
+http2_prior_knowledge = true
 [server.limits]
 LIMITS
 [resources.person]

@@ -1,0 +1,55 @@
+//! Values by their text: so many at most, and the one that was used least lately goes first.
+//!
+//! The one surprising thing: nothing is hashed. Statements are long and few, those of one length are
+//! rare, and those in use come first: a look reads few of them, where hashing would read all of one.
+
+/// What was used lately, by its text.
+#[derive(Debug)]
+pub(super) struct Recent<T> {
+    /// The one used last comes first.
+    kept: Vec<(Box<str>, T)>,
+    kept_max: usize,
+}
+
+impl<T: Clone> Recent<T> {
+    pub(super) fn new(kept_max: usize) -> Self {
+        Self { kept: Vec::new(), kept_max }
+    }
+
+    pub(super) fn get(&mut self, text: &str) -> Option<T> {
+        let at = self.kept.iter().position(|(known, _)| **known == *text)?;
+        let used = self.kept.get_mut(..=at)?;
+        used.rotate_right(1);
+        used.first().map(|(_, value)| value.clone())
+    }
+
+    /// Adds a value whose text is not there yet.
+    pub(super) fn put(&mut self, text: &str, value: T) {
+        self.kept.truncate(self.kept_max.saturating_sub(1));
+        self.kept.insert(0, (text.into(), value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_least_lately_goes_first() {
+        let mut recent = Recent::new(3);
+        for (text, value) in [("one", 1), ("two", 2), ("three", 3)] {
+            assert_eq!(recent.get(text), None);
+            recent.put(text, value);
+        }
+        assert_eq!(
+            (recent.get("one"), recent.get("three"), recent.get("one")),
+            (Some(1), Some(3), Some(1))
+        );
+        recent.put("four", 4);
+        assert_eq!(recent.get("two"), None);
+        recent.put("five", 5);
+        let left = ["one", "two", "three", "four", "five"].map(|text| recent.get(text));
+        assert_eq!(left, [Some(1), None, None, Some(4), Some(5)]);
+        assert_eq!(recent.kept.len(), 3);
+    }
+}
