@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::text;
 
 /// As base64. Longer is refused and never cut, so that no two passwords are one.
-const CREDENTIALS_BYTES_MAX: usize = 4096;
+const CREDENTIALS_BYTES_MAX: usize = 8192;
 
 /// What a client claims to be, and what shall prove it. Both composed (NFC).
 #[derive(Clone, PartialEq, Eq)]

@@ -16,10 +16,8 @@ use super::key::Keys;
 use super::seal::{self, Place, SealError};
 use super::text;
 use crate::json::{self, Json};
+use crate::model::types::PASSWORD_BYTES_MAX;
 use crate::model::{Algorithm, Model, Scheme};
-
-/// A longer one is refused, never cut. The 1,024 characters that the users' `password` may have always fit.
-pub const PASSWORD_BYTES_MAX: usize = 4096;
 
 /// What the column `password` holds, as JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]

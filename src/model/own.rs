@@ -75,5 +75,5 @@ fn password() -> Field {
         max_length: Some(PASSWORD_CHARS_MAX),
         ..Rules::default()
     };
-    Field { required: true, secret: true, rules, ..empty("password", types::TEXT) }
+    Field { required: true, secret: true, rules, ..empty("password", types::PASSWORD) }
 }

@@ -14,6 +14,7 @@ mod json_;
 mod list;
 mod number;
 mod object;
+mod password;
 mod ref_;
 mod rules;
 mod seal;
@@ -32,6 +33,7 @@ use crate::problem::{Code, Faults};
 use crate::value::Value;
 pub(in crate::model) use date::is_date;
 pub use object::{add_required, add_unknown};
+pub use password::PASSWORD_BYTES_MAX;
 pub use seal::{seal, unseal};
 pub use url::broken_escape;
 pub(in crate::model) use url::{is_port, is_url};
@@ -125,6 +127,7 @@ pub(in crate::model) static BOOLEAN: &dyn FieldType = &boolean::Boolean;
 pub(in crate::model) static LIST: &dyn FieldType = &list::List;
 pub(in crate::model) static TEXT: &dyn FieldType = &text::Text;
 pub(in crate::model) static USER_NAME: &dyn FieldType = &user_name::UserName;
+pub(in crate::model) static PASSWORD: &dyn FieldType = &password::Password;
 
 /// Finds a type by its word in the model file.
 pub fn find(name: &str) -> Option<&'static dyn FieldType> {

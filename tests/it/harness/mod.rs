@@ -11,14 +11,12 @@ mod lock;
 mod login;
 mod masks;
 mod postgres;
+mod process;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +27,7 @@ pub use lock::Lock;
 pub use login::Person;
 pub use masks::Masks;
 pub use postgres::{OwnPostgres, Postgres};
+pub use process::{Ended, Process};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -362,115 +361,6 @@ fn address_in(line: &str) -> SocketAddr {
         Some((front, address)) if front.starts_with("nouns: serving ") => address.parse().unwrap(),
         _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
     }
-}
-
-/// A child process whose output is collected while it runs.
-#[derive(Debug)]
-pub struct Process {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    stdout: Arc<Mutex<String>>,
-    stderr: Arc<Mutex<String>>,
-    readers: Vec<thread::JoinHandle<()>>,
-}
-
-/// How a process ended, and what it wrote.
-#[derive(Debug)]
-pub struct Ended {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Process {
-    pub fn spawn(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let (sender, lines) = mpsc::channel();
-        let (stdout, stderr) = (Arc::default(), Arc::default());
-        let out =
-            collect(child.stdout.take().unwrap(), &stdout, move |line| drop(sender.send(line)));
-        let err = collect(child.stderr.take().unwrap(), &stderr, drop);
-        Self { child, lines, stdout, stderr, readers: vec![out, err] }
-    }
-
-    /// The first line on stdout; fails when the process ends without one.
-    pub fn first_line(&self) -> String {
-        self.line().unwrap_or_else(|| {
-            // Not inside of the panic, which would poison what `drop` wants to show.
-            let stderr = self.stderr.lock().unwrap().clone();
-            panic!("no line on stdout; stderr:\n{stderr}");
-        })
-    }
-
-    /// The next line on stdout; nothing when the process ends without one.
-    fn line(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => Some(line),
-            Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no line on stdout and no end"),
-        }
-    }
-
-    /// What it wrote to stderr up to now.
-    pub fn stderr(&self) -> String {
-        self.stderr.lock().unwrap().clone()
-    }
-
-    pub fn signal(&self, name: &str) {
-        // The shell's own `kill`: the separate program is not on every machine.
-        let line = format!("kill -{name} {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
-    }
-
-    fn kill(&mut self) {
-        // An error here means that it has ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-
-    pub fn wait(&mut self) -> ExitStatus {
-        wait_until("the process ends", || self.child.try_wait().unwrap())
-    }
-
-    /// Waits for the end and for the last byte of both outputs.
-    pub fn end(mut self) -> Ended {
-        let status = self.wait();
-        for reader in self.readers.drain(..) {
-            reader.join().unwrap();
-        }
-        let text = |shared: &Mutex<String>| shared.lock().unwrap().clone();
-        Ended { code: status.code(), stdout: text(&self.stdout), stderr: text(&self.stderr) }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // A test that fails because its server is gone should say so.
-        if let (true, Ok(Some(status))) = (thread::panicking(), self.child.try_wait()) {
-            eprintln!("the process had ended: {status}; stderr:\n{}", self.stderr.lock().unwrap());
-        }
-        self.kill();
-    }
-}
-
-/// Reads lines on a thread of its own, so that the child never waits for a full pipe.
-fn collect(
-    from: impl Read + Send + 'static,
-    into: &Arc<Mutex<String>>,
-    mut on_line: impl FnMut(String) + Send + 'static,
-) -> thread::JoinHandle<()> {
-    let into = Arc::clone(into);
-    thread::spawn(move || {
-        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            let mut text = into.lock().unwrap();
-            text.push_str(&line);
-            text.push('\n');
-            drop(text);
-            on_line(line);
-        }
-    })
 }
 
 /// Runs `nouns` with these arguments in a folder until it ends by itself.

@@ -9,14 +9,29 @@ use expect_test::expect;
 use super::{SERVE, check_refusal, contents, refused};
 use crate::harness::{Backend, Ended, Folder, NOUNS, Process, Setup, run};
 
+/// Basic in clear is for this machine alone.
 #[test]
-fn no_open_and_no_authentication_yet() {
+fn basic_for_other_machines() {
     let folder = Folder::new();
     refused(
         folder.path(),
-        &["serve"],
+        &["serve", "--listen", "0.0.0.0:0"],
         &expect![[r#"
-        nouns: there is no authentication yet, so a server has to be open: add --open to let everyone on this machine do everything
+        nouns: the realm "store" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached from other machines; listen on a loopback address behind a proxy that speaks TLS, or declare schemes = ["digest"] for the realm
+    "#]],
+    );
+}
+
+/// Every server of one database needs the same key, so it has to be named.
+#[test]
+fn postgres_without_a_key() {
+    let folder = Folder::new();
+    let database = "postgres://nobody@127.0.0.1:1/none";
+    refused(
+        folder.path(),
+        &["serve", "--listen", "127.0.0.1:0", "--database", database],
+        &expect![[r#"
+        nouns: with PostgreSQL the key has to be named, because every server needs the same one; name its file with --key-file, or set NOUNS_KEY (a new key: openssl rand -base64 32)
     "#]],
     );
 }
@@ -195,6 +210,8 @@ fn help() {
           init     Write a commented model file, nouns.toml, to start from
           check    Check a model file: every mistake at once
           changes  Read the change log: a line of JSON for each change, in order
+          user     Add, change and remove users
+          key      Change the key that seals what Digest needs of passwords
 
         Options:
           -h, --help
@@ -204,8 +221,8 @@ fn help() {
                   Print version
 
         Try it:
-          nouns serve --open                               the store, at http://127.0.0.1:8080
-          curl http://127.0.0.1:8080/customers             what it answers
+          nouns serve                                      the store, at http://127.0.0.1:8080
+          curl --digest -u admin http://127.0.0.1:8080/customers
           nouns init && nouns check                        a model file of your own to start from
     "#]]
     .assert_eq(&told(&["--help"]));
@@ -249,6 +266,8 @@ fn help_of_serve() {
                                      [default: sqlite:nouns.db]
               --listen <ADDRESS>     Address and port to listen on; may be repeated; port 0 picks a free one
                                      [default: 127.0.0.1:8080]
+              --key-file <FILE>      The key that seals and signs, 32 bytes in base64; NOUNS_KEY may hold
+                                     the key itself [default: nouns.key beside the SQLite file]
               --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
                                      everything; loopback addresses only
               --wait[=<BOOL>]        Keep trying while the database cannot be reached
@@ -262,7 +281,9 @@ fn help_of_serve() {
 
         Files:
           nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
-          nouns.db-lock, which keeps a second server away.
+          nouns.db-lock, which keeps a second server away; nouns.key, which seals what Digest needs of
+          passwords:
+          keep a copy of it apart from the database.
 
         Ending:
           SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at

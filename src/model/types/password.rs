@@ -1,0 +1,46 @@
+//! The password of a user: no type of the model file, since only the server's own users have one.
+//!
+//! What is wrong with one is said without any of it.
+
+use super::{FieldType, expect_text};
+use crate::json::Json;
+use crate::model::{Class, Field};
+use crate::problem::{Code, Faults};
+use crate::value::Value;
+
+/// A longer one is refused, never cut.
+pub const PASSWORD_BYTES_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Password;
+
+impl FieldType for Password {
+    fn name(&self) -> &'static str {
+        "password"
+    }
+
+    fn about(&self) -> &'static str {
+        "a text"
+    }
+
+    fn class(&self, _field: &Field) -> Class {
+        Class::Text
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+        let text = expect_text(json, self.about(), faults)?;
+        if text.len() > PASSWORD_BYTES_MAX {
+            faults.add(Code::Length, format!("expected at most {PASSWORD_BYTES_MAX} bytes"));
+        } else if text.chars().any(char::is_control) {
+            // RFC 7617 §2.
+            faults.add(Code::Format, "expected a password without control characters");
+        } else {
+            return Some(Value::text(text));
+        }
+        None
+    }
+}
