@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use expect_test::{Expect, expect};
+use expect_test::{Expect, expect, expect_file};
 use http::Method;
 
 use super::*;
@@ -172,43 +172,7 @@ fn which_verbs_pass_on_which_places() {
             writeln!(shown, "{method} {place}{open}:{}", answers.collect::<String>()).unwrap();
         }
     }
-    expect![[r#"
-        GET /: open admin clerk shopper anyone closed:401
-        HEAD /: open admin clerk shopper anyone closed:401
-        OPTIONS / (open): open admin clerk shopper anyone closed
-        GET /customers: open admin clerk shopper anyone closed:401
-        HEAD /customers: open admin clerk shopper anyone closed:401
-        POST /customers: open admin clerk:403 shopper:403 anyone:401 closed:401
-        OPTIONS /customers (open): open admin clerk shopper anyone closed
-        GET /customers/1: open admin clerk shopper anyone closed:401
-        HEAD /customers/1: open admin clerk shopper anyone closed:401
-        PUT /customers/1: open admin clerk shopper anyone:401 closed:401
-        DELETE /customers/1: open admin clerk:403 shopper anyone:401 closed:401
-        OPTIONS /customers/1 (open): open admin clerk shopper anyone closed
-        GET /customers/1/orders: open admin clerk shopper anyone:401 closed:401
-        HEAD /customers/1/orders: open admin clerk shopper anyone:401 closed:401
-        POST /customers/1/orders: open admin clerk shopper:403 anyone:401 closed:401
-        OPTIONS /customers/1/orders (open): open admin clerk shopper anyone closed
-        GET /customers/1/orders/1: open admin clerk shopper anyone:401 closed:401
-        HEAD /customers/1/orders/1: open admin clerk shopper anyone:401 closed:401
-        PUT /customers/1/orders/1: open admin clerk shopper:403 anyone:401 closed:401
-        DELETE /customers/1/orders/1: open admin clerk shopper:403 anyone:401 closed:401
-        OPTIONS /customers/1/orders/1 (open): open admin clerk shopper anyone closed
-        GET /-/metrics: open admin clerk:403 shopper:403 anyone:401 closed:401
-        HEAD /-/metrics: open admin clerk:403 shopper:403 anyone:401 closed:401
-        OPTIONS /-/metrics (open): open admin clerk shopper anyone closed
-        GET /-/health (open): open admin clerk shopper anyone closed
-        HEAD /-/health (open): open admin clerk shopper anyone closed
-        OPTIONS /-/health (open): open admin clerk shopper anyone closed
-        GET /-/ready (open): open admin clerk shopper anyone closed
-        HEAD /-/ready (open): open admin clerk shopper anyone closed
-        OPTIONS /-/ready (open): open admin clerk shopper anyone closed
-        GET /-/problems/forbidden (open): open admin clerk shopper anyone closed
-        HEAD /-/problems/forbidden (open): open admin clerk shopper anyone closed
-        OPTIONS /-/problems/forbidden (open): open admin clerk shopper anyone closed
-        OPTIONS * (open): open admin clerk shopper anyone closed
-    "#]]
-    .assert_eq(&shown);
+    expect_file!["tests/places.txt"].assert_eq(&shown);
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn every_verb_on_every_route_for_every_role() {
     real_check(
         &model,
         "grants_table",
-        async |server| {
+        &async |server| {
             let mut columns = Vec::new();
             for role in ROLES {
                 let (caller, rows) = (caller(&model, role), Rows::make(server, role).await);
@@ -270,11 +270,11 @@ fn every_verb_on_every_route_for_every_role() {
 fn real_check(
     model: &Arc<Model>,
     name: &str,
-    work: impl AsyncFn(&Server<'_>) -> String,
+    work: &impl AsyncFn(&Server<'_>) -> String,
     expected: &ExpectFile,
 ) {
     let shown = RefCell::new(Vec::new());
-    real::on_each(name, model, async |worker| {
+    real::on_each(name, model, &async |worker| {
         let text = work(&Server::new(model, worker)).await;
         shown.borrow_mut().push(text);
     });
@@ -331,7 +331,7 @@ fn what_each_role_sees() {
     real_check(
         &model,
         "grants_seen",
-        async |server| {
+        &async |server| {
             let rows = Rows::make(server, "x").await;
             let mut text = String::new();
             for role in ["manager", "lead", "member", "clerk", "anyone"] {
@@ -349,7 +349,7 @@ fn what_each_role_sees() {
 #[test]
 fn a_tag_is_that_of_what_is_seen() {
     let model = read();
-    real::on_each("grants_tags", &model, async |worker| {
+    real::on_each("grants_tags", &model, &async |worker| {
         let server = Server::new(&model, worker);
         let rows = Rows::make(&server, "x").await;
         let tag = async |role: &str, asked: &str| {
@@ -421,7 +421,7 @@ fn a_refusal_says_no_more_than_the_caller_may_know() {
     real_check(
         &model,
         "grants_told",
-        async |server| {
+        &async |server| {
             let rows = Rows::make(server, "x").await;
             // Something that stands in the way of a removal, and that the clerk knows nothing of.
             let body = rows.ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);

@@ -319,7 +319,7 @@ fn engines_find_the_rows_for_which_a_condition_holds() {
     let mut chance = Chance(7);
     let conditions: Vec<String> = (0..CONDITIONS).map(|_| chance.condition(3, &ids)).collect();
     let model = read(&conditions);
-    real::on_each("conditions", &model, async |worker| {
+    real::on_each("conditions", &model, &async |worker| {
         let name = || vec![vec![Value::Null], vec![Value::Null]];
         let targets = create(worker, ResourceIndex(0), name()).await;
         create(worker, ResourceIndex(1), name()).await;
