@@ -17,12 +17,12 @@ const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-pos
 /// Runs some work on a store of each engine; `name` is that of the test alone.
 pub fn on_each(name: &str, model: &Arc<Model>, work: &impl AsyncFn(&Worker)) {
     let folder = Folder::new(name);
-    on(&Database::Sqlite(folder.0.join("test.db")), model, &work);
+    on(&Database::Sqlite(folder.0.join("test.db")), model, work);
     let server = Server::start();
     let database = format!("{name}_{}", std::process::id());
     server.sql(&format!("CREATE DATABASE {database}"));
     let address = format!("{}/{database}", server.address);
-    on(&Database::parse(&address, &Environment::default()).unwrap(), model, &work);
+    on(&Database::parse(&address, &Environment::default()).unwrap(), model, work);
     server.sql(&format!("DROP DATABASE {database} WITH (FORCE)"));
 }
 
