@@ -6,3 +6,4 @@ mod first_start;
 mod logins;
 mod replay;
 mod schemes;
+mod whole;
