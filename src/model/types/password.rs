@@ -37,7 +37,7 @@ impl FieldType for Password {
             faults.add(Code::Length, format!("expected at most {PASSWORD_BYTES_MAX} bytes"));
         } else if text.chars().any(char::is_control) {
             // RFC 7617 §2.
-            faults.add(Code::Format, "expected a password without control characters");
+            faults.add(Code::Format, "expected no control characters");
         } else {
             return Some(Value::text(text));
         }
