@@ -19,6 +19,8 @@ mod accounts;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod contention;
