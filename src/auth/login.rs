@@ -13,11 +13,11 @@ use http::{HeaderValue, header};
 use quick_cache::sync::Cache;
 
 use super::digest::{self, Ha1, Misfit, Proof, Target};
-use super::hasher::{Full, Who, Wrong};
+use super::hasher::{Who, Wrong};
 use super::nonce::{Nonce, NonceFault};
 use super::signing::{Signer, Signing};
 use super::users::User;
-use super::{Auth, Identity, Info, Known, Request, Stop, basic, password};
+use super::{Auth, Identity, Info, Known, Request, Stop, basic, password, patience};
 use crate::clock;
 use crate::model::Algorithm;
 use crate::permit::Caller;
@@ -123,7 +123,7 @@ impl Auth {
         let Some(pair) = basic::read(credentials) else {
             return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
         };
-        self.refuse_shut(&pair.name, request)?;
+        self.refuse_shut(&pair.name, request).await?;
         let user = self.users.read(store, &pair.name, request.now).await?;
         let (stored, sent) = (user.clone(), pair.password.clone());
         let compare = move || {
@@ -131,7 +131,9 @@ impl Auth {
             (is_right, if is_right { Wrong::No } else { Wrong::Yes })
         };
         let is_right = self.hasher.run(Who::Unproved(request.address), compare).await;
-        let is_right = is_right.map_err(|Full| too_many_logins(Duration::from_secs(1)))?;
+        let Ok(is_right) = is_right else {
+            return Err(self.shut_out(request, Duration::from_secs(1)).await.into());
+        };
         let Some(user) = user.filter(|user| is_right && !user.is_disabled) else {
             return Err(self.fail(store, request, &pair.name).await);
         };
@@ -238,7 +240,7 @@ impl Auth {
         let name = self.name(store, request, &claimant).await?;
         let is_proved = |nonce: &Nonce| self.memory.proved.get(&nonce.id).is_some();
         if !nonce.as_ref().is_ok_and(is_proved) {
-            self.refuse_shut(&name, request)?;
+            self.refuse_shut(&name, request).await?;
         }
         let Some(user) = self.verified(store, request, &name, &claimant).await? else {
             return Err(self.fail(store, request, &name).await);
@@ -311,15 +313,23 @@ impl Auth {
     }
 
     /// 429 while too many were wrong.
-    fn refuse_shut(&self, name: &str, request: &Request<'_>) -> Result<(), Problem> {
+    async fn refuse_shut(&self, name: &str, request: &Request<'_>) -> Result<(), Problem> {
         match self.throttle.is_shut(name, request.address, request.now) {
             None => Ok(()),
-            Some(time) => Err(too_many_logins(time)),
+            Some(time) => Err(self.shut_out(request, time).await),
         }
+    }
+
+    /// 429, to come back after this time.
+    async fn shut_out(&self, request: &Request<'_>, time: Duration) -> Problem {
+        self.patience.wait(request.now + patience::SHUT).await;
+        let seconds = time.as_secs().saturating_add(1);
+        Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
     }
 
     async fn fail(&self, store: &store::Worker, request: &Request<'_>, name: &str) -> Stop {
         self.throttle.count_failure(name, request.address, request.now);
+        self.patience.wait(request.now + patience::WRONG).await;
         self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
     }
 }
@@ -334,11 +344,6 @@ fn target<'a>(request: &Request<'a>) -> Target<'a> {
     let host = request.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or("");
     Target { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
-}
-
-fn too_many_logins(time: Duration) -> Problem {
-    let seconds = time.as_secs().saturating_add(1);
-    Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
 }
 
 #[cfg(test)]

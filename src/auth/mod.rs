@@ -15,6 +15,7 @@ mod login;
 mod nonce;
 pub mod parameters;
 pub mod password;
+mod patience;
 mod seal;
 mod signing;
 mod text;
@@ -55,6 +56,7 @@ pub struct Auth {
     hasher: Hasher,
     throttle: throttle::Throttle,
     memory: login::Memory,
+    patience: patience::Patience,
 }
 
 /// A request, as far as it tells who is asking.
@@ -162,6 +164,7 @@ impl Auth {
             hasher: Hasher::start()?,
             throttle: throttle::Throttle::new(limits.failed_logins_max, clock::now()),
             memory: login::Memory::new(),
+            patience: patience::Patience::default(),
         })
     }
 
