@@ -55,7 +55,7 @@ pub struct Auth {
     users: users::Users,
     hasher: Hasher,
     throttle: throttle::Throttle,
-    memory: login::Memory,
+    memory: Arc<login::Memory>,
     patience: patience::Patience,
 }
 
@@ -163,7 +163,7 @@ impl Auth {
             signer,
             hasher: Hasher::start()?,
             throttle: throttle::Throttle::new(limits.failed_logins_max, clock::now()),
-            memory: login::Memory::new(),
+            memory: Arc::new(login::Memory::new()),
             patience: patience::Patience::default(),
         })
     }
