@@ -4,7 +4,7 @@
 //! real network it would not share the processor with its victim.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,10 +33,16 @@ email = { type = "email" }
 note  = { type = "text" }
 "#;
 
-/// Runs one attack; the process that asked for it reads the line.
-pub fn attack(name: &str, address: &str) -> Result<()> {
+/// Runs one attack; the process that asked for it reads the line. `force`: actions a second and seconds,
+/// where they are not the attack's own.
+pub fn attack(name: &str, address: &str, force: &[&str]) -> Result<()> {
     let attack = attack::find(name).ok_or("no such attack")?;
-    let tally = attack::run(attack, address.parse()?, attack.force)?;
+    let mut chosen = attack.force;
+    if let [rate, seconds] = force {
+        chosen.actions_per_second = rate.parse()?;
+        chosen.time = Duration::from_secs(seconds.parse()?);
+    }
+    let tally = attack::run(attack, address.parse()?, chosen)?;
     println!("{}\t{tally}", tally.actions);
     Ok(())
 }
@@ -92,13 +98,6 @@ fn post(server: &Server, list: &[String]) -> Result<String> {
     Ok(client.send(&Shot::send("POST", "/customers", &body))?.to_owned())
 }
 
-/// Anonymous memory: without the program's text and mapped files.
-fn memory_megabytes(id: u32) -> Result<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
-}
-
 /// The other client, for so long.
 fn watch_for(server: &Server, items: &[String], time: Duration) -> Noticed {
     let stop = AtomicBool::new(false);
@@ -120,16 +119,28 @@ struct Siege {
     ends: String,
 }
 
-fn besiege(attack: &Attack, server: &Server, items: &[String]) -> Result<Siege> {
+/// A process that attacks, with its own force or with so many actions a second for so many seconds.
+pub fn start(name: &str, server: &Server, force: Option<(u32, u64)>) -> Result<Child> {
     let program: PathBuf = std::env::current_exe()?;
     // As many files as the system lets it have, and a lower priority than the server and the other client.
-    let script = r#"ulimit -n "$(ulimit -Hn)"; exec nice -n 10 "$0" attack "$1" "$2""#;
-    let attacker = Command::new("sh")
-        .args(["-c", script])
-        .arg(program)
-        .args([attack.name, &server.address.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let script = r#"ulimit -n "$(ulimit -Hn)"; exec nice -n 10 "$0" attack "$@""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(program).args([name, &server.address.to_string()]);
+    if let Some((rate, seconds)) = force {
+        command.args([rate.to_string(), seconds.to_string()]);
+    }
+    Ok(command.stdout(Stdio::piped()).spawn()?)
+}
+
+/// What an attack says at its end: how many actions it did, and what came of them.
+pub fn read(output: Vec<u8>) -> Result<(f64, String)> {
+    let text = String::from_utf8(output)?;
+    let (actions, ends) = text.trim().split_once('\t').ok_or("the attack failed")?;
+    Ok((actions.parse()?, ends.to_owned()))
+}
+
+fn besiege(attack: &Attack, server: &Server, items: &[String]) -> Result<Siege> {
+    let attacker = start(attack.name, server, None)?;
     let began = Instant::now();
     let before = server.cpu()?;
     let stop = AtomicBool::new(false);
@@ -138,7 +149,7 @@ fn besiege(attack: &Attack, server: &Server, items: &[String]) -> Result<Siege> 
         let sampler = scope.spawn(|| {
             let mut peak: f64 = 0.0;
             while !stop.load(Ordering::Relaxed) {
-                peak = peak.max(memory_megabytes(server.id()).unwrap_or(f64::NAN));
+                peak = peak.max(server.anonymous_megabytes().unwrap_or(f64::NAN));
                 thread::sleep(Duration::from_millis(50));
             }
             peak
@@ -149,21 +160,19 @@ fn besiege(attack: &Attack, server: &Server, items: &[String]) -> Result<Siege> 
     });
     let seconds = began.elapsed().as_secs_f64();
     let cores = (server.cpu()? - before).as_secs_f64() / seconds;
-    let text = String::from_utf8(output?.stdout)?;
-    let (actions, ends) = text.trim().split_once('\t').ok_or("the attack failed")?;
-    let actions = actions.parse::<f64>()? / seconds;
-    Ok(Siege { noticed, peak, cores, actions, ends: ends.to_owned() })
+    let (actions, ends) = read(output?.stdout)?;
+    Ok(Siege { noticed, peak, cores, actions: actions / seconds, ends })
 }
 
 fn one(attack: &Attack, nouns: &Path, folder: &Path, items: &[String]) -> Result<()> {
     let log = folder.join("log.json");
     let server = serve(nouns, folder, &log)?;
     watch_for(&server, items, Duration::from_secs(1));
-    let before = memory_megabytes(server.id())?;
+    let before = server.anonymous_megabytes()?;
     let mut quiet = watch_for(&server, items, QUIET);
     let siege = besiege(attack, &server, items)?;
     thread::sleep(REST);
-    let after = memory_megabytes(server.id())?;
+    let after = server.anonymous_megabytes()?;
     quiet.add(&watch_for(&server, items, QUIET));
     let micros = |times: &[Duration], share| victim::percentile(times, share).as_secs_f64() * 1e6;
     let (p50, p99) = (micros(&quiet.gets, 0.5), micros(&quiet.gets, 0.99));

@@ -1,7 +1,8 @@
 //! The client: keep-alive connections, each with one request at a time.
 //!
 //! All connections of a load share one thread, so that it takes at most one core from the server.
-//! An answer that is neither a success nor 503 ends the run: a figure for errors is worth nothing.
+//! An answer that is neither what the request wants nor 503 ends the run: a figure for errors is worth
+//! nothing.
 //! In a paced load the clock of a request starts when it was due, not when its connection was free
 //! for it, so that a stall counts for all that it held up.
 
@@ -16,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::Result;
+use crate::auth::{Login, Session};
 
 /// In a body it is replaced by a number that differs from request to request.
 pub const NUMBER: &str = "000000000000";
@@ -25,6 +27,22 @@ pub const NUMBER: &str = "000000000000";
 pub struct Shot {
     bytes: Vec<u8>,
     number_at: Option<usize>,
+    /// Signed anew whenever it is sent; the bytes are its head without the last line end.
+    signed: Option<Signed>,
+    wanted: Wanted,
+}
+
+#[derive(Debug, Clone)]
+struct Signed {
+    session: Arc<Session>,
+    path: String,
+}
+
+/// The answer that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Success,
+    Status(u16),
 }
 
 pub type Shots = Arc<[Shot]>;
@@ -33,7 +51,28 @@ impl Shot {
     pub fn get(path: &str) -> Self {
         let head =
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
-        Self { bytes: head.into(), number_at: None }
+        Self { bytes: head.into(), number_at: None, signed: None, wanted: Wanted::Success }
+    }
+
+    /// As somebody.
+    pub fn get_as(path: &str, login: &Login) -> Self {
+        let mut shot = Self::get(path);
+        shot.bytes.truncate(shot.bytes.len() - 2);
+        match login {
+            Login::Basic(credentials) => {
+                shot.bytes.extend(format!("Authorization: Basic {credentials}\r\n\r\n").bytes());
+            }
+            Login::Digest(session) => {
+                let session = Arc::clone(session);
+                shot.signed = Some(Signed { session, path: path.to_owned() });
+            }
+        }
+        shot
+    }
+
+    /// The same, where the answer is to have this status.
+    pub fn wanting(self, status: u16) -> Self {
+        Self { wanted: Wanted::Status(status), ..self }
     }
 
     pub fn send(method: &str, path: &str, body: &str) -> Self {
@@ -47,7 +86,8 @@ impl Shot {
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}Content-Length: {length}\r\n\r\n"
         );
         let number_at = body.find(NUMBER).map(|at| head.len() + at);
-        Self { bytes: (head + body).into(), number_at }
+        let bytes = (head + body).into();
+        Self { bytes, number_at, signed: None, wanted: Wanted::Success }
     }
 
     fn write(&self, number: u64, buffer: &mut Vec<u8>) {
@@ -57,6 +97,16 @@ impl Shot {
         if let Some(place) = place {
             place.copy_from_slice(format!("{number:012}").as_bytes());
         }
+        if let Some(Signed { session, path }) = &self.signed {
+            let credentials = session.sign("GET", path);
+            buffer.extend(format!("Authorization: Digest {credentials}\r\n\r\n").bytes());
+        }
+    }
+
+    /// Nonces live for some minutes.
+    fn prepare(&self, address: SocketAddr) -> Result<()> {
+        let session = self.signed.as_ref().map(|signed| &signed.session);
+        session.map_or(Ok(()), |session| session.renew(address))
     }
 }
 
@@ -116,6 +166,7 @@ struct Shared {
 
 impl Load {
     pub fn run(&self, address: SocketAddr) -> Result<Done> {
+        self.shots.first().map_or(Ok(()), |shot| shot.prepare(address))?;
         let runtime = runtime()?;
         let began = Instant::now();
         let shared = Rc::new(Shared {
@@ -198,17 +249,25 @@ async fn connection(address: SocketAddr, shared: &Shared, place: Place) -> Resul
         shot.write(number, &mut request);
         stream.write_all(&request).await?;
         match answer(&mut stream, &mut reply).await? {
-            Status::Success => shared.latencies.borrow_mut().push(began.elapsed()),
-            Status::Unavailable => shared.refused.set(shared.refused.get() + 1),
+            status if shot.wanted.is(status) => shared.latencies.borrow_mut().push(began.elapsed()),
+            503 => shared.refused.set(shared.refused.get() + 1),
+            _ => return Err(unwanted(&reply)),
         }
     }
     Ok(())
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
-    Success,
-    Unavailable,
+impl Wanted {
+    fn is(self, status: u16) -> bool {
+        match self {
+            Self::Success => (200..300).contains(&status),
+            Self::Status(wanted) => wanted == status,
+        }
+    }
+}
+
+fn unwanted(reply: &[u8]) -> Box<dyn std::error::Error> {
+    format!("not the answer that was wanted: {}", String::from_utf8_lossy(reply)).into()
 }
 
 /// How an answer ends.
@@ -218,8 +277,8 @@ enum End {
     LastChunk,
 }
 
-/// Reads one answer; the buffer holds it whole.
-async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Status> {
+/// Reads one answer, and gives its status; the buffer holds it whole.
+async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<u16> {
     buffer.clear();
     let mut head = None;
     loop {
@@ -242,16 +301,13 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Status> 
 }
 
 /// The status and the end of the answer, once its head is there.
-fn read_head(buffer: &[u8]) -> Result<Option<(Status, End)>> {
+fn read_head(buffer: &[u8]) -> Result<Option<(u16, End)>> {
     let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return Ok(None);
     };
     let head = std::str::from_utf8(buffer.get(..end).unwrap_or_default())?;
-    let status = match head.get(..12) {
-        Some(line) if line.starts_with("HTTP/1.1 20") => Status::Success,
-        Some("HTTP/1.1 503") => Status::Unavailable,
-        _ => return Err(format!("not a success: {}", String::from_utf8_lossy(buffer)).into()),
-    };
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    let status = status.ok_or_else(|| unwanted(buffer))?;
     let header = |wanted: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
@@ -295,19 +351,20 @@ impl Client {
         Ok(Self { runtime, stream, reply: Vec::new() })
     }
 
-    /// The answer as text; only a success is one.
+    /// The answer as text; only one that is wanted is one.
     pub fn send(&mut self, shot: &Shot) -> Result<&str> {
+        let mut request = Vec::new();
+        shot.write(0, &mut request);
         let status = self.runtime.block_on(async {
-            self.stream.write_all(&shot.bytes).await?;
+            self.stream.write_all(&request).await?;
             answer(&mut self.stream, &mut self.reply).await
         })?;
+        if !shot.wanted.is(status) {
+            return Err(unwanted(&self.reply));
+        }
         if let Some((_, End::LastChunk)) = read_head(&self.reply)? {
             self.reply = without_chunks(&self.reply)?;
         }
-        let text = std::str::from_utf8(&self.reply)?;
-        match status {
-            Status::Success => Ok(text),
-            Status::Unavailable => Err(format!("not a success: {text}").into()),
-        }
+        Ok(std::str::from_utf8(&self.reply)?)
     }
 }

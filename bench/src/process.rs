@@ -114,6 +114,27 @@ impl Server {
         Ok(Duration::from_nanos(nanos))
     }
 
+    /// User and system time so far, of the threads of this name.
+    pub fn cpu_of(&self, thread: &str) -> Result<Duration> {
+        let mut nanos = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
+            let path = task?.path();
+            if std::fs::read_to_string(path.join("comm"))?.trim() == thread {
+                let text = std::fs::read_to_string(path.join("schedstat"))?;
+                nanos += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
+            }
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+
+    /// Anonymous memory in megabytes: without the program's text and mapped files.
+    pub fn anonymous_megabytes(&self) -> Result<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let line = line.ok_or("no RssAnon")?.trim().trim_end_matches(" kB");
+        Ok(line.parse::<f64>()? * 1024.0 / 1e6)
+    }
+
     /// What it has read from the disk itself, not from memory.
     pub fn disk_bytes(&self) -> Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/io", self.id()))?;

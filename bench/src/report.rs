@@ -87,6 +87,22 @@ impl Row {
         self.median(|figure| figure.done.rate())
     }
 
+    /// This one's CPU for a request as a ratio to the other's: the median of the ratios of each round,
+    /// which others on the machine move less than the ratio of two medians.
+    pub fn cpu_ratio(&self, other: &Self) -> f64 {
+        self.ratio(other, |figure| micros(figure.cpu) / figure.done.latencies.len().max(1) as f64)
+    }
+
+    /// The same of the requests a second.
+    pub fn rate_ratio(&self, other: &Self) -> f64 {
+        self.ratio(other, |figure| figure.done.rate())
+    }
+
+    fn ratio(&self, other: &Self, value: impl Fn(&Figure) -> f64) -> f64 {
+        let rounds = self.figures.iter().zip(&other.figures);
+        median(rounds.map(|(ours, theirs)| value(ours) / value(theirs)).collect())
+    }
+
     fn percentile_us(&self, share: f64) -> f64 {
         self.median(|figure| micros(figure.done.percentile(share)))
     }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::auth::Login;
 use crate::cage::Cage;
 use crate::load::{Client, Load, NUMBER, Pace, Shot, Shots};
 use crate::process::Server;
@@ -50,7 +51,7 @@ pub fn fill_at(nouns: &Path, folder: &Path, rows: usize, database: &str) -> Resu
 }
 
 fn fill_in(nouns: &Path, folder: &Path, rows: usize, database: Option<String>) -> Result<Filled> {
-    std::fs::create_dir(folder)?;
+    std::fs::create_dir_all(folder)?;
     let server = serve(nouns, folder, database.as_deref())?;
     let mut client = Client::connect(server.address)?;
     let mut items = Vec::new();
@@ -117,6 +118,11 @@ impl Filled {
     /// At most so many items, from all over the collection.
     pub fn gets(&self, items_max: usize) -> Shots {
         self.items.iter().take(items_max).map(|path| Shot::get(path)).collect()
+    }
+
+    /// All of them, as somebody.
+    pub fn gets_as(&self, login: &Login) -> Shots {
+        self.items.iter().map(|path| Shot::get_as(path, login)).collect()
     }
 
     /// Each with another name than before, so that each makes a new version.

@@ -13,11 +13,11 @@ use http::{HeaderValue, header};
 use quick_cache::sync::Cache;
 
 use super::digest::{self, Ha1, Misfit, Proof, Target};
-use super::hasher::{Full, Who, Wrong};
+use super::hasher::{Who, Wrong};
 use super::nonce::{Nonce, NonceFault};
 use super::signing::{Signer, Signing};
 use super::users::User;
-use super::{Auth, Identity, Info, Known, Request, Stop, basic, password};
+use super::{Auth, Identity, Info, Known, Request, Stop, basic, password, patience};
 use crate::clock;
 use crate::model::Algorithm;
 use crate::permit::Caller;
@@ -25,8 +25,11 @@ use crate::plan::{By, Outcome, Write};
 use crate::problem::{self, Problem};
 use crate::store::{self, Claim, Claimed, StoreError};
 
-/// How long a password that was right is not hashed again.
+/// How long a password that was right is not hashed again; longer while it is used, since whoever is in
+/// stays in, whatever others do to the name or from the address meanwhile.
 const REMEMBERED: Duration = Duration::from_secs(60);
+/// Not at every request, so that most of them only read.
+const REMEMBERED_AGAIN: Duration = Duration::from_secs(30);
 const REMEMBERED_MAX: usize = 16_384;
 /// Nonces that are known to be in the hands of somebody with the password.
 const PROVED_MAX: usize = 16_384;
@@ -72,6 +75,18 @@ impl Memory {
         tag.as_ref().try_into().unwrap_or_default()
     }
 
+    /// Whose credentials these are, if they were right lately.
+    fn recall(&self, trace: &[u8; 32], now: Instant) -> Option<Remembered> {
+        self.remembered.get(trace).filter(|known| now < known.until)
+    }
+
+    /// From now on for as long as it lasts.
+    fn remember(&self, trace: [u8; 32], known: Remembered, now: Instant) {
+        if known.until < now + REMEMBERED_AGAIN {
+            self.remembered.insert(trace, Remembered { until: now + REMEMBERED, ..known });
+        }
+    }
+
     fn nobody(&self, algorithm: Algorithm) -> &Ha1 {
         let [md5, sha256] = &self.nobody;
         match algorithm {
@@ -107,31 +122,40 @@ impl Auth {
         credentials: &[u8],
     ) -> Result<Identity, Stop> {
         let trace = self.memory.trace(credentials);
-        if let Some(known) = self.memory.remembered.get(&trace)
-            && request.now < known.until
+        if let Some(known) = self.memory.recall(&trace, request.now)
             && let Some(user) = self.users.recall(store, &known.name, request.now).await?
             && user.version == known.version
         {
+            self.memory.remember(trace, known, request.now);
             return Ok(known_as(&user, Info::Nothing));
         }
         let Some(pair) = basic::read(credentials) else {
             return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
         };
-        self.refuse_shut(&pair.name, request)?;
+        self.refuse_shut(&pair.name, request).await?;
         let user = self.users.read(store, &pair.name, request.now).await?;
         let (stored, sent) = (user.clone(), pair.password.clone());
+        let memory = Arc::clone(&self.memory);
         let compare = move || {
+            // A client with many connections sends the same on all of them, before the first is answered.
+            let version = stored.as_ref().map(|user| user.version);
+            let known = memory.recall(&trace, clock::now());
+            if version.is_some() && known.map(|known| known.version) == version {
+                return (true, Wrong::No);
+            }
             let is_right = password::verify(stored.as_ref().map(|user| &user.record), &sent);
             (is_right, if is_right { Wrong::No } else { Wrong::Yes })
         };
         let is_right = self.hasher.run(Who::Unproved(request.address), compare).await;
-        let is_right = is_right.map_err(|Full| too_many_logins(Duration::from_secs(1)))?;
+        let Ok(is_right) = is_right else {
+            return Err(self.shut_out(request, Duration::from_secs(1)).await.into());
+        };
         let Some(user) = user.filter(|user| is_right && !user.is_disabled) else {
             return Err(self.fail(store, request, &pair.name).await);
         };
         let version = self.complete(store, request, &user, &pair.password).await;
-        let (name, until) = (Arc::clone(&user.name), request.now + REMEMBERED);
-        self.memory.remembered.insert(trace, Remembered { name, version, until });
+        let proved = Remembered { name: Arc::clone(&user.name), version, until: request.now };
+        self.memory.remember(trace, proved, request.now);
         Ok(known_as(&user, Info::Nothing))
     }
 
@@ -232,7 +256,7 @@ impl Auth {
         let name = self.name(store, request, &claimant).await?;
         let is_proved = |nonce: &Nonce| self.memory.proved.get(&nonce.id).is_some();
         if !nonce.as_ref().is_ok_and(is_proved) {
-            self.refuse_shut(&name, request)?;
+            self.refuse_shut(&name, request).await?;
         }
         let Some(user) = self.verified(store, request, &name, &claimant).await? else {
             return Err(self.fail(store, request, &name).await);
@@ -305,15 +329,23 @@ impl Auth {
     }
 
     /// 429 while too many were wrong.
-    fn refuse_shut(&self, name: &str, request: &Request<'_>) -> Result<(), Problem> {
+    async fn refuse_shut(&self, name: &str, request: &Request<'_>) -> Result<(), Problem> {
         match self.throttle.is_shut(name, request.address, request.now) {
             None => Ok(()),
-            Some(time) => Err(too_many_logins(time)),
+            Some(time) => Err(self.shut_out(request, time).await),
         }
+    }
+
+    /// 429, to come back after this time.
+    async fn shut_out(&self, request: &Request<'_>, time: Duration) -> Problem {
+        self.patience.wait(request.now + patience::SHUT).await;
+        let seconds = time.as_secs().saturating_add(1);
+        Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
     }
 
     async fn fail(&self, store: &store::Worker, request: &Request<'_>, name: &str) -> Stop {
         self.throttle.count_failure(name, request.address, request.now);
+        self.patience.wait(request.now + patience::WRONG).await;
         self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
     }
 }
@@ -330,7 +362,27 @@ fn target<'a>(request: &Request<'a>) -> Target<'a> {
     Target { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
 }
 
-fn too_many_logins(time: Duration) -> Problem {
-    let seconds = time.as_secs().saturating_add(1);
-    Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_remembered() {
+        let (memory, start) = (Memory::new(), clock::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let trace = memory.trace(b"YW5uOnRlYQ==");
+        let known = || memory.recall(&trace, at(0)).map(|known| known.version);
+        assert_eq!(known(), None);
+        memory.remember(trace, Remembered { name: "ann".into(), version: 7, until: at(0) }, at(0));
+        assert_eq!(known(), Some(7));
+        // Used every twenty seconds, for longer than a minute.
+        for seconds in (20..200).step_by(20) {
+            let known = memory.recall(&trace, at(seconds)).unwrap();
+            memory.remember(trace, known, at(seconds));
+        }
+        // The last one that moved it was at 160 or later.
+        assert!(memory.recall(&trace, at(219)).is_some());
+        assert!(memory.recall(&trace, at(241)).is_none());
+        assert!(memory.recall(&memory.trace(b"YW5uOnRlYX=="), at(1)).is_none());
+    }
 }

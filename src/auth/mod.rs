@@ -15,6 +15,7 @@ mod login;
 mod nonce;
 pub mod parameters;
 pub mod password;
+mod patience;
 mod seal;
 mod signing;
 mod text;
@@ -54,7 +55,8 @@ pub struct Auth {
     users: users::Users,
     hasher: Hasher,
     throttle: throttle::Throttle,
-    memory: login::Memory,
+    memory: Arc<login::Memory>,
+    patience: patience::Patience,
 }
 
 /// A request, as far as it tells who is asking.
@@ -161,7 +163,8 @@ impl Auth {
             signer,
             hasher: Hasher::start()?,
             throttle: throttle::Throttle::new(limits.failed_logins_max, clock::now()),
-            memory: login::Memory::new(),
+            memory: Arc::new(login::Memory::new()),
+            patience: patience::Patience::default(),
         })
     }
 

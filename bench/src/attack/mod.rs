@@ -9,6 +9,7 @@ mod crowd;
 mod frames;
 mod http1;
 mod http2;
+mod logins;
 mod oversized;
 
 use std::cell::{Cell, RefCell};
@@ -99,6 +100,8 @@ pub struct Tally {
     pub actions: u64,
     /// Each kind of end: how often, and after how long at the least and at the most.
     pub ends: BTreeMap<End, (u64, Duration, Duration)>,
+    /// How often each status was the answer, where the attack counts them.
+    pub answers: BTreeMap<u16, u64>,
 }
 
 impl Tally {
@@ -121,6 +124,9 @@ impl fmt::Display for Tally {
             let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
             write!(f, "{comma}{count} {end} after {least:.1} to {most:.1} s")?;
         }
+        for (status, count) in &self.answers {
+            write!(f, ", {count} answers of {status}")?;
+        }
         Ok(())
     }
 }
@@ -138,6 +144,7 @@ struct Campaign {
     next_turn: Cell<Instant>,
     actions: Cell<u64>,
     lives: Cell<u64>,
+    answers: RefCell<BTreeMap<u16, u64>>,
 }
 
 impl Campaign {
@@ -193,6 +200,10 @@ impl Front {
         campaign.actions.set(campaign.actions.get() + u64::from(actions));
     }
 
+    fn count_answer(&self, status: u16) {
+        *self.campaign.answers.borrow_mut().entry(status).or_default() += 1;
+    }
+
     /// A different number at every call.
     fn number(&self) -> u64 {
         let lives = &self.campaign.lives;
@@ -213,6 +224,7 @@ pub fn run(attack: &Attack, address: SocketAddr, force: Force) -> io::Result<Tal
         next_turn: Cell::new(now),
         actions: Cell::new(0),
         lives: Cell::new(0),
+        answers: RefCell::default(),
     });
     let ends = Rc::new(RefCell::new(Tally::default()));
     let life = attack.life;
@@ -227,6 +239,7 @@ pub fn run(attack: &Attack, address: SocketAddr, force: Force) -> io::Result<Tal
     })?;
     let mut tally = ends.take();
     tally.actions = campaign.actions.get();
+    tally.answers = campaign.answers.take();
     Ok(tally)
 }
 
@@ -272,9 +285,9 @@ async fn send_or_wait(write: &mut (impl AsyncWriteExt + Unpin), bytes: &[u8]) {
 }
 
 macro_rules! attacks {
-    ($($name:literal, $action:literal: $connections:literal at $rate:literal for $seconds:literal => $life:path;)*) => {
-        /// Every attack, with the force of the benchmark.
-        pub static ALL: &[Attack] = &[$(Attack {
+    ($(#[$about:meta])* $all:ident: $($name:literal, $action:literal: $connections:literal at $rate:literal for $seconds:literal => $life:path;)*) => {
+        $(#[$about])*
+        pub static $all: &[Attack] = &[$(Attack {
             name: $name,
             action: $action,
             force: Force {
@@ -288,6 +301,8 @@ macro_rules! attacks {
 }
 
 attacks! {
+    /// Every attack on an open server, with the force of the benchmark.
+    ALL:
     "slow heads", "bytes": 2_000 at 20_000 for 14 => http1::slow_heads;
     "large heads without an end", "heads": 9_000 at 1_000 for 14 => http1::large_heads;
     "slow bodies", "bytes": 2_000 at 20_000 for 34 => http1::slow_bodies;
@@ -317,7 +332,22 @@ attacks! {
     "HTTP/2 heads without an end", "connections": 1_000 at 1_000 for 14 => http2::unfinished_head;
 }
 
+attacks! {
+    /// Wrong passwords, for a server that asks who is there. The pace is that of its answers.
+    LOGINS:
+    "wrong passwords by Basic, one name", "requests": 200 at 1_000_000 for 60 => logins::basic_one_name;
+    "wrong passwords by Basic, 10,000 names", "requests": 200 at 1_000_000 for 60 => logins::basic_many_names;
+    "wrong passwords by Digest, one name", "requests": 200 at 1_000_000 for 60 => logins::digest_one_name;
+    "wrong passwords by Digest, 10,000 names", "requests": 200 at 1_000_000 for 60 => logins::digest_many_names;
+}
+
+attacks! {
+    /// What does no harm by itself, to compare with.
+    HARMLESS:
+    "health checks", "requests": 200 at 1_000 for 10 => logins::health_checks;
+}
+
 /// The attack of this name.
 pub fn find(name: &str) -> Option<&'static Attack> {
-    ALL.iter().find(|attack| attack.name == name)
+    ALL.iter().chain(LOGINS).chain(HARMLESS).find(|attack| attack.name == name)
 }

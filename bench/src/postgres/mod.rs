@@ -20,13 +20,14 @@ use crate::store;
 pub use raw::{Kind, run as run_raw};
 
 /// A database server that lives as long as this does.
-struct Database {
+#[derive(Debug)]
+pub struct Database {
     keeper: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Database {
-    fn start() -> Result<Self> {
+    pub fn start() -> Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/with-postgres");
         let show = r#"psql -qX "$NOUNS_TEST_POSTGRES/postgres" -c "CREATE DATABASE bench" && echo "$NOUNS_TEST_POSTGRES/bench"; exec cat"#;
         let mut command = Command::new(script);

@@ -1,5 +1,7 @@
 //! Right and wrong passwords, and how soon a change of a user takes effect.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::harness::{Backend, Person, Server, Setup, wait_until};
@@ -107,6 +109,31 @@ on_every_backend! {
         assert_eq!(status(&server, &known), 200, "proved before");
         assert_eq!(session.request(&server, "GET /customers", "").status, 200, "proved before");
         assert_eq!(status(&server, &server.admin()), 200, "another name");
+    }
+
+    /// The time of the answer says nothing about what it took to find out, and guessing is slow.
+    fn who_guesses_is_answered_late(backend: Backend) {
+        let server = closed(backend);
+        for name in ["admin", "nobody"] {
+            let wrong = Person::new(name, "never this one");
+            let began = Instant::now();
+            assert_eq!(status(&server, &wrong), 401);
+            let took = began.elapsed();
+            assert!(took >= Duration::from_millis(100), "{name}, Basic: {took:?}");
+            let mut session = wrong.log_in(&server, "/customers");
+            let began = Instant::now();
+            assert_eq!(session.request(&server, "GET /customers", "").status, 401);
+            let took = began.elapsed();
+            assert!(took >= Duration::from_millis(100), "{name}, Digest: {took:?}");
+        }
+        let mut session = Person::new("late", "never this one").log_in(&server, "/customers");
+        let mut guess = || {
+            let began = Instant::now();
+            (session.request(&server, "GET /customers", "").status, began.elapsed())
+        };
+        let (status, took) = (0..40).map(|_| guess()).find(|(status, _)| *status != 401).unwrap();
+        assert_eq!(status, 429);
+        assert!(took >= Duration::from_secs(1), "{took:?}");
     }
 }
 

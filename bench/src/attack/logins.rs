@@ -1,0 +1,121 @@
+//! Harm by guessing: wrong passwords of one user or of many, as fast as the server answers.
+//!
+//! The one surprising thing: nothing is hashed here. A wrong response by Digest is a fixed text, so
+//! that an attack costs the attacker as little as can be.
+
+use std::io;
+use std::rc::Rc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::{End, Front};
+
+const PATH: &str = "/customers?limit=1";
+/// Of users who are not there, but for the first user of every database.
+const NAMES: u64 = 10_000;
+
+pub(super) async fn basic_one_name(front: Rc<Front>) -> io::Result<End> {
+    repeat(&front, |_, number| basic("admin", number)).await
+}
+
+pub(super) async fn basic_many_names(front: Rc<Front>) -> io::Result<End> {
+    repeat(&front, |_, number| basic(&name(number), number)).await
+}
+
+pub(super) async fn digest_one_name(front: Rc<Front>) -> io::Result<End> {
+    repeat(&front, |challenge, number| challenge.answer("admin", number)).await
+}
+
+pub(super) async fn digest_many_names(front: Rc<Front>) -> io::Result<End> {
+    repeat(&front, |challenge, number| challenge.answer(&name(number), number)).await
+}
+
+/// No harm at all: as many requests a second, which cost next to nothing.
+pub(super) async fn health_checks(front: Rc<Front>) -> io::Result<End> {
+    let mut stream = front.connect().await?;
+    let mut reply = Vec::new();
+    loop {
+        front.pace(1).await;
+        stream.write_all(b"GET /-/health HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+        let status = answer(&mut stream, &mut reply).await?;
+        front.count_answer(status);
+    }
+}
+
+fn name(number: u64) -> String {
+    format!("name{:04}", number % NAMES)
+}
+
+/// What stands in the header for a password that nobody has.
+fn basic(name: &str, number: u64) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{name}:guess{number}")))
+}
+
+/// What a client needs to know of a challenge.
+struct Challenge {
+    realm: String,
+    nonce: String,
+    opaque: String,
+}
+
+impl Challenge {
+    fn read(reply: &[u8]) -> Option<Self> {
+        let reply = str::from_utf8(reply).ok()?;
+        let (_, digest) = reply.split_once("Digest ")?;
+        let quoted = |name: &str| {
+            let (_, rest) = digest.split_once(&format!("{name}=\""))?;
+            Some(rest.split('"').next()?.to_owned())
+        };
+        Some(Self { realm: quoted("realm")?, nonce: quoted("nonce")?, opaque: quoted("opaque")? })
+    }
+
+    fn answer(&self, name: &str, number: u64) -> String {
+        let Self { realm, nonce, opaque } = self;
+        format!(
+            "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{PATH}\", \
+             algorithm=MD5, qop=auth, nc=00000001, cnonce=\"x\", response=\"{number:032x}\", \
+             opaque=\"{opaque}\""
+        )
+    }
+}
+
+/// Asks once without credentials, then with wrong ones until the time is over.
+async fn repeat(front: &Front, guess: impl Fn(&Challenge, u64) -> String) -> io::Result<End> {
+    let mut stream = front.connect().await?;
+    let mut reply = Vec::new();
+    stream.write_all(request("").as_bytes()).await?;
+    answer(&mut stream, &mut reply).await?;
+    let challenge = Challenge::read(&reply).ok_or(io::ErrorKind::InvalidData)?;
+    loop {
+        front.pace(1).await;
+        let line = format!("Authorization: {}\r\n", guess(&challenge, front.number()));
+        stream.write_all(request(&line).as_bytes()).await?;
+        let status = answer(&mut stream, &mut reply).await?;
+        front.count_answer(status);
+    }
+}
+
+fn request(lines: &str) -> String {
+    format!("GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n")
+}
+
+/// Reads one answer whole, and gives its status.
+async fn answer(stream: &mut TcpStream, reply: &mut Vec<u8>) -> io::Result<u16> {
+    reply.clear();
+    loop {
+        if stream.read_buf(reply).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let Some(end) = reply.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = str::from_utf8(reply.get(..end).unwrap_or_default()).unwrap_or_default();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+        if reply.len() >= end + 4 + length {
+            let status = head.get(9..12).and_then(|digits| digits.parse().ok());
+            return status.ok_or_else(|| io::ErrorKind::InvalidData.into());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A million requests of strangers: each gets a 401 with a nonce of its own, and none may leave
+//! anything behind.
+
+use std::time::Duration;
+
+use super::{CLOSED_PATH, Closed};
+use crate::Result;
+use crate::load::{Load, Pace, Shot};
+use crate::process::{self, Folder, Server};
+use crate::report::{self, Target};
+
+/// Connections, buffers and the allocator's own pools are there after this many.
+const WARM_UP: usize = 50_000;
+const REQUESTS: usize = 1_000_000;
+const REQUESTS_QUICK: usize = 50_000;
+/// What the allocator may keep or give back by chance. Of a million requests, two bytes each would be
+/// as much.
+const GROWTH_MEGABYTES_MAX: f64 = 2.0;
+
+pub fn run(is_quick: bool) -> Result<()> {
+    let nouns = process::build()?;
+    let folder = Folder::new()?;
+    let closed = Closed::fill(&nouns, &folder, 1_000, "")?;
+    let (server, _) = closed.serve(&nouns)?;
+    refuse(&server, WARM_UP)?;
+    let before = server.anonymous_megabytes()?;
+    let wanted = if is_quick { REQUESTS_QUICK } else { REQUESTS };
+    let (count, seconds) = refuse(&server, wanted)?;
+    let after = server.anonymous_megabytes()?;
+    println!(
+        "\n{count} requests without credentials, {:.0} a second, after {WARM_UP} to warm up: \
+         {before:.1} MB before, {after:.1} MB after",
+        count as f64 / seconds
+    );
+    let growth = Target::AtMost(GROWTH_MEGABYTES_MAX);
+    report::judge(&[("memory after 401s, MB more", after - before, growth)]);
+    Ok(())
+}
+
+/// At least so many requests, each answered with 401: how many, and in how many seconds.
+fn refuse(server: &Server, wanted: usize) -> Result<(usize, f64)> {
+    let load = Load {
+        connections: 32,
+        pace: Pace::Closed,
+        time: Duration::from_secs(1),
+        shots: [Shot::get(CLOSED_PATH).wanting(401)].into(),
+        first: 0,
+    };
+    let (mut count, mut seconds) = (0, 0.0);
+    while count < wanted {
+        let done = report::succeed(&load, server.address)?;
+        count += done.latencies.len();
+        seconds += done.seconds;
+    }
+    Ok((count, seconds))
+}

@@ -1,0 +1,64 @@
+//! A server that asks who is there, with customers in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Person;
+use crate::Result;
+use crate::process::{Folder, Server};
+use crate::store::{self, Filled};
+
+/// As the built-in store has it, as far as it matters here.
+const MODEL: &str = r#"
+title = "Closed"
+
+[realms.store]
+
+[resources.customer.fields]
+name  = { type = "text",  required = true, max_length = 200, filter = true }
+email = { type = "email", required = true, filter = true }
+"#;
+
+/// A database that is served to those who prove who they are.
+#[derive(Debug)]
+pub struct Closed {
+    folder: PathBuf,
+    database: Option<String>,
+    pub filled: Filled,
+}
+
+impl Closed {
+    /// With so many customers. `more` is added to the model.
+    pub fn fill(nouns: &Path, folder: &Folder, rows: usize, more: &str) -> Result<Self> {
+        let folder = folder.0.join("closed");
+        std::fs::create_dir(&folder)?;
+        std::fs::write(folder.join("nouns.toml"), format!("{MODEL}{more}"))?;
+        let filled = store::fill(nouns, &folder, rows)?;
+        Ok(Self { folder, database: None, filled })
+    }
+
+    /// The same on PostgreSQL.
+    pub fn fill_at(nouns: &Path, folder: &Folder, rows: usize, database: &str) -> Result<Self> {
+        let folder = folder.0.join("closed");
+        let filled = store::fill_at(nouns, &folder, rows, database)?;
+        Ok(Self { folder, database: Some(database.to_owned()), filled })
+    }
+
+    /// The server, and its first user.
+    pub fn serve(&self, nouns: &Path) -> Result<(Server, Person)> {
+        let mut command = Command::new(nouns);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--log", "json", "--key-file", "nouns.key"])
+            .current_dir(&self.folder);
+        if let Some(database) = &self.database {
+            command.args(["--database", database]);
+        }
+        let server = Server::start(&mut command, &self.log())?;
+        let password = std::fs::read_to_string(self.folder.join("nouns.admin-password"))?;
+        Ok((server, Person::new("admin", password.trim())))
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("closed.json")
+    }
+}

@@ -1,0 +1,71 @@
+//! What a proved request costs beside the same request of an open server.
+
+use super::{Algorithm, Closed};
+use crate::Result;
+use crate::cases::{ROWS, RUN};
+use crate::load::{Client, Shot};
+use crate::postgres::Database;
+use crate::process::{self, Folder, Server};
+use crate::report::{self, Case, Row, Target};
+use crate::store;
+
+/// Basic and Digest on SQLite, by CPU of the server.
+pub fn sqlite() -> Result<()> {
+    let nouns = process::build()?;
+    let folder = Folder::new()?;
+    let open = store::fill(&nouns, &folder.0.join("open"), ROWS)?;
+    let closed = Closed::fill(&nouns, &folder, ROWS, "")?;
+    let open_server = open.serve(&nouns)?;
+    let (server, admin) = closed.serve(&nouns)?;
+    let address = server.address;
+    let sample = Client::connect(open_server.address)?.send(&open.item())?.to_owned();
+    let bare = Server::bare(&folder.0, &sample)?;
+    let filled = &closed.filled;
+    let md5 = admin.digest(address, Algorithm::Md5)?;
+    let sha256 = admin.digest(address, Algorithm::Sha256)?;
+    let case = |name, server, shots| Case { name, server, connections: 32, shots };
+    let cases = [
+        case("bare hyper", &bare, [Shot::get("/")].into()),
+        case("GET by id, open", &open_server, open.gets(usize::MAX)),
+        case("GET by id, Basic", &server, filled.gets_as(&admin.basic())),
+        case("GET by id, Digest MD5", &server, filled.gets_as(&md5)),
+        case("GET by id, Digest SHA-256", &server, filled.gets_as(&sha256)),
+    ];
+    let rows = report::measure(&cases, RUN)?;
+    report::print(&rows);
+    let [_, open, basic, md5, sha256] = &*rows else { return Ok(()) };
+    report::judge(&[
+        ("GET with Basic, CPU, ratio to open", basic.cpu_ratio(open), Target::AtMost(1.15)),
+        ("GET with Digest MD5, CPU, ratio to open", md5.cpu_ratio(open), Target::AtMost(1.4)),
+        ("GET with Digest SHA-256, CPU, ratio", sha256.cpu_ratio(open), Target::AtMost(1.4)),
+    ]);
+    Ok(())
+}
+
+/// Digest on PostgreSQL, by throughput: each use of a nonce is claimed in the database.
+pub fn postgres() -> Result<()> {
+    let nouns = process::build()?;
+    let folder = Folder::new()?;
+    let database = Database::start()?;
+    let closed = Closed::fill_at(&nouns, &folder, ROWS, &database.address)?;
+    let filled = &closed.filled;
+    // Two servers on one database, of which one asks nobody.
+    let open_server = filled.serve(&nouns)?;
+    let (server, admin) = closed.serve(&nouns)?;
+    let digest = admin.digest(server.address, Algorithm::Sha256)?;
+    let case = |name, server, shots| Case { name, server, connections: 32, shots };
+    let cases = [
+        case("GET by id, open", &open_server, filled.gets(usize::MAX)),
+        case("GET by id, Basic", &server, filled.gets_as(&admin.basic())),
+        case("GET by id, Digest SHA-256", &server, filled.gets_as(&digest)),
+    ];
+    let rows = report::measure(&cases, RUN)?;
+    report::print(&rows);
+    let [open, basic, digest] = &*rows else { return Ok(()) };
+    let rate = |row: &Row| row.rate_ratio(open);
+    report::judge(&[
+        ("GET with Digest, requests/s, ratio to open", rate(digest), Target::AtLeast(0.6)),
+        ("GET with Basic, requests/s, ratio to open", rate(basic), Target::AtLeast(0.6)),
+    ]);
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! Wrong passwords over 200 connections, and what they leave to a caller who is already proved.
+//!
+//! The caller asks over 32 connections as fast as it is answered, by Basic and by Digest in turn, first
+//! alone and then beside the flood; the flood comes from the same address, and one kind of it goes for
+//! the caller's own name. Attackers, caller and server share the processors here, as they would not on a
+//! network: so the attackers have a low priority, and each flood is compared with as many requests a
+//! second for `/-/health`, which cost the server next to nothing. What is judged is the ratio to the
+//! caller alone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench::attack::{Attack, LOGINS};
+
+use super::{Algorithm, Closed};
+use crate::Result;
+use crate::cases::ROWS;
+use crate::hostile;
+use crate::load::{Load, Pace, Shots};
+use crate::process::{self, Folder, Server};
+use crate::report::{self, Target, median};
+
+/// The share of its throughput that the caller keeps at least.
+const SHARE_MIN: f64 = 0.6;
+/// What the thread that hashes takes of one core at most.
+const HASHING_MAX: f64 = 0.25;
+/// What a flood may take up at most: one Argon2id hash has 20 MB, and 200 connections with their buffers
+/// and the log's queue have the rest.
+const PEAK_MEGABYTES_MAX: f64 = 40.0;
+/// What the second half of a flood may take up more than the first: what goes on growing would.
+const GROWTH_MEGABYTES_MAX: f64 = 2.0;
+
+/// How long a flood is, and each measurement of the caller.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    flood_seconds: u64,
+    slice: Duration,
+}
+
+pub fn run(is_quick: bool) -> Result<()> {
+    let times = match is_quick {
+        true => Times { flood_seconds: 10, slice: Duration::from_secs(2) },
+        false => Times { flood_seconds: 60, slice: Duration::from_secs(5) },
+    };
+    let nouns = process::build()?;
+    let folder = Folder::new()?;
+    let closed = Closed::fill(&nouns, &folder, ROWS, "")?;
+    let mut judged = Vec::new();
+    for attack in LOGINS {
+        let (server, admin) = closed.serve(&nouns)?;
+        let digest = admin.digest(server.address, Algorithm::Sha256)?;
+        let [basic, digest] = [admin.basic(), digest].map(|login| closed.filled.gets_as(&login));
+        let caller = Caller { server: &server, basic, digest };
+        judged.extend(one(attack, &caller, times)?);
+    }
+    let judged: Vec<_> =
+        judged.iter().map(|(name, seen, target)| (&**name, *seen, *target)).collect();
+    report::judge(&judged);
+    Ok(())
+}
+
+/// Somebody who is proved.
+struct Caller<'a> {
+    server: &'a Server,
+    basic: Shots,
+    digest: Shots,
+}
+
+/// Requests a second by each scheme.
+#[derive(Debug, Default)]
+struct Rates {
+    basic: Vec<f64>,
+    digest: Vec<f64>,
+}
+
+impl Rates {
+    fn medians(&self) -> (f64, f64) {
+        (median(self.basic.clone()), median(self.digest.clone()))
+    }
+}
+
+impl Caller<'_> {
+    /// So many times by each scheme, in turn; nothing may be refused.
+    fn ask(&self, slice: Duration, turns: u64) -> Result<Rates> {
+        let mut rates = Rates::default();
+        for _ in 0..turns {
+            rates.basic.push(self.rate(&self.basic, slice)?);
+            rates.digest.push(self.rate(&self.digest, slice)?);
+        }
+        Ok(rates)
+    }
+
+    fn rate(&self, shots: &Shots, time: Duration) -> Result<f64> {
+        let load =
+            Load { connections: 32, pace: Pace::Closed, time, shots: shots.clone(), first: 0 };
+        Ok(report::succeed(&load, self.server.address)?.rate())
+    }
+}
+
+/// What was seen beside an attack.
+struct Seen {
+    rates: Rates,
+    /// Of the attack.
+    actions_per_second: f64,
+    ends: String,
+    /// The largest memory in the first half, and in the second.
+    peaks: (f64, f64),
+    /// Of one core.
+    hashing: f64,
+    serving: f64,
+}
+
+fn beside(caller: &Caller<'_>, name: &str, force: (u32, u64), slice: Duration) -> Result<Seen> {
+    let server = caller.server;
+    let time = Duration::from_secs(force.1);
+    let (hashed, served) = (server.cpu_of("nouns-hasher")?, server.cpu()?);
+    let attacker = hostile::start(name, server, Some(force))?;
+    let began = Instant::now();
+    let stop = AtomicBool::new(false);
+    let (rates, peaks, output) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| peaks(server, began + time / 2, &stop));
+        // The connections are there, and those of the first moment have their answers.
+        thread::sleep(Duration::from_millis(500));
+        let rates = caller.ask(slice, (force.1 - 1) / (slice.as_secs() * 2));
+        let output = attacker.wait_with_output();
+        stop.store(true, Ordering::Relaxed);
+        (rates, sampler.join().unwrap_or_default(), output)
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    let share = |after: Duration, before: Duration| (after - before).as_secs_f64() / seconds;
+    let (actions, ends) = hostile::read(output?.stdout)?;
+    Ok(Seen {
+        rates: rates?,
+        actions_per_second: actions / seconds,
+        ends,
+        peaks,
+        hashing: share(server.cpu_of("nouns-hasher")?, hashed),
+        serving: share(server.cpu()?, served),
+    })
+}
+
+/// The largest memory before this moment, and from it on.
+fn peaks(server: &Server, middle: Instant, stop: &AtomicBool) -> (f64, f64) {
+    let (mut first, mut second) = (0.0_f64, 0.0_f64);
+    while !stop.load(Ordering::Relaxed) {
+        let megabytes = server.anonymous_megabytes().unwrap_or(f64::NAN);
+        match Instant::now() < middle {
+            true => first = first.max(megabytes),
+            false => second = second.max(megabytes),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    (first, second)
+}
+
+type Judged = (String, f64, Target);
+
+fn one(attack: &Attack, caller: &Caller<'_>, times: Times) -> Result<Vec<Judged>> {
+    let Times { flood_seconds, slice } = times;
+    caller.ask(Duration::from_millis(500), 1)?;
+    let quiet = caller.ask(slice, 2)?.medians();
+    let before = caller.server.anonymous_megabytes()?;
+    let unpaced = attack.force.actions_per_second;
+    let flood = beside(caller, attack.name, (unpaced, flood_seconds), slice)?;
+    let rate = (flood.actions_per_second as u32).max(1);
+    let seconds = slice.as_secs() * 4 + 1;
+    let harmless = beside(caller, "health checks", (rate, seconds), slice)?;
+    let after = caller.server.anonymous_megabytes()?;
+
+    let share = |rates: &Rates| {
+        let (basic, digest) = rates.medians();
+        (basic / quiet.0, digest / quiet.1)
+    };
+    let (basic, digest) = share(&flood.rates);
+    let (harmless_basic, harmless_digest) = share(&harmless.rates);
+    let (first, second) = flood.peaks;
+    println!("\n{}: {:.0} a second; {}", attack.name, flood.actions_per_second, flood.ends);
+    println!("  the caller alone, requests/s     Basic {:.0}, Digest {:.0}", quiet.0, quiet.1);
+    println!("  beside the flood, share of it    Basic {basic:.2}, Digest {digest:.2}");
+    println!(
+        "  beside {:.0} health checks a second Basic {harmless_basic:.2}, Digest {harmless_digest:.2}",
+        harmless.actions_per_second
+    );
+    println!(
+        "  cores: the server {:.2}, of it hashing {:.3}; beside the health checks {:.2}",
+        flood.serving, flood.hashing, harmless.serving
+    );
+    println!(
+        "  memory, MB: before {before:.1}, peak {first:.1} and {second:.1} in the second half, after {after:.1}"
+    );
+    let short = attack.name.trim_start_matches("wrong passwords ");
+    let name = |what: &str| format!("{short}: {what}");
+    Ok(vec![
+        (name("share left, Basic"), basic, Target::AtLeast(SHARE_MIN)),
+        (name("share left, Digest"), digest, Target::AtLeast(SHARE_MIN)),
+        (name("hashing, cores"), flood.hashing, Target::AtMost(HASHING_MAX)),
+        (name("MB at its peak"), first.max(second) - before, Target::AtMost(PEAK_MEGABYTES_MAX)),
+        (name("MB, halves"), second - first, Target::AtMost(GROWTH_MEGABYTES_MAX)),
+    ])
+}

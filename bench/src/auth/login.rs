@@ -1,0 +1,147 @@
+//! How the client proves who it is: Basic once and for all, Digest anew for each request.
+//!
+//! All connections of a load share one nonce and count it up together, as a client with a pool of
+//! connections does.
+//! The one surprising thing: a nonce lives for five minutes and a run may take longer, so each load
+//! begins with one that is young enough to last.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use md5::Md5;
+use sha2::{Digest, Sha256};
+
+use crate::Result;
+use crate::load::{Client, Shot};
+
+/// A nonce is used for a load when it is not older than this.
+const NONCE_AGE_MAX: Duration = Duration::from_secs(100);
+
+/// What is asked for to get a challenge, and what is read by those who have none.
+pub const CLOSED_PATH: &str = "/customers?limit=1";
+
+/// Somebody with a password.
+#[derive(Debug, Clone)]
+pub struct Person {
+    pub name: String,
+    pub password: String,
+}
+
+impl Person {
+    pub fn new(name: &str, password: &str) -> Self {
+        Self { name: name.to_owned(), password: password.to_owned() }
+    }
+
+    pub fn basic(&self) -> Login {
+        let pair = format!("{}:{}", self.name, self.password);
+        Login::Basic(STANDARD.encode(pair).into())
+    }
+
+    /// With a nonce that the server gives out now.
+    pub fn digest(&self, address: SocketAddr, algorithm: Algorithm) -> Result<Login> {
+        let challenge = Challenge::ask(address)?;
+        let (person, state) = (self.clone(), Mutex::new(challenge));
+        Ok(Login::Digest(Arc::new(Session { person, algorithm, state })))
+    }
+}
+
+/// What goes into the header.
+#[derive(Debug, Clone)]
+pub enum Login {
+    Basic(Arc<str>),
+    Digest(Arc<Session>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    Md5,
+    Sha256,
+}
+
+impl Algorithm {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Md5 => "MD5",
+            Self::Sha256 => "SHA-256",
+        }
+    }
+
+    fn hash(self, text: &str) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match self {
+            Self::Md5 => hex(&Md5::digest(text)),
+            Self::Sha256 => hex(&Sha256::digest(text)),
+        }
+    }
+}
+
+/// Requests by Digest with one nonce.
+#[derive(Debug)]
+pub struct Session {
+    person: Person,
+    algorithm: Algorithm,
+    state: Mutex<Challenge>,
+}
+
+#[derive(Debug)]
+struct Challenge {
+    realm: String,
+    nonce: String,
+    opaque: String,
+    asked: Instant,
+    /// Requests signed with it.
+    count: u32,
+}
+
+impl Challenge {
+    fn ask(address: SocketAddr) -> Result<Self> {
+        let mut client = Client::connect(address)?;
+        let answer = client.send(&Shot::get(CLOSED_PATH).wanting(401))?;
+        let (_, digest) = answer.split_once("Digest ").ok_or("the server offers no Digest")?;
+        let quoted = |name: &str| -> Result<String> {
+            let (_, rest) = digest.split_once(&format!("{name}=\"")).ok_or("no such parameter")?;
+            Ok(rest.split('"').next().unwrap_or_default().to_owned())
+        };
+        Ok(Self {
+            realm: quoted("realm")?,
+            nonce: quoted("nonce")?,
+            opaque: quoted("opaque")?,
+            asked: Instant::now(),
+            count: 0,
+        })
+    }
+}
+
+impl Session {
+    /// Another nonce, when this one could end during the next load.
+    pub fn renew(&self, address: SocketAddr) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.asked.elapsed() > NONCE_AGE_MAX {
+            *state = Challenge::ask(address)?;
+        }
+        Ok(())
+    }
+
+    /// What follows `Digest` in the header of the next request.
+    pub fn sign(&self, method: &str, path: &str) -> String {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.count += 1;
+        let Challenge { realm, nonce, opaque, count, .. } = &*state;
+        let Person { name, password } = &self.person;
+        let algorithm = self.algorithm.name();
+        // RFC 7616 §3.4.1.
+        let hash = |text: String| self.algorithm.hash(&text);
+        let ha1 = hash(format!("{name}:{realm}:{password}"));
+        let ha2 = hash(format!("{method}:{path}"));
+        let cnonce = "ZjhiMGE5NzE2";
+        let response = hash(format!("{ha1}:{nonce}:{count:08x}:{cnonce}:auth:{ha2}"));
+        format!(
+            "username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{path}\", \
+             algorithm={algorithm}, qop=auth, nc={count:08x}, cnonce=\"{cnonce}\", \
+             response=\"{response}\", opaque=\"{opaque}\""
+        )
+    }
+}

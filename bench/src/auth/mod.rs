@@ -1,0 +1,40 @@
+//! Who is asking: what it costs to prove it, and what those can do who cannot.
+//!
+//! Each part stands alone and has a name, so that one can be run while the machine does nothing else.
+
+mod anonymous;
+mod closed;
+mod cost;
+mod flood;
+mod login;
+mod statistics;
+mod timing;
+
+use crate::Result;
+use closed::Closed;
+use login::{Algorithm, CLOSED_PATH, Person};
+pub use login::{Login, Session};
+
+type Part = fn(bool) -> Result<()>;
+
+const PARTS: &[(&str, Part)] = &[
+    ("cost", |_| cost::sqlite()),
+    ("postgres", |_| cost::postgres()),
+    ("memory", anonymous::run),
+    ("flood", flood::run),
+    ("timing", timing::run),
+];
+
+/// Runs the parts whose names begin so.
+pub fn run(part: &str, is_quick: bool) -> Result<()> {
+    let mut has_run = false;
+    for (name, run) in PARTS.iter().filter(|(name, _)| name.starts_with(part)) {
+        println!("\n--auth {name}");
+        run(is_quick)?;
+        has_run = true;
+    }
+    match has_run {
+        true => Ok(()),
+        false => Err(format!("there is no part `{part}`").into()),
+    }
+}

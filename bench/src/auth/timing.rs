@@ -1,0 +1,92 @@
+//! Whether the time of an answer tells if a user exists: wrong passwords of a user who does and of one
+//! who does not, in no order, over one connection.
+//!
+//! The names have the same length, and the password of both is the same wrong one.
+//! The one surprising thing: after each wrong password by Basic the client gives the hasher time to rest
+//! from it, as an attacker would who wants to see the hash alone: otherwise the time of one answer could
+//! hold three times the work for the one before.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::statistics::{self, Rank};
+use super::{Algorithm, CLOSED_PATH, Closed, Login, Person};
+use crate::Result;
+use crate::load::{Client, Shot};
+use crate::process::{self, Folder};
+use crate::report::{self, Target, median};
+use crate::store;
+
+/// Of each of the two users.
+const SAMPLES: usize = 2_000;
+const SAMPLES_QUICK: usize = 200;
+const WARM_UP: usize = 10;
+/// After a wrong password by Basic.
+const REST: Duration = Duration::from_millis(50);
+/// A smaller probability is no accident.
+const P_MIN: f64 = 0.001;
+
+/// Nobody is shut out for being wrong.
+const PATIENT: &str = "\n[server.limits]\nfailed_logins_max = 2000000000\n";
+
+pub fn run(is_quick: bool) -> Result<()> {
+    let nouns = process::build()?;
+    let folder = Folder::new()?;
+    let closed = Closed::fill(&nouns, &folder, 1_000, PATIENT)?;
+    let (server, _) = closed.serve(&nouns)?;
+    let address = server.address;
+    let samples = if is_quick { SAMPLES_QUICK } else { SAMPLES };
+    let (known, unknown) = (Person::new("admin", "wrong"), Person::new("nimda", "wrong"));
+    let digest = |person: &Person| person.digest(address, Algorithm::Md5);
+    let digests = [digest(&known)?, digest(&unknown)?];
+    println!("\n{:<18} {:>14} {:>14} {:>8} {:>10}", "", "known, µs", "unknown, µs", "z", "p");
+    let figures = [
+        ("Digest", compare("Digest", address, &digests, samples)?),
+        ("Basic", compare("Basic", address, &[known.basic(), unknown.basic()], samples)?),
+    ];
+    let name = |scheme| format!("{scheme}, known and unknown alike, p");
+    let names = figures.map(|(scheme, rank)| (name(scheme), rank.p));
+    let judged: Vec<_> =
+        names.iter().map(|(name, p)| (&**name, *p, Target::AtLeast(P_MIN))).collect();
+    report::judge(&judged);
+    println!("Mann-Whitney U, two-sided, {samples} samples each");
+    Ok(())
+}
+
+fn compare(scheme: &str, address: SocketAddr, logins: &[Login; 2], samples: usize) -> Result<Rank> {
+    let mut client = Client::connect(address)?;
+    let [known, unknown] = logins.each_ref().map(|login| {
+        let shot = Shot::get_as(CLOSED_PATH, login).wanting(401);
+        move |client: &mut Client| sample(client, login, &shot)
+    });
+    for _ in 0..WARM_UP {
+        known(&mut client)?;
+        unknown(&mut client)?;
+    }
+    let mut order: Vec<bool> = (0..samples * 2).map(|number| number % 2 == 0).collect();
+    store::shuffle(&mut order);
+    let mut times = (Vec::new(), Vec::new());
+    for is_known in order {
+        if is_known {
+            times.0.push(known(&mut client)?);
+        } else {
+            times.1.push(unknown(&mut client)?);
+        }
+    }
+    let rank = statistics::mann_whitney(&times.0, &times.1);
+    let (first, second) = (median(times.0), median(times.1));
+    println!("{scheme:<18} {first:>14.2} {second:>14.2} {:>8.2} {:>10.6}", rank.z, rank.p);
+    Ok(rank)
+}
+
+/// The time of one answer, in microseconds.
+fn sample(client: &mut Client, login: &Login, shot: &Shot) -> Result<f64> {
+    let began = Instant::now();
+    client.send(shot)?;
+    let took = began.elapsed();
+    if let Login::Basic(_) = login {
+        thread::sleep(REST);
+    }
+    Ok(report::micros(took))
+}
