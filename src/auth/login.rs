@@ -108,10 +108,14 @@ impl Auth {
     /// Somebody whose password was right a moment ago. In place, without a future: this is the way of
     /// nearly all requests with Basic.
     pub(super) fn remembered(&self, request: &Request<'_>, credentials: &[u8]) -> Option<Identity> {
-        let known = self.memory.remembered.get(&self.memory.trace(credentials))?;
+        let trace = self.memory.trace(credentials);
+        let known = self.memory.recall(&trace, request.now)?;
         let user = self.users.known(&known.name, request.now)?;
-        let is_good = request.now < known.until && user.version == known.version;
-        is_good.then(|| known_as(&user, Info::Nothing))
+        if user.version != known.version {
+            return None;
+        }
+        self.memory.remember(trace, known, request.now);
+        Some(known_as(&user, Info::Nothing))
     }
 
     /// RFC 7617.

@@ -4,7 +4,7 @@
 //! The one surprising thing: it reads whole messages and writes the answers anew, with their length in
 //! place of chunks, since no client can tell the difference.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
