@@ -22,7 +22,7 @@ fn live(driver: &mut Driver) {
     assert_eq!(seen, created);
     let changed = driver.expect(&format!("PUT {path}"), BEA, 200).json();
     assert_eq!(changed["customer"]["name"], "Bea, née Žď");
-    driver.expect("GET /orders?limit=5", "", 200);
+    driver.expect(&format!("GET {path}/orders?limit=5"), "", 200);
     driver.expect(&format!("DELETE {path}"), "", 204);
     driver.expect(&format!("GET {path}"), "", 404);
 }
