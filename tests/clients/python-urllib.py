@@ -21,8 +21,8 @@ for line in iter(sys.stdin.readline, ""):
         with opener.open(request, timeout=60) as answer:
             print(answer.status, answer.read().decode(), flush=True)
     except urllib.error.HTTPError as error:
-        # One that the handler of Digest made itself has no body.
-        text = error.read().decode() if error.fp else ""
-        print(error.code, text, flush=True)
+        # One that the handler of Digest made itself has no body; how that shows depends on the version.
+        body = error.read() if error.fp else b""
+        print(error.code, body.decode() if isinstance(body, bytes) else body, flush=True)
     except (OSError, ValueError) as error:
         print(0, " ".join(repr(error).split()), flush=True)

@@ -5,7 +5,7 @@
 use super::balancer::Balancer;
 use super::driver::Driver;
 use super::{ALL, Asked, Asks, Kind, Letters, Watch};
-use crate::harness::{Backend, Person, Server, Setup, sql};
+use crate::harness::{Backend, OwnPostgres, Person, Server, Setup, sql, wait_until};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea, née Žď","email":"bea@example.com"}}"#;
@@ -22,7 +22,7 @@ fn live(driver: &mut Driver) {
     assert_eq!(seen, created);
     let changed = driver.expect(&format!("PUT {path}"), BEA, 200).json();
     assert_eq!(changed["customer"]["name"], "Bea, née Žď");
-    driver.expect("GET /orders?limit=5", "", 200);
+    driver.expect(&format!("GET {path}/orders?limit=5"), "", 200);
     driver.expect(&format!("DELETE {path}"), "", 204);
     driver.expect(&format!("GET {path}"), "", 404);
 }
@@ -118,6 +118,33 @@ fn a_session_outlives_its_nonce() {
         let told = usize::from(kind.asks == Asks::Once);
         assert_eq!(balancer.stale(), stale + told, "{name}: the client is told that it is stale");
     }
+}
+
+/// A crash of PostgreSQL makes every nonce stale, at every replica, and clients go on by themselves.
+#[test]
+fn a_session_outlives_a_crash_of_the_database() {
+    let postgres = OwnPostgres::start();
+    postgres.sql("postgres", "CREATE DATABASE crash");
+    let address = postgres.address_of("crash");
+    let one = Setup::replica(address.clone()).closed().start();
+    let two = Setup::replica(address).key_file(one.key_file()).start();
+    let person = one.admin();
+    let servers = [two, one];
+    let balancer = Balancer::start(servers.iter().map(|server| server.address).collect());
+    let start = |kind| Driver::start(kind, balancer.address, &person);
+    let mut drivers: Vec<Driver> = ALL.iter().map(start).collect();
+    for driver in &mut drivers {
+        driver.expect("GET /customers", "", 200);
+    }
+    postgres.restart("immediate");
+    for server in &servers {
+        wait_until("it serves again", || (server.get("/-/ready").status == 200).then_some(()));
+    }
+    for driver in &mut drivers {
+        driver.expect("POST /customers", ANN, 201);
+    }
+    let count = postgres.sql("crash", "SELECT count(*) FROM customers");
+    assert_eq!(count.trim(), ALL.len().to_string());
 }
 
 /// Each client gives up by itself, is told 401, and nothing is done.

@@ -19,10 +19,10 @@ fn the_document_has_a_row_for_each() {
             Asks::Once => "once",
             Asks::EachTime => "for each request",
         };
-        let stale = match kind.asks {
-            Asks::Never => "has no nonce",
-            Asks::Once => "tries again by itself",
-            Asks::EachTime => "uses none twice",
+        let stale = match (kind.scheme, kind.asks) {
+            ("basic", _) | (_, Asks::Never) => "has no nonce",
+            (_, Asks::Once) => "tries again by itself",
+            (_, Asks::EachTime) => "uses none twice",
         };
         let letters = match kind.letters {
             Letters::Ascii => "ASCII",
