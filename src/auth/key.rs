@@ -104,6 +104,15 @@ impl Keys {
     }
 
     /// Whether the key of this fingerprint is among them.
+    /// Whether some key is in both.
+    pub fn shares(&self, other: &Self) -> bool {
+        let mine = [&self.first].into_iter().chain(&self.others);
+        mine.map(|key| key.fingerprint).any(|print| {
+            let mut theirs = [&other.first].into_iter().chain(&other.others);
+            theirs.any(|key| key.fingerprint == print)
+        })
+    }
+
     pub fn has(&self, fingerprint: &str) -> bool {
         self.all().any(|key| key.fingerprint() == fingerprint)
     }

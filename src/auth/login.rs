@@ -5,6 +5,8 @@
 //! The one surprising thing: a Digest is checked before its nonce. Only whoever knows the password is
 //! told that the nonce is too old, and comes back with a new one without asking anybody.
 
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ use super::{Auth, Identity, Info, Known, Request, Stop, basic, password, patienc
 use crate::clock;
 use crate::model::Algorithm;
 use crate::permit::Caller;
-use crate::plan::{By, Outcome, Write};
+use crate::plan::{By, Write};
 use crate::problem::{self, Problem};
 use crate::store::{self, Claim, Claimed, StoreError};
 
@@ -42,16 +44,26 @@ pub(super) struct Memory {
     /// Keyed hashes of credentials that were right lately; the key is never told to anyone.
     remembered: Cache<[u8; 32], Remembered>,
     key: hmac::Key,
-    proved: Cache<u128, ()>,
+    /// By a hash of nonce and name: a nonce proves nothing of others.
+    proved: Cache<u64, ()>,
+    hasher: RandomState,
     /// Stand in for users who are not there.
     nobody: [Ha1; 2],
 }
 
 #[derive(Debug, Clone)]
 struct Remembered {
-    name: Arc<str>,
-    version: i64,
+    /// As they were when the password was right.
+    user: Arc<User>,
     until: Instant,
+}
+
+impl Remembered {
+    /// Whether this is the same user, with the same password: one of the same name may have come after.
+    fn is(&self, user: &User) -> bool {
+        let same = self.user.id == user.id && self.user.record.argon2 == user.record.argon2;
+        same && !user.is_disabled
+    }
 }
 
 impl Memory {
@@ -65,6 +77,7 @@ impl Memory {
             remembered: Cache::new(REMEMBERED_MAX),
             key: hmac::Key::new(hmac::HMAC_SHA256, &random),
             proved: Cache::new(PROVED_MAX),
+            hasher: RandomState::new(),
             nobody: [nobody(Algorithm::Md5), nobody(Algorithm::Sha256)],
         }
     }
@@ -85,6 +98,15 @@ impl Memory {
         if known.until < now + REMEMBERED_AGAIN {
             self.remembered.insert(trace, Remembered { until: now + REMEMBERED, ..known });
         }
+    }
+
+    /// Whether this user was in with this nonce before.
+    fn is_proved(&self, nonce: u128, name: &str) -> bool {
+        self.proved.get(&self.hasher.hash_one((nonce, name))).is_some()
+    }
+
+    fn prove(&self, nonce: u128, name: &str) {
+        self.proved.insert(self.hasher.hash_one((nonce, name)), ());
     }
 
     fn nobody(&self, algorithm: Algorithm) -> &Ha1 {
@@ -110,8 +132,8 @@ impl Auth {
     pub(super) fn remembered(&self, request: &Request<'_>, credentials: &[u8]) -> Option<Identity> {
         let trace = self.memory.trace(credentials);
         let known = self.memory.recall(&trace, request.now)?;
-        let user = self.users.known(&known.name, request.now)?;
-        if user.version != known.version {
+        let user = self.users.known(&known.user.name, request.now)?;
+        if !known.is(&user) {
             return None;
         }
         self.memory.remember(trace, known, request.now);
@@ -127,8 +149,8 @@ impl Auth {
     ) -> Result<Identity, Stop> {
         let trace = self.memory.trace(credentials);
         if let Some(known) = self.memory.recall(&trace, request.now)
-            && let Some(user) = self.users.recall(store, &known.name, request.now).await?
-            && user.version == known.version
+            && let Some(user) = self.users.recall(store, &known.user.name, request.now).await?
+            && known.is(&user)
         {
             self.memory.remember(trace, known, request.now);
             return Ok(known_as(&user, Info::Nothing));
@@ -142,9 +164,9 @@ impl Auth {
         let memory = Arc::clone(&self.memory);
         let compare = move || {
             // A client with many connections sends the same on all of them, before the first is answered.
-            let version = stored.as_ref().map(|user| user.version);
-            let known = memory.recall(&trace, clock::now());
-            if version.is_some() && known.map(|known| known.version) == version {
+            if let (Some(user), Some(known)) = (&stored, memory.recall(&trace, clock::now()))
+                && known.is(user)
+            {
                 return (true, Wrong::No);
             }
             let is_right = password::verify(stored.as_ref().map(|user| &user.record), &sent);
@@ -157,41 +179,37 @@ impl Auth {
         let Some(user) = user.filter(|user| is_right && !user.is_disabled) else {
             return Err(self.fail(store, request, &pair.name).await);
         };
-        let version = self.complete(store, request, &user, &pair.password).await;
-        let proved = Remembered { name: Arc::clone(&user.name), version, until: request.now };
+        self.complete(store, request, &user, &pair.password).await;
+        let proved = Remembered { user: Arc::clone(&user), until: request.now };
         self.memory.remember(trace, proved, request.now);
         Ok(known_as(&user, Info::Nothing))
     }
 
     /// Makes what Digest needs for realms that were added after the password was set, which is known in
-    /// clear at this moment alone. The version of the user that is stored then.
+    /// clear at this moment alone.
     async fn complete(
         &self,
         store: &store::Worker,
         request: &Request<'_>,
         user: &User,
         password: &str,
-    ) -> i64 {
-        let Some(signer) = &self.signer else { return user.version };
-        let keys = signer.ring.keys();
-        if !password::lacks(&user.record, &self.model, &keys) {
-            return user.version;
+    ) {
+        let Some(signer) = &self.signer else { return };
+        if !password::lacks(&user.record, &self.model, &signer.ring.keys()) {
+            return;
         }
+        // A rotation may be under way: what is sealed now must be sealed with the new key.
+        let keys = signer.ring.look_again();
         let mut record = user.record.clone();
         if record.complete(&self.model, &keys, &user.name, password).is_err() {
-            return user.version;
+            return;
         }
         let by = By { actor: (&*user.name).into(), request_id: request.id.into() };
         let stored = (user.id, user.version);
         let write = Write::secret(&self.model, stored, &record.to_string(), by);
-        match store.write(write, 0, request.now + COMPLETE_MAX).await {
-            Ok(Outcome::Updated(item)) => {
-                self.users.forget();
-                item.version
-            }
-            // Somebody was faster, or nothing can be written now: there will be a next login.
-            Ok(_) | Err(_) => user.version,
-        }
+        // When somebody was faster, or nothing can be written now, there will be a next login.
+        let _ = store.write(write, 0, request.now + COMPLETE_MAX).await;
+        self.users.forget();
     }
 
     /// RFC 7616 and RFC 2617. `body`: what the proof may cover, when it is there.
@@ -220,6 +238,8 @@ impl Auth {
             }
         };
         if proof.covers_body() && body.is_none() {
+            let (_, counted) = self.names(store, request, (&proof, algorithm)).await?;
+            self.refuse_shut(&counted, request).await?;
             // A body is read only for whoever has a nonce of ours.
             return match nonce {
                 Ok(_) => Ok(Identity::WantsBody),
@@ -257,13 +277,13 @@ impl Auth {
         nonce: Result<Nonce, NonceFault>,
     ) -> Result<Identity, Stop> {
         let Claimant { proof, algorithm, .. } = &claimant;
-        let name = self.name(store, request, &claimant).await?;
-        let is_proved = |nonce: &Nonce| self.memory.proved.get(&nonce.id).is_some();
+        let (name, counted) = self.names(store, request, (proof, *algorithm)).await?;
+        let is_proved = |nonce: &Nonce| self.memory.is_proved(nonce.id, &name);
         if !nonce.as_ref().is_ok_and(is_proved) {
-            self.refuse_shut(&name, request).await?;
+            self.refuse_shut(&counted, request).await?;
         }
         let Some(user) = self.verified(store, request, &name, &claimant).await? else {
-            return Err(self.fail(store, request, &name).await);
+            return Err(self.fail(store, request, &counted).await);
         };
         let Ok(Nonce { epoch, issued, id, is_near_end }) = nonce else {
             return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
@@ -276,8 +296,8 @@ impl Auth {
                 return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
             }
         }
-        self.memory.proved.insert(id, ());
-        let next = if is_near_end { Some(self.nonce(store).await?) } else { None };
+        self.memory.prove(id, &name);
+        let next = if is_near_end { Some(self.next_nonce(store, &name).await?) } else { None };
         let Some(ha1) = user.ha1(request.realm, *algorithm) else {
             return Ok(known_as(&user, Info::Nothing));
         };
@@ -291,20 +311,34 @@ impl Auth {
         Ok(known_as(&user, info))
     }
 
-    /// The name that a proof is of.
-    async fn name<'p>(
+    /// A nonce to go on with: whoever is in stays in.
+    async fn next_nonce(&self, store: &store::Worker, name: &str) -> Result<String, StoreError> {
+        let next = self.nonce(store).await?;
+        let signing = self.signer.as_ref().map(|signer| signer.now());
+        let read = signing.map(|signing| signing.nonces.read(&next, clock::moment().seconds()));
+        if let Some(Ok(nonce)) = read {
+            self.memory.prove(nonce.id, name);
+        }
+        Ok(next)
+    }
+
+    /// The name that a proof is of, and the one that its failures are counted for: a hash counts for
+    /// itself, whether or not there is somebody behind it.
+    async fn names<'p>(
         &self,
         store: &store::Worker,
         request: &Request<'_>,
-        claimant: &'p Claimant<'_>,
-    ) -> Result<std::borrow::Cow<'p, str>, StoreError> {
-        match &claimant.proof.user {
-            digest::User::Name(name) => Ok(std::borrow::Cow::Borrowed(name)),
+        (proof, algorithm): (&'p Proof<'_>, Algorithm),
+    ) -> Result<(Cow<'p, str>, Cow<'p, str>), StoreError> {
+        match &proof.user {
+            digest::User::Name(name) => Ok((Cow::Borrowed(name), Cow::Borrowed(name))),
             digest::User::Hash(hash) => {
-                let key = (request.realm, claimant.algorithm, &**hash);
+                let key = (request.realm, algorithm, &**hash);
                 let name = self.users.unhash(store, key, request.now).await?;
                 // No name has a colon.
-                Ok(name.map_or(":".into(), |name| name.to_string().into()))
+                let counted = format!(":{}", hash.to_ascii_lowercase());
+                let name = name.map_or_else(|| counted.clone(), |name| name.to_string());
+                Ok((Cow::Owned(name), Cow::Owned(counted)))
             }
         }
     }
@@ -348,6 +382,10 @@ impl Auth {
     }
 
     async fn fail(&self, store: &store::Worker, request: &Request<'_>, name: &str) -> Stop {
+        // Many may have come at once.
+        if let Err(problem) = self.refuse_shut(name, request).await {
+            return problem.into();
+        }
         self.throttle.count_failure(name, request.address, request.now);
         self.patience.wait(request.now + patience::WRONG).await;
         self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
@@ -375,10 +413,19 @@ mod tests {
         let (memory, start) = (Memory::new(), clock::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let trace = memory.trace(b"YW5uOnRlYQ==");
-        let known = || memory.recall(&trace, at(0)).map(|known| known.version);
-        assert_eq!(known(), None);
-        memory.remember(trace, Remembered { name: "ann".into(), version: 7, until: at(0) }, at(0));
-        assert_eq!(known(), Some(7));
+        let (ann, other) = (User::example(1), User::example(2));
+        assert!(memory.recall(&trace, at(0)).is_none());
+        let user = Arc::new(User::example(1));
+        memory.remember(trace, Remembered { user, until: at(0) }, at(0));
+        let known = memory.recall(&trace, at(0)).unwrap();
+        assert!(known.is(&ann));
+        assert!(!known.is(&other), "another user of the same name");
+        let mut disabled = User::example(1);
+        disabled.is_disabled = true;
+        assert!(!known.is(&disabled));
+        let mut changed = User::example(1);
+        changed.record.argon2.push('x');
+        assert!(!known.is(&changed), "another password");
         // Used every twenty seconds, for longer than a minute.
         for seconds in (20..200).step_by(20) {
             let known = memory.recall(&trace, at(seconds)).unwrap();

@@ -90,16 +90,20 @@ pub fn make(
     Ok(record)
 }
 
+/// A hash that no password has.
+pub fn nobody() -> &'static str {
+    static NOBODY: OnceLock<String> = OnceLock::new();
+    NOBODY.get_or_init(argon::of_nobody)
+}
+
 /// Whether this is the password. Slow, and as slow when there is no such user.
 pub fn verify(record: Option<&Record>, password: &str) -> bool {
     // Nobody has such a password, so refusing it at once tells nothing.
     if check(password).is_err() {
         return false;
     }
-    static NOBODY: OnceLock<String> = OnceLock::new();
-    let nobody = || NOBODY.get_or_init(argon::of_nobody).as_str();
     let password = normalized(password);
-    let hash = record.map_or_else(nobody, |record| &record.argon2);
+    let hash = record.map_or_else(|| nobody(), |record| record.argon2.as_str());
     match argon::verify(hash, password.as_bytes()) {
         Some(is_right) => is_right,
         // Damaged: it costs what the others cost.

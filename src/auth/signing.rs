@@ -66,7 +66,12 @@ impl Signer {
     /// Something was signed or sealed with a key that is not known here: there may be a new one. Whether
     /// there is.
     pub(super) fn look_again(&self) -> bool {
-        let keys = self.ring.look_again();
+        self.look_for(|_| false)
+    }
+
+    /// The same, where other keys are good too when they are known to fit.
+    pub(super) fn look_for(&self, fits: impl Fn(&Keys) -> bool) -> bool {
+        let keys = self.ring.look_for(fits);
         if Arc::ptr_eq(&keys, &self.now().keys) {
             return false;
         }

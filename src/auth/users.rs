@@ -9,13 +9,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use quick_cache::sync::Cache;
 
 use super::digest::{self, Ha1};
-use super::password::Record;
+use super::key::Keys;
+use super::password::{self, Record};
 use super::seal::SealError;
 use super::signing::Signer;
 use crate::clock;
@@ -35,6 +36,8 @@ const USERS_MAX: usize = 10_000;
 const RIGHTS_MAX: usize = 1_000;
 /// With more users than this, none is found by the hash of a name.
 const HASHED_NAMES_MAX: usize = 10_000;
+/// No user can be called so.
+const DECOY: &str = ":";
 /// How many of them are read at once.
 const PAGE: usize = 500;
 
@@ -54,6 +57,20 @@ pub struct User {
 }
 
 impl User {
+    #[cfg(test)]
+    pub fn example(id: i64) -> Self {
+        Self {
+            id: Id::Integer(id),
+            name: "ann".into(),
+            version: 1,
+            is_disabled: false,
+            rights: Arc::new(Rights::all()),
+            record: Record { argon2: "a hash".to_owned(), digests: Vec::new() },
+            digests: Vec::new(),
+            stamp: 0,
+        }
+    }
+
     pub fn ha1(&self, realm: usize, algorithm: Algorithm) -> Option<&Ha1> {
         let found = self.digests.iter().find(|(r, a, _)| (*r, *a) == (realm, algorithm));
         found.map(|(_, _, ha1)| ha1)
@@ -67,6 +84,7 @@ pub struct Users {
     signer: Option<Arc<Signer>>,
     known: Cache<Box<str>, Arc<User>>,
     rights: Mutex<HashMap<Vec<String>, Arc<Rights>>>,
+    decoy: OnceLock<Option<Item>>,
     /// Hashes of names, by realm and algorithm, with the count of changes they were made at.
     hashed: Mutex<(i64, HashMap<Hashed, Arc<str>>)>,
     stamp: AtomicI64,
@@ -86,6 +104,7 @@ impl Users {
             signer,
             known: Cache::new(USERS_MAX),
             rights: Mutex::default(),
+            decoy: OnceLock::new(),
             hashed: Mutex::new((i64::MIN, HashMap::new())),
             stamp: AtomicI64::new(i64::MIN),
             forgotten: AtomicU64::new(0),
@@ -136,11 +155,41 @@ impl Users {
         };
         let Some(item) = found else {
             self.known.remove(name);
+            // What is read of a user takes time, and so does what is read of nobody.
+            if let Some(decoy) = self.decoy() {
+                let _ = std::hint::black_box(self.user(decoy, stamp));
+            }
             return Ok(None);
         };
         let user = Arc::new(self.user(&item, stamp)?);
         self.known.insert(name.into(), Arc::clone(&user));
         Ok(Some(user))
+    }
+
+    /// A user like any other, who is nobody.
+    fn decoy(&self) -> Option<&Item> {
+        let made = self.decoy.get_or_init(|| {
+            let keys = self.signer.as_ref()?.ring.keys();
+            let mut record = Record { argon2: password::nobody().to_owned(), digests: Vec::new() };
+            record.complete(&self.model, &keys, DECOY, "").ok()?;
+            let now = clock::moment();
+            let values = vec![
+                Value::text(DECOY),
+                Value::Json("[]".into()),
+                Value::Boolean(false),
+                Value::text(&record.to_string()),
+            ];
+            let (created_at, updated_at) = (now, now);
+            Some(Item {
+                id: Id::Integer(1),
+                parent: None,
+                created_at,
+                updated_at,
+                version: 1,
+                values,
+            })
+        });
+        made.as_ref()
     }
 
     /// The count of changes, read anew when it was not read lately.
@@ -204,9 +253,11 @@ impl Users {
         for (at, realm) in self.model.realms.iter().enumerate() {
             for algorithm in &realm.algorithms {
                 let place = (&*realm.name, *algorithm);
+                // Keys fit when they open what is stored.
+                let fits = |keys: &Keys| matches!(record.ha1(keys, name, place), Some(Ok(_)));
                 let opened = match record.ha1(&signer.ring.keys(), name, place) {
                     // Sealed with a key that came after the ones we know.
-                    Some(Err(SealError::UnknownKey)) if signer.look_again() => {
+                    Some(Err(SealError::UnknownKey)) if signer.look_for(fits) => {
                         record.ha1(&signer.ring.keys(), name, place)
                     }
                     opened => opened,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::{Refusal, refusal};
 use crate::auth::key::Keys;
 use crate::auth::password;
-use crate::model::Model;
+use crate::model::{Model, Scheme};
 use crate::plan::{By, Outcome, Read, Refusal as Refused, Write};
 use crate::store::{Beside, StoreError};
 
@@ -91,15 +91,19 @@ fn keep(path: &Path, password: &str) -> io::Result<(PathBuf, PathBuf)> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}", std::process::id()));
     let new = PathBuf::from(new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     writeln!(file, "{password}")?;
     file.sync_all()?;
     Ok((new, path.to_owned()))
 }
 
 /// A line that works when it is pasted.
-pub(super) fn line(password: &str, address: SocketAddr) -> String {
+pub(super) fn line(model: &Model, password: &str, address: SocketAddr) -> String {
+    let realm = model.realms.get(model.server_realm());
+    let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&Scheme::Digest));
+    let scheme = if has_digest { "--digest" } else { "--basic" };
     format!(
-        "nouns: the first user is {NAME}; this is told once:\n  curl --digest -u {NAME}:{password} http://{address}/"
+        "nouns: the first user is {NAME}; this is told once:\n  curl {scheme} -u {NAME}:{password} http://{address}/"
     )
 }

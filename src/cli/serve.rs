@@ -109,7 +109,7 @@ fn serve(
     Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses);
         if let (Some(Told::Password(password)), Some(address)) = (&told, addresses.first()) {
-            say(&mut std::io::stderr(), first::line(password, *address));
+            say(&mut std::io::stderr(), first::line(model, password, *address));
         }
     }))
 }
@@ -143,6 +143,9 @@ fn admit(
         let kept = beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
         // Another server was faster, with another key.
         if !settled.keys.has(&kept) {
+            if settled.is_made {
+                key.unmake();
+            }
             return Err(refusal(key.misfit(&settled.keys, &kept)));
         }
     }

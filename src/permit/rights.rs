@@ -1,8 +1,8 @@
 //! What a set of roles may do: the union of what each of them may.
 //!
 //! Worked out once for each set, from the model alone. A row is within reach when one role reaches
-//! it; a field is hidden when every role that grants the verb hides it, and cannot be changed when
-//! none of them lets it be changed.
+//! it. A field is shown when every row within reach is reached by a role that shows it, and can be
+//! changed likewise: what one role may do with some rows it does not lend to the rows of another.
 //! The one surprising thing: what `anyone` may do, every other caller may too. Showing who one is
 //! never takes anything away.
 
@@ -60,15 +60,22 @@ impl Access {
                 }
             }
         }
-        let by_all = |is: &dyn Fn(&Grant, &usize) -> bool| {
-            let fields = 0..resource.fields.len();
-            fields.filter(|index| grants.iter().all(|grant| is(grant, index))).collect()
+        // Whether each row within reach is so by a role that allows it. Of two conditions, it is known
+        // only whether they are the same.
+        let is_everywhere = |allows: &dyn Fn(&Grant) -> bool| {
+            let covers = |one: &Grant, other: &Grant| one.only.is_none() || one.only == other.only;
+            grants
+                .iter()
+                .all(|grant| grants.iter().any(|other| allows(other) && covers(other, grant)))
         };
-        let hidden: Vec<usize> = by_all(&|grant, index| grant.hide.contains(index));
-        // A role that hides a field does not let it be changed either.
-        let mut readonly: Vec<usize> =
-            by_all(&|grant, index| grant.hide.contains(index) || grant.readonly.contains(index));
-        readonly.retain(|index| !hidden.contains(index));
+        let shows = |index: usize| move |grant: &Grant| !grant.hide.contains(&index);
+        let changes = |index: usize| {
+            move |grant: &Grant| !grant.hide.contains(&index) && !grant.readonly.contains(&index)
+        };
+        let fields = 0..resource.fields.len();
+        let (shown, hidden): (Vec<usize>, Vec<usize>) =
+            fields.partition(|index| is_everywhere(&shows(*index)));
+        let readonly = shown.into_iter().filter(|index| !is_everywhere(&changes(*index))).collect();
         let mark = mark(resource, &hidden);
         Some(Self { only, hidden, readonly, mark })
     }

@@ -127,6 +127,37 @@ fn unknown_names_count_for_nothing_and_admin_for_everything() {
     assert_ne!(of(&["clerk"]).key(), of(&["shopper"]).key());
 }
 
+/// What one role may see of its rows it does not lend to the rows of another.
+#[test]
+fn fields_and_rows_of_several_roles_are_not_mixed() {
+    let text = r#"
+title = "Staff"
+[resources.person.fields]
+email  = { type = "text" }
+salary = { type = "integer" }
+phone  = { type = "text" }
+[roles.own]
+person = { verbs = ["get", "put"], where = "email = $user" }
+[roles.list]
+person = { verbs = ["get", "put"], hide = ["salary"], readonly = ["phone"] }
+[roles.own_phone]
+person = { verbs = ["get", "put"], where = "email = $user", hide = ["salary"] }
+[roles.boss]
+person = ["get", "put"]
+"#;
+    let model = model::read("m.toml", text).unwrap();
+    let shown = |roles: &[&str]| {
+        let rights = Rights::of(&model, roles.iter().copied());
+        let access = rights.access(model.resources[0].index, model::Verb::Put).unwrap();
+        (access.only.len(), access.hidden.clone(), access.readonly.clone())
+    };
+    assert_eq!(shown(&["own"]), (1, vec![], vec![]));
+    assert_eq!(shown(&["list"]), (0, vec![1], vec![2]));
+    assert_eq!(shown(&["own", "list"]), (0, vec![1], vec![2]), "all rows, as the list shows them");
+    assert_eq!(shown(&["own", "own_phone"]), (1, vec![], vec![]), "the same rows");
+    assert_eq!(shown(&["list", "own", "boss"]), (0, vec![], vec![]));
+}
+
 #[test]
 fn which_verbs_pass_on_which_places() {
     let model = read();

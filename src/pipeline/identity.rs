@@ -7,8 +7,8 @@ use crate::auth::{self, Identity};
 use crate::gate::Room;
 use crate::intent::{Route, Stop};
 use crate::permit::{self, Caller, Denied};
-use crate::reply;
 use crate::wire::Body;
+use crate::{clock, reply};
 
 /// 4: who is asking. The body, where the proof covers it and it had to be read for that.
 pub(super) async fn identify(
@@ -30,8 +30,11 @@ pub(super) async fn identify(
             Ok(None)
         }
         Identity::WantsBody => {
-            let bytes_max = route.body_bytes_max(&app.shared.model.server.limits);
+            // Nobody has proved anything yet: a list of new items has to do with what one item may have.
+            let bytes_max = app.shared.model.server.limits.body_bytes_max;
             let bytes = super::read_body(asked, body, bytes_max).await?;
+            // The body may have taken its time, and users may have changed meanwhile.
+            let request = auth::Request { now: clock::now(), ..request };
             let identity = auth.identify(&app.store, &request, Some(&bytes)).await;
             if let Identity::Known(known) = identity.map_err(stop)? {
                 let _ = asked.known.set(known);

@@ -309,8 +309,15 @@ impl Keyring {
     }
 
     /// Looks whether the file has changed, which is cheap: before something is sealed, and when a
-    /// key id is unknown. A file that cannot be read, or holds no key, changes nothing.
+    /// key id is unknown. A file that cannot be read, or holds no key, changes nothing, and neither does
+    /// one without any of the keys there were.
     pub fn look_again(&self) -> Arc<Keys> {
+        self.look_for(|_| false)
+    }
+
+    /// The same, where keys that have nothing to do with the ones there were are good too, when they are
+    /// known to fit: the old one is gone when a rotation has ended.
+    pub fn look_for(&self, fits: impl Fn(&Keys) -> bool) -> Arc<Keys> {
         let Source::File(path) = &self.source else { return self.keys() };
         let stamp = fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata));
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,6 +325,7 @@ impl Keyring {
             let read = self.source.read_file(path).ok().flatten();
             if let Some((text, stamp)) = read
                 && let Ok(keys) = Keys::parse(&text)
+                && (keys.shares(&now.0) || fits(&keys))
             {
                 *now = (Arc::new(keys), Some(stamp));
             }

@@ -11,6 +11,9 @@ use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::Value;
 
+/// What the log and the change log call those who are no users.
+const RESERVED: &[&str] = &["-", "anyone", "command line", "nouns", "open"];
+
 #[derive(Debug)]
 pub(super) struct UserName;
 
@@ -38,6 +41,8 @@ impl FieldType for UserName {
             "expected a name without a colon"
         } else if text.chars().any(char::is_control) {
             "expected a name without control characters"
+        } else if RESERVED.contains(&text) {
+            "expected another name: this one stands for something else in the log"
         } else if !is_nfc(text) {
             "expected a name in composed Unicode (NFC)"
         } else {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::harness::{Backend, Person, Server, Setup, wait_until};
+use crate::harness::{Backend, Person, Server, Setup, sql, wait_until};
 
 fn closed(backend: Backend) -> Server {
     Setup::new(backend).closed().start()
@@ -71,6 +71,33 @@ on_every_backend! {
         assert_eq!(gone.status, 204);
         assert_eq!(status(&server, &newer), 401, "removed");
         assert_eq!(session.request(&server, "GET /customers", "").status, 401, "removed");
+    }
+
+    /// Somebody of the same name is somebody else.
+    fn a_name_may_be_given_again(backend: Backend) {
+        let server = closed(backend);
+        let (old, new) = (Person::new("kim", "the old password"), Person::new("kim", "the new password"));
+        let path = server.add_user(&old, &["clerk"]);
+        assert_eq!(status(&server, &old), 200);
+        let basic = server.admin().basic();
+        let gone = server.request(&format!("DELETE {path}"), &[("Authorization", &basic)], "");
+        assert_eq!(gone.status, 204);
+        server.add_user(&new, &["admin"]);
+        for _ in 0..2 {
+            assert_eq!(status(&server, &old), 401);
+            assert_eq!(status(&server, &new), 200);
+        }
+    }
+
+    /// What an operator changes by hand is seen too.
+    fn a_change_by_hand_is_seen(backend: Backend) {
+        let server = closed(backend);
+        let clerk = Person::new("clerk", "a good password");
+        server.add_user(&clerk, &["clerk"]);
+        assert_eq!(status(&server, &clerk), 200);
+        let yes = if backend == Backend::Sqlite { "1" } else { "true" };
+        sql(backend, server.folder(), &format!("UPDATE nouns_users SET disabled = {yes} WHERE name = 'clerk'"));
+        wait_until("it is seen", || (status(&server, &clerk) == 401).then_some(()));
     }
 
     /// Names and passwords of any script, composed in any way.

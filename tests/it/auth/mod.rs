@@ -1,8 +1,9 @@
 //! Who is asking: logins, what ends them, replays, and what is never told.
 //!
-//! The rules of the specification are in `spec/section_5.rs`; who may do what is in `grants/`.
+//! The rules of the specification are in `spec/section_5.rs`; who may do what is in `src/pipeline/grants.rs`.
 
 mod first_start;
+mod guessing;
 mod logins;
 mod replay;
 mod schemes;
