@@ -266,7 +266,7 @@ impl Code {
             Self::OneOf => "the value is not one of the declared ones",
             Self::Items => "the list has too few or too many items",
             Self::Unknown => "the resource has no such field",
-            Self::ReadOnly => "the server sets this field, or your roles do not let you change it",
+            Self::ReadOnly => "the server sets this field",
             Self::Mismatch => "the value contradicts the path",
             Self::Reference => "the item referred to does not exist",
             Self::Taken => "another item has this value",
