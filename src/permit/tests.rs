@@ -82,7 +82,7 @@ fn one_role_is_as_it_is_declared_together_with_anyone() {
     check_access(
         &["shopper"],
         &expect![[r#"
-            customer get: rows [email = $user | name = 'public'] hidden [note score] readonly []
+            customer get: rows [email = $user | name = 'public'] hidden [note score] readonly [name]
             customer put: rows [email = $user] hidden [note score] readonly [name]
             customer delete: rows [email = $user] hidden [note score] readonly [name]
             order get: rows [] hidden [] readonly []
@@ -96,8 +96,8 @@ fn several_roles_are_what_each_of_them_may() {
     check_access(
         &["shopper", "clerk"],
         &expect![[r#"
-            customer get: rows [] hidden [score] readonly [note]
-            customer put: rows [] hidden [score] readonly [note]
+            customer get: rows [] hidden [score] readonly [email note]
+            customer put: rows [] hidden [score] readonly [email note]
             customer delete: rows [email = $user] hidden [note score] readonly [name]
             order get: rows [] hidden [] readonly []
             order post: rows [] hidden [] readonly []
@@ -108,7 +108,7 @@ fn several_roles_are_what_each_of_them_may() {
     check_access(
         &["reader", "shopper", "reader"],
         &expect![[r#"
-            customer get: rows [email = $user | score > 0 | name = 'public'] hidden [score] readonly []
+            customer get: rows [email = $user | score > 0 | name = 'public'] hidden [note score] readonly [name]
             customer put: rows [email = $user] hidden [note score] readonly [name]
             customer delete: rows [email = $user] hidden [note score] readonly [name]
             order get: rows [] hidden [] readonly []
