@@ -135,6 +135,7 @@ impl Worker {
         let connections_max = shared.connections_max.div_ceil(workers.max(1)).max(1);
         let counted = shared.metrics.pool();
         let pool = Pool::new(address, shared.session, connections_max, counted);
+        let pool = pool.with_epoch(&shared.epoch);
         let limits = &shared.context.model.server.limits;
         Self(Arc::new(Inner {
             context: Arc::clone(&shared.context),

@@ -80,6 +80,8 @@ pub(super) struct Pool {
     places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
     counted: Arc<metrics::Pool>,
+    /// Forgotten when a connection ends.
+    epoch: Arc<Mutex<Option<u64>>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -103,7 +105,13 @@ impl Pool {
             places: Arc::new(Semaphore::new(connections_max)),
             writing: Arc::new(Semaphore::new(writing_max)),
             counted,
+            epoch: Arc::default(),
         }
+    }
+
+    /// With something that is believed only as long as no connection to the database has ended.
+    pub(super) fn with_epoch(self, epoch: &Arc<Mutex<Option<u64>>>) -> Self {
+        Self { epoch: Arc::clone(epoch), ..self }
     }
 
     /// A connection for one request: one that is idle, or a new one, if there is a place before the deadline.
@@ -167,8 +175,13 @@ impl Pool {
         deadline: Instant,
     ) -> Result<Box<Connection>, ConnectError> {
         let (client, driver) = self.address.connect(&self.session, deadline).await?;
+        let epoch = Arc::clone(&self.epoch);
         // It ends with the client, or with an error that the client sees too.
-        tokio::task::spawn_local(driver);
+        tokio::task::spawn_local(async move {
+            drop(driver.await);
+            // It may have been a crash, after which a nonce of the old epoch lets nobody in.
+            *epoch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        });
         self.counted.opened.add(1);
         let open = Raised::new(&self.counted, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
