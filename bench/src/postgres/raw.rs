@@ -5,7 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use bytes::BytesMut;
 use tokio::runtime::{Builder, LocalOptions};
+use tokio_postgres::types::{IsNull, ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 
 use super::CLIENT_TIME;
@@ -16,7 +18,28 @@ const CONNECTIONS: usize = 20;
 
 const IDS: &str = "SELECT id::text FROM customers LIMIT 10000";
 const SELECT: &str = r#"SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name", t0."email" FROM "customers" t0 WHERE t0."id" = ($1::text)::uuid"#;
-const INSERT: &str = r#"WITH written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") VALUES (gen_random_uuid(), now(), now(), 1, $1, $2)) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change(true), now(), $3, $4, NULL, $5, $6, $7, $8, NULL, NULL, $9)"#;
+const INSERT: &str = r#"WITH written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") VALUES ($1, $2, $3, $4, $5, $6)) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($18), $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"#;
+
+/// A value as PostgreSQL has it, such as a UUID or a time.
+#[derive(Debug)]
+struct Binary<const N: usize>([u8; N]);
+
+impl<const N: usize> ToSql for Binary<N> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> std::result::Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
 
 /// Which statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +109,14 @@ fn work(
     })
 }
 
+/// Numbers that no other connection and no other run has.
+fn first_number() -> u128 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+    let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+    (now.map_or(0, |now| now.as_micros()) << 64) | (u128::from(connection) << 40)
+}
+
 async fn repeat(
     kind: Kind,
     client: Client,
@@ -101,6 +132,7 @@ async fn repeat(
     let subject = "/customers/01a1de71-54a8-7358-b055-3164ad414678";
     let after = r#"{"id":"01a1de71-54a8-7358-b055-3164ad414678","name":"Ann","email":"ann@example.com","created_at":"2026-11-15T09:02:11.624566Z","updated_at":"2026-11-15T09:02:11.624566Z","version":1}"#;
     let mut count = 0;
+    let mut number = first_number();
     while Instant::now() < until {
         match kind {
             Kind::Select => {
@@ -109,22 +141,27 @@ async fn repeat(
             }
             Kind::Insert => {
                 let id = "01a1de71-54a8-7358-b055-3164ad414678";
-                client
-                    .execute(
-                        &statement,
-                        &[
-                            &"Ann",
-                            &"ann@example.com",
-                            &"customer",
-                            &id,
-                            &subject,
-                            &"created",
-                            &"open",
-                            &"r",
-                            &after,
-                        ],
-                    )
-                    .await?;
+                number += 1;
+                let key = Binary(number.to_be_bytes());
+                let time = Binary(800_000_000_000_000_i64.to_be_bytes());
+                let none: Option<&str> = None;
+                let item: [&(dyn ToSql + Sync); 6] =
+                    [&key, &time, &time, &1_i64, &"Ann", &"ann@example.com"];
+                let entry: [&(dyn ToSql + Sync); 12] = [
+                    &time,
+                    &"customer",
+                    &id,
+                    &none,
+                    &subject,
+                    &"created",
+                    &"open",
+                    &"r",
+                    &none,
+                    &none,
+                    &after,
+                    &true,
+                ];
+                client.execute(&statement, &[&item[..], &entry[..]].concat()).await?;
             }
         }
         count += 1;
