@@ -6,16 +6,14 @@
 //! told that the nonce is too old, and comes back with a new one without asking anybody.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use aws_lc_rs::hmac;
 use http::{HeaderValue, header};
-use quick_cache::sync::Cache;
 
 use super::digest::{self, Ha1, Misfit, Proof, Target};
 use super::hasher::{Who, Wrong};
+use super::memory::Remembered;
 use super::nonce::{Nonce, NonceFault};
 use super::signing::{Signer, Signing};
 use super::users::User;
@@ -27,96 +25,8 @@ use crate::plan::{By, Write};
 use crate::problem::{self, Problem};
 use crate::store::{self, Claim, Claimed, StoreError};
 
-/// How long a password that was right is not hashed again; longer while it is used, since whoever is in
-/// stays in, whatever others do to the name or from the address meanwhile.
-const REMEMBERED: Duration = Duration::from_secs(60);
-/// Not at every request, so that most of them only read.
-const REMEMBERED_AGAIN: Duration = Duration::from_secs(30);
-const REMEMBERED_MAX: usize = 16_384;
-/// Nonces that are known to be in the hands of somebody with the password.
-const PROVED_MAX: usize = 16_384;
 /// How long a login waits to write what it makes of a password.
 const COMPLETE_MAX: Duration = Duration::from_secs(5);
-
-/// What logins leave in memory: nothing that outlives the process, and no password.
-#[derive(Debug)]
-pub(super) struct Memory {
-    /// Keyed hashes of credentials that were right lately; the key is never told to anyone.
-    remembered: Cache<[u8; 32], Remembered>,
-    key: hmac::Key,
-    /// By a hash of nonce and name: a nonce proves nothing of others.
-    proved: Cache<u64, ()>,
-    hasher: RandomState,
-    /// Stand in for users who are not there.
-    nobody: [Ha1; 2],
-}
-
-#[derive(Debug, Clone)]
-struct Remembered {
-    /// As they were when the password was right.
-    user: Arc<User>,
-    until: Instant,
-}
-
-impl Remembered {
-    /// Whether this is the same user, with the same password: one of the same name may have come after.
-    fn is(&self, user: &User) -> bool {
-        let same = self.user.id == user.id && self.user.record.argon2 == user.record.argon2;
-        same && !user.is_disabled
-    }
-}
-
-impl Memory {
-    pub(super) fn new() -> Self {
-        let mut random = [0; 32];
-        // A process without randomness has no ids, and does not come this far.
-        let _ = getrandom::fill(&mut random);
-        let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let nobody = |algorithm| digest::ha1(algorithm, "", "", &secret);
-        Self {
-            remembered: Cache::new(REMEMBERED_MAX),
-            key: hmac::Key::new(hmac::HMAC_SHA256, &random),
-            proved: Cache::new(PROVED_MAX),
-            hasher: RandomState::new(),
-            nobody: [nobody(Algorithm::Md5), nobody(Algorithm::Sha256)],
-        }
-    }
-
-    /// What stands for some credentials. In clear they are kept nowhere.
-    fn trace(&self, credentials: &[u8]) -> [u8; 32] {
-        let tag = hmac::sign(&self.key, credentials);
-        tag.as_ref().try_into().unwrap_or_default()
-    }
-
-    /// Whose credentials these are, if they were right lately.
-    fn recall(&self, trace: &[u8; 32], now: Instant) -> Option<Remembered> {
-        self.remembered.get(trace).filter(|known| now < known.until)
-    }
-
-    /// From now on for as long as it lasts.
-    fn remember(&self, trace: [u8; 32], known: Remembered, now: Instant) {
-        if known.until < now + REMEMBERED_AGAIN {
-            self.remembered.insert(trace, Remembered { until: now + REMEMBERED, ..known });
-        }
-    }
-
-    /// Whether this user was in with this nonce before.
-    fn is_proved(&self, nonce: u128, name: &str) -> bool {
-        self.proved.get(&self.hasher.hash_one((nonce, name))).is_some()
-    }
-
-    fn prove(&self, nonce: u128, name: &str) {
-        self.proved.insert(self.hasher.hash_one((nonce, name)), ());
-    }
-
-    fn nobody(&self, algorithm: Algorithm) -> &Ha1 {
-        let [md5, sha256] = &self.nobody;
-        match algorithm {
-            Algorithm::Md5 => md5,
-            Algorithm::Sha256 => sha256,
-        }
-    }
-}
 
 /// The credentials of a request by Digest, read and found to be meant for it.
 struct Claimant<'a> {
@@ -212,6 +122,39 @@ impl Auth {
         self.users.forget();
     }
 
+    /// Somebody who is in, and goes on with the same nonce. In place, without a future: this is the way of
+    /// nearly all requests with Digest, where no other server is asked what was used. Whatever is not
+    /// plainly right is looked at by `digest`.
+    pub(super) fn goes_on(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        credentials: &[u8],
+    ) -> Option<Identity> {
+        let claim = store.claim_here()?;
+        let (signer, realm) = self.signer.as_ref().zip(self.model.realms.get(request.realm))?;
+        let proof = digest::read(credentials).ok()?;
+        let signing = signer.now();
+        let nonce = signing.nonces.read(&proof.nonce, clock::moment().seconds()).ok()?;
+        let digest::User::Name(name) = &proof.user else { return None };
+        let is_usual = !nonce.is_near_end && !proof.covers_body();
+        if !is_usual || !self.memory.is_proved(nonce.id, name) {
+            return None;
+        }
+        let opaques = signing.opaques.get(request.realm)?;
+        let algorithm = proof.fits(realm, opaques, &target(request)).ok()?;
+        let user = self.users.known(name, request.now).filter(|user| !user.is_disabled)?;
+        let ha1 = user.ha1(request.realm, algorithm)?;
+        if !proof.verify(ha1, request.parts.method.as_str(), None) {
+            return None;
+        }
+        let (epoch, issued, count) = (nonce.epoch, nonce.issued, proof.count()?);
+        match claim(&Claim { epoch, nonce: nonce.id, count, issued }) {
+            Claimed::First => Some(known_as(&user, ready(&proof, ha1, None))),
+            Claimed::Again | Claimed::Stale => None,
+        }
+    }
+
     /// RFC 7616 and RFC 2617. `body`: what the proof may cover, when it is there.
     pub(super) async fn digest(
         &self,
@@ -238,8 +181,10 @@ impl Auth {
             }
         };
         if proof.covers_body() && body.is_none() {
-            let (_, counted) = self.names(store, request, (&proof, algorithm)).await?;
-            self.refuse_shut(&counted, request).await?;
+            let (name, counted) = self.names(store, request, (&proof, algorithm)).await?;
+            if !nonce.as_ref().is_ok_and(|nonce| self.memory.is_proved(nonce.id, &name)) {
+                self.refuse_shut(&counted, request).await?;
+            }
             // A body is read only for whoever has a nonce of ours.
             return match nonce {
                 Ok(_) => Ok(Identity::WantsBody),
@@ -304,9 +249,7 @@ impl Auth {
         let info = if proof.covers_body() {
             Info::OfBody(Box::new((ha1.clone(), *algorithm, next)))
         } else {
-            let text = proof.information(ha1, None, next.as_deref());
-            text.and_then(|text| HeaderValue::try_from(text).ok())
-                .map_or(Info::Nothing, Info::Ready)
+            ready(proof, ha1, next.as_deref())
         };
         Ok(known_as(&user, info))
     }
@@ -392,6 +335,12 @@ impl Auth {
     }
 }
 
+/// What the answer says, when it does not depend on its body.
+fn ready(proof: &Proof<'_>, ha1: &Ha1, next: Option<&str>) -> Info {
+    let text = proof.information(ha1, None, next);
+    text.and_then(|text| HeaderValue::try_from(text).ok()).map_or(Info::Nothing, Info::Ready)
+}
+
 fn known_as(user: &Arc<User>, info: Info) -> Identity {
     let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
     Identity::Known(Known { caller, info })
@@ -402,38 +351,4 @@ fn target<'a>(request: &Request<'a>) -> Target<'a> {
     let host = request.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or("");
     Target { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_used_stays_remembered() {
-        let (memory, start) = (Memory::new(), clock::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let trace = memory.trace(b"YW5uOnRlYQ==");
-        let (ann, other) = (User::example(1), User::example(2));
-        assert!(memory.recall(&trace, at(0)).is_none());
-        let user = Arc::new(User::example(1));
-        memory.remember(trace, Remembered { user, until: at(0) }, at(0));
-        let known = memory.recall(&trace, at(0)).unwrap();
-        assert!(known.is(&ann));
-        assert!(!known.is(&other), "another user of the same name");
-        let mut disabled = User::example(1);
-        disabled.is_disabled = true;
-        assert!(!known.is(&disabled));
-        let mut changed = User::example(1);
-        changed.record.argon2.push('x');
-        assert!(!known.is(&changed), "another password");
-        // Used every twenty seconds, for longer than a minute.
-        for seconds in (20..200).step_by(20) {
-            let known = memory.recall(&trace, at(seconds)).unwrap();
-            memory.remember(trace, known, at(seconds));
-        }
-        // The last one that moved it was at 160 or later.
-        assert!(memory.recall(&trace, at(219)).is_some());
-        assert!(memory.recall(&trace, at(241)).is_none());
-        assert!(memory.recall(&memory.trace(b"YW5uOnRlYX=="), at(1)).is_none());
-    }
 }

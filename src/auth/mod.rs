@@ -12,6 +12,7 @@ pub mod digest;
 mod hasher;
 pub mod key;
 mod login;
+mod memory;
 mod nonce;
 pub mod parameters;
 pub mod password;
@@ -55,7 +56,7 @@ pub struct Auth {
     users: users::Users,
     hasher: Hasher,
     throttle: throttle::Throttle,
-    memory: Arc<login::Memory>,
+    memory: Arc<memory::Memory>,
     patience: patience::Patience,
 }
 
@@ -163,7 +164,7 @@ impl Auth {
             signer,
             hasher: Hasher::start()?,
             throttle: throttle::Throttle::new(limits.failed_logins_max, clock::now()),
-            memory: Arc::new(login::Memory::new()),
+            memory: Arc::new(memory::Memory::new()),
             patience: patience::Patience::default(),
         })
     }
@@ -203,7 +204,10 @@ impl Auth {
                 Some(known) => Ok(known),
                 None => Box::pin(self.basic(store, request, rest)).await,
             },
-            Some((Scheme::Digest, rest)) => Box::pin(self.digest(store, request, rest, body)).await,
+            Some((Scheme::Digest, rest)) => match self.goes_on(store, request, rest) {
+                Some(known) => Ok(known),
+                None => Box::pin(self.digest(store, request, rest, body)).await,
+            },
             None => Err(Box::pin(self.refuse(store, request, &problem::CREDENTIALS_WRONG)).await),
         }
     }

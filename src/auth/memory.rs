@@ -1,0 +1,141 @@
+//! What logins leave in memory: nothing that outlives the process, and no password.
+//!
+//! It lets in; it never turns anybody away.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use quick_cache::sync::Cache;
+
+use super::digest::{self, Ha1};
+use super::users::User;
+use crate::model::Algorithm;
+
+/// How long a password that was right is not hashed again; longer while it is used, since whoever is in
+/// stays in, whatever others do to the name or from the address meanwhile.
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// Not at every request, so that most of them only read.
+const REMEMBERED_AGAIN: Duration = Duration::from_secs(30);
+const REMEMBERED_MAX: usize = 16_384;
+/// Nonces that are known to be in the hands of somebody with the password.
+const PROVED_MAX: usize = 16_384;
+
+/// What is known of those who are in.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Keyed hashes of credentials that were right lately; the key is never told to anyone.
+    remembered: Cache<[u8; 32], Remembered>,
+    key: hmac::Key,
+    /// By a hash of nonce and name: a nonce proves nothing of others.
+    proved: Cache<u64, ()>,
+    hasher: RandomState,
+    /// Stand in for users who are not there.
+    nobody: [Ha1; 2],
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Remembered {
+    /// As they were when the password was right.
+    pub(super) user: Arc<User>,
+    pub(super) until: Instant,
+}
+
+impl Remembered {
+    /// Whether this is the same user, with the same password: one of the same name may have come after.
+    pub(super) fn is(&self, user: &User) -> bool {
+        let same = self.user.id == user.id && self.user.record.argon2 == user.record.argon2;
+        same && !user.is_disabled
+    }
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        let mut random = [0; 32];
+        // A process without randomness has no ids, and does not come this far.
+        let _ = getrandom::fill(&mut random);
+        let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let nobody = |algorithm| digest::ha1(algorithm, "", "", &secret);
+        Self {
+            remembered: Cache::new(REMEMBERED_MAX),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &random),
+            proved: Cache::new(PROVED_MAX),
+            hasher: RandomState::new(),
+            nobody: [nobody(Algorithm::Md5), nobody(Algorithm::Sha256)],
+        }
+    }
+
+    /// What stands for some credentials. In clear they are kept nowhere.
+    pub(super) fn trace(&self, credentials: &[u8]) -> [u8; 32] {
+        let tag = hmac::sign(&self.key, credentials);
+        tag.as_ref().try_into().unwrap_or_default()
+    }
+
+    /// Whose credentials these are, if they were right lately.
+    pub(super) fn recall(&self, trace: &[u8; 32], now: Instant) -> Option<Remembered> {
+        self.remembered.get(trace).filter(|known| now < known.until)
+    }
+
+    /// From now on for as long as it lasts.
+    pub(super) fn remember(&self, trace: [u8; 32], known: Remembered, now: Instant) {
+        if known.until < now + REMEMBERED_AGAIN {
+            self.remembered.insert(trace, Remembered { until: now + REMEMBERED, ..known });
+        }
+    }
+
+    /// Whether this user was in with this nonce before.
+    pub(super) fn is_proved(&self, nonce: u128, name: &str) -> bool {
+        self.proved.get(&self.hasher.hash_one((nonce, name))).is_some()
+    }
+
+    pub(super) fn prove(&self, nonce: u128, name: &str) {
+        let key = self.hasher.hash_one((nonce, name));
+        if self.proved.get(&key).is_none() {
+            self.proved.insert(key, ());
+        }
+    }
+
+    pub(super) fn nobody(&self, algorithm: Algorithm) -> &Ha1 {
+        let [md5, sha256] = &self.nobody;
+        match algorithm {
+            Algorithm::Md5 => md5,
+            Algorithm::Sha256 => sha256,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn what_is_used_stays_remembered() {
+        let (memory, start) = (Memory::new(), clock::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let trace = memory.trace(b"YW5uOnRlYQ==");
+        let (ann, other) = (User::example(1), User::example(2));
+        assert!(memory.recall(&trace, at(0)).is_none());
+        let user = Arc::new(User::example(1));
+        memory.remember(trace, Remembered { user, until: at(0) }, at(0));
+        let known = memory.recall(&trace, at(0)).unwrap();
+        assert!(known.is(&ann));
+        assert!(!known.is(&other), "another user of the same name");
+        let mut disabled = User::example(1);
+        disabled.is_disabled = true;
+        assert!(!known.is(&disabled));
+        let mut changed = User::example(1);
+        changed.record.argon2.push('x');
+        assert!(!known.is(&changed), "another password");
+        // Used every twenty seconds, for longer than a minute.
+        for seconds in (20..200).step_by(20) {
+            let known = memory.recall(&trace, at(seconds)).unwrap();
+            memory.remember(trace, known, at(seconds));
+        }
+        // The last one that moved it was at 160 or later.
+        assert!(memory.recall(&trace, at(219)).is_some());
+        assert!(memory.recall(&trace, at(241)).is_none());
+        assert!(memory.recall(&memory.trace(b"YW5uOnRlYX=="), at(1)).is_none());
+    }
+}
