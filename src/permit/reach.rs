@@ -3,14 +3,16 @@
 //! The one surprising thing: the item itself is within reach of the request's own verb, but the
 //! items its path runs through, and those it refers to, must be within reach of GET.
 
+use std::sync::Arc;
+
 use super::{Access, Caller};
 use crate::model::{Expr, Model, ResourceIndex, Verb};
 
-/// Everything, or what the rights of a caller grant to a verb.
+/// Everything, or what the rights of a caller grant to a verb. Small, since it travels far.
 #[derive(Debug, Clone, Default)]
-pub struct Reach(Option<Limited>);
+pub struct Reach(Option<Arc<Limited>>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Limited {
     caller: Caller,
     verb: Verb,
@@ -36,7 +38,7 @@ impl Eq for Reach {}
 impl Reach {
     pub fn of(caller: &Caller, verb: Verb) -> Self {
         let is_limited = !caller.is_all();
-        Self(is_limited.then(|| Limited { caller: caller.clone(), verb }))
+        Self(is_limited.then(|| Arc::new(Limited { caller: caller.clone(), verb })))
     }
 
     pub fn is_all(&self) -> bool {
@@ -64,7 +66,10 @@ impl Reach {
 
     /// The same for GET: what must be seen and not touched.
     pub fn seen(&self) -> Self {
-        Self(self.0.as_ref().map(|limited| Limited { verb: Verb::Get, ..limited.clone() }))
+        match &self.0 {
+            Some(limited) if limited.verb != Verb::Get => Self::of(&limited.caller, Verb::Get),
+            None | Some(_) => self.clone(),
+        }
     }
 
     /// Conditions of which one must hold for a row to be within reach; none: all rows are.
