@@ -3,7 +3,7 @@
 //! The one surprising thing: the item itself is within reach of the request's own verb, but the
 //! items its path runs through, and those it refers to, must be within reach of GET.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::{Access, Caller};
 use crate::model::{Expr, Model, ResourceIndex, Verb};
@@ -16,6 +16,14 @@ pub struct Reach(Option<Arc<Limited>>);
 struct Limited {
     caller: Caller,
     verb: Verb,
+}
+
+impl Limited {
+    /// What is not granted reaches no row: whoever forgets to ask before finds nothing.
+    fn access(&self, resource: ResourceIndex, verb: Verb) -> &Access {
+        static NOTHING: LazyLock<Access> = LazyLock::new(Access::nothing);
+        self.caller.rights().access(resource, verb).unwrap_or_else(|| &NOTHING)
+    }
 }
 
 impl PartialEq for Reach {
@@ -45,11 +53,9 @@ impl Reach {
         self.0.is_none()
     }
 
-    /// What the request's own verb may do. `None`: everything, or (which `check` has refused before)
-    /// nothing.
+    /// What the request's own verb may do. `None`: everything.
     pub fn access(&self, resource: ResourceIndex) -> Option<&Access> {
-        let limited = self.0.as_ref()?;
-        limited.caller.rights().access(resource, limited.verb)
+        self.0.as_ref().map(|limited| limited.access(resource, limited.verb))
     }
 
     /// Whether items of a resource can be seen at all.
@@ -79,8 +85,7 @@ impl Reach {
 
     /// Likewise for GET.
     pub fn seen_rows(&self, resource: ResourceIndex) -> &[Expr] {
-        let access =
-            self.0.as_ref().and_then(|limited| limited.caller.rights().access(resource, Verb::Get));
+        let access = self.0.as_ref().map(|limited| limited.access(resource, Verb::Get));
         access.map_or(&[], |access| &access.only)
     }
 
