@@ -193,9 +193,7 @@ async fn surroundings<D: Driver>(
     }
     let mut found = driver.rows_each(&strokes, |_, _| Ok(())).await?.into_iter();
     let is_there = !is_looked_for || found.next().is_some_and(|rows| !rows.is_empty());
-    let is_seen = |to| seen.sees(to) && seen.leads_to(&context.model, to);
-    let lost = references.iter().zip(found);
-    let lost = lost.filter(|(reference, rows)| rows.is_empty() || !is_seen(reference.to));
+    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
     Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
 }
 
