@@ -103,7 +103,10 @@ pub fn verify(record: Option<&Record>, password: &str) -> bool {
         return false;
     }
     let password = normalized(password);
-    let hash = record.map_or_else(|| nobody(), |record| record.argon2.as_str());
+    let hash: &str = match record {
+        Some(record) => &record.argon2,
+        None => nobody(),
+    };
     match argon::verify(hash, password.as_bytes()) {
         Some(is_right) => is_right,
         // Damaged: it costs what the others cost.

@@ -3,17 +3,27 @@
 //! The one surprising thing: the item itself is within reach of the request's own verb, but the
 //! items its path runs through, and those it refers to, must be within reach of GET.
 
+use std::sync::{Arc, LazyLock};
+
 use super::{Access, Caller};
 use crate::model::{Expr, Model, ResourceIndex, Verb};
 
-/// Everything, or what the rights of a caller grant to a verb.
+/// Everything, or what the rights of a caller grant to a verb. Small, since it travels far.
 #[derive(Debug, Clone, Default)]
-pub struct Reach(Option<Limited>);
+pub struct Reach(Option<Arc<Limited>>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Limited {
     caller: Caller,
     verb: Verb,
+}
+
+impl Limited {
+    /// What is not granted reaches no row: whoever forgets to ask before finds nothing.
+    fn access(&self, resource: ResourceIndex, verb: Verb) -> &Access {
+        static NOTHING: LazyLock<Access> = LazyLock::new(Access::nothing);
+        self.caller.rights().access(resource, verb).unwrap_or_else(|| &NOTHING)
+    }
 }
 
 impl PartialEq for Reach {
@@ -36,18 +46,16 @@ impl Eq for Reach {}
 impl Reach {
     pub fn of(caller: &Caller, verb: Verb) -> Self {
         let is_limited = !caller.is_all();
-        Self(is_limited.then(|| Limited { caller: caller.clone(), verb }))
+        Self(is_limited.then(|| Arc::new(Limited { caller: caller.clone(), verb })))
     }
 
     pub fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// What the request's own verb may do. `None`: everything, or (which `check` has refused before)
-    /// nothing.
+    /// What the request's own verb may do. `None`: everything.
     pub fn access(&self, resource: ResourceIndex) -> Option<&Access> {
-        let limited = self.0.as_ref()?;
-        limited.caller.rights().access(resource, limited.verb)
+        self.0.as_ref().map(|limited| limited.access(resource, limited.verb))
     }
 
     /// Whether items of a resource can be seen at all.
@@ -64,7 +72,10 @@ impl Reach {
 
     /// The same for GET: what must be seen and not touched.
     pub fn seen(&self) -> Self {
-        Self(self.0.as_ref().map(|limited| Limited { verb: Verb::Get, ..limited.clone() }))
+        match &self.0 {
+            Some(limited) if limited.verb != Verb::Get => Self::of(&limited.caller, Verb::Get),
+            None | Some(_) => self.clone(),
+        }
     }
 
     /// Conditions of which one must hold for a row to be within reach; none: all rows are.
@@ -74,8 +85,7 @@ impl Reach {
 
     /// Likewise for GET.
     pub fn seen_rows(&self, resource: ResourceIndex) -> &[Expr] {
-        let access =
-            self.0.as_ref().and_then(|limited| limited.caller.rights().access(resource, Verb::Get));
+        let access = self.0.as_ref().map(|limited| limited.access(resource, Verb::Get));
         access.map_or(&[], |access| &access.only)
     }
 

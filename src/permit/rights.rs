@@ -41,6 +41,11 @@ pub struct Access {
 impl Access {
     const ALL: Self = Self { only: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), mark: 0 };
 
+    /// No row at all.
+    pub(super) fn nothing() -> Self {
+        Self { only: vec![Expr::never()], ..Self::ALL }
+    }
+
     /// Whether a row is within reach. `values` go by the resource's field order, lists and objects
     /// not sealed.
     pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {

@@ -223,4 +223,7 @@ fn a_path_through_what_cannot_be_seen_leads_nowhere() {
     assert!(reach("above").leads_to(&model, b));
     assert!(reach("admin").leads_to(&model, b) && reach("admin").is_all());
     assert!(reach("below").knows(b) && !reach("below").knows(a));
+    // Nobody has asked `check` here: still nothing is within reach.
+    assert!(!reach("below").access(a).unwrap().holds(&[], Some("ann")));
+    assert!(reach("below").is_part(&model, b) && !reach("above").is_part(&model, b));
 }

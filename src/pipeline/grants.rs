@@ -387,6 +387,10 @@ const MEMBER: &[(&str, &str)] = &[
     ("GET {mine.live.other}", ""),
     ("GET /teams/01890a5d-ac96-774b-bcce-b302099a8057/projects", ""),
     ("GET {mine.draft}/tasks", ""),
+    // What is stored may stay, also where it leads out of sight.
+    ("GET {kept}", ""),
+    ("PUT {kept}", r#"{"task":{"text":"b","assignee":"ann","label":"{id:private}"}}"#),
+    ("PUT {kept}", r#"{"task":{"text":7,"label":"{id:private}"}}"#),
     // Out of one's own reach.
     ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"bob"}}"#),
     (
@@ -422,7 +426,10 @@ fn a_refusal_says_no_more_than_the_caller_may_know() {
         &model,
         "grants_told",
         &async |server| {
-            let rows = Rows::make(server, "x").await;
+            let mut rows = Rows::make(server, "x").await;
+            let body = r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#;
+            let kept = server.make(&rows.path("{mine.live}/tasks"), &rows.ids(body)).await;
+            rows.0.push(("kept", kept));
             // Something that stands in the way of a removal, and that the clerk knows nothing of.
             let body = rows.ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);
             server.make(&rows.path("{theirs.live}/tasks"), &body).await;

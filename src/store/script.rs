@@ -148,9 +148,6 @@ async fn are_holders_seen<D: Driver>(
         return Ok(true);
     }
     let Some(resource) = rules.first().map(|rule| rule.resource) else { return Ok(false) };
-    if !seen.sees(resource.index) || !seen.leads_to(model, resource.index) {
-        return Ok(rules.iter().all(|rule| !rule.is_stored));
-    }
     let holders = seen_holders(model, context.sql.dialect, resource, &seen);
     let mut strokes = Vec::new();
     for rule in rules.iter().filter(|rule| rule.is_stored) {

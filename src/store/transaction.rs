@@ -18,13 +18,13 @@ use super::script::{self, Log};
 use super::sql::{Dialect, Part, READY, Sql};
 use super::{Broken, StoreError, users};
 use crate::intent::Span;
-use crate::model::{Model, ResourceIndex, Verb};
+use crate::model::{Model, Resource, ResourceIndex, Verb};
 use crate::permit::Reach;
 use crate::plan::decide::lost;
 use crate::plan::{
     Action, Collection, Dependent, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
 };
-use crate::value::{Id, Item, Page};
+use crate::value::{Id, IdKind, Item, Page, Value};
 
 /// The model and its statements.
 #[derive(Debug)]
@@ -196,9 +196,7 @@ async fn surroundings<D: Driver>(
     }
     let mut found = driver.rows_each(&strokes, |_, _| Ok(())).await?.into_iter();
     let is_there = !is_looked_for || found.next().is_some_and(|rows| !rows.is_empty());
-    let is_seen = |to| seen.sees(to) && seen.leads_to(&context.model, to);
-    let lost = references.iter().zip(found);
-    let lost = lost.filter(|(reference, rows)| rows.is_empty() || !is_seen(reference.to));
+    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
     Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
 }
 
@@ -213,16 +211,41 @@ async fn refused<D: Driver>(
         None => Place::Collection(&refuse.collection),
     };
     let references: Vec<_> = refuse.references.iter().collect();
-    let (is_there, lost_pointers) = surroundings(driver, context, place, &references).await?;
+    let (is_there, mut lost_pointers) = surroundings(driver, context, place, &references).await?;
     if !is_there {
         return Ok(Refusal::Missing);
+    }
+    let Collection { resource, ancestors, reach } = &refuse.collection;
+    if let Some(id) = refuse.item.filter(|_| !reach.is_all() && !lost_pointers.is_empty()) {
+        let reached = context.reached(*resource, reach);
+        let stored = item(driver, context, *resource, reached.item(id, ancestors)).await?;
+        let resource = context.model.resource(*resource);
+        let kept = references
+            .iter()
+            .filter(|one| stored.as_ref().is_some_and(|stored| is_stored(resource, stored, one)));
+        let kept: Vec<&str> = kept.map(|one| &*one.pointer).collect();
+        lost_pointers.retain(|pointer| !kept.contains(&&**pointer));
     }
     let mut faults = refuse.faults.clone();
     faults.extend(lost(&lost_pointers));
     Ok(Refusal::Invalid(faults))
 }
 
+<<<<<<< HEAD
 /// What is only lent may be tried again; of it the action is copied, which the decision uses up.
+=======
+/// Whether a reference is what is stored: that may stay, also where it leads out of sight.
+fn is_stored(resource: &Resource, stored: &Item, reference: &Reference) -> bool {
+    let name = reference.pointer.rsplit('/').next().unwrap_or_default();
+    let value = resource.field(name).and_then(|(index, _)| stored.values.get(index));
+    match (value, reference.id) {
+        (Some(Value::Text(text)), id @ Id::Uuid(_)) => IdKind::Uuid.parse(text) == Some(id),
+        (Some(Value::Integer(number)), Id::Integer(id)) => *number == id,
+        (_, _) => false,
+    }
+}
+
+>>>>>>> grants
 pub(super) async fn write<D: Driver>(
     driver: &mut D,
     context: &Context,

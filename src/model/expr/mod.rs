@@ -28,6 +28,14 @@ pub struct Expr {
     pub result: Outcome,
 }
 
+impl Expr {
+    /// A condition that holds for nothing.
+    pub fn never() -> Self {
+        let root = Node::Literal(Value::Boolean(false));
+        Self { text: "false".into(), root, result: Outcome::Boolean }
+    }
+}
+
 /// What the value of an expression has to fit into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
