@@ -231,9 +231,6 @@ async fn refused<D: Driver>(
     Ok(Refusal::Invalid(faults))
 }
 
-<<<<<<< HEAD
-/// What is only lent may be tried again; of it the action is copied, which the decision uses up.
-=======
 /// Whether a reference is what is stored: that may stay, also where it leads out of sight.
 fn is_stored(resource: &Resource, stored: &Item, reference: &Reference) -> bool {
     let name = reference.pointer.rsplit('/').next().unwrap_or_default();
@@ -245,7 +242,7 @@ fn is_stored(resource: &Resource, stored: &Item, reference: &Reference) -> bool 
     }
 }
 
->>>>>>> grants
+/// What is only lent may be tried again; of it the action is copied, which the decision uses up.
 pub(super) async fn write<D: Driver>(
     driver: &mut D,
     context: &Context,
