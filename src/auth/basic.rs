@@ -39,7 +39,7 @@ pub fn read(credentials: &[u8]) -> Option<Pair> {
     if name.chars().chain(password.chars()).any(char::is_control) {
         return None;
     }
-    let composed = |text: &str| text::composed(Cow::Borrowed(text)).into_owned();
+    let composed = |text: &str| text::composed(text).into_owned();
     Some(Pair { name: composed(name), password: composed(password) })
 }
 
@@ -110,7 +110,7 @@ mod tests {
         #[test]
         fn any_pair_is_read_back(name in "[^:\\p{C}]{0,20}", password in "[^\\p{C}]{0,40}") {
             let sent = STANDARD.encode(format!("{name}:{password}"));
-            let composed = |text: &str| text::composed(Cow::Borrowed(text)).into_owned();
+            let composed = |text: &str| text::composed(text).into_owned();
             prop_assert_eq!(read(sent.as_bytes()), pair(&composed(&name), &composed(&password)));
         }
 

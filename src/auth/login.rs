@@ -20,10 +20,12 @@ use super::users::User;
 use super::{Auth, Identity, Info, Known, Request, Stop, basic, password, patience};
 use crate::clock;
 use crate::model::Algorithm;
+use crate::model::own::PASSWORD;
 use crate::permit::Caller;
 use crate::plan::{By, Write};
 use crate::problem::{self, Problem};
 use crate::store::{self, Claim, Claimed, StoreError};
+use crate::value::Value;
 
 /// How long a login waits to write what it makes of a password.
 const COMPLETE_MAX: Duration = Duration::from_secs(5);
@@ -43,11 +45,21 @@ impl Auth {
         let trace = self.memory.trace(credentials);
         let known = self.memory.recall(&trace, request.now)?;
         let user = self.users.known(&known.user.name, request.now)?;
-        if !known.is(&user) {
+        self.still_in(request, (trace, known), &user)
+    }
+
+    /// Lets in who was remembered, if it is still the same user.
+    fn still_in(
+        &self,
+        request: &Request<'_>,
+        (trace, known): ([u8; 32], Remembered),
+        user: &Arc<User>,
+    ) -> Option<Identity> {
+        if !known.is(user) {
             return None;
         }
         self.memory.remember(trace, known, request.now);
-        Some(known_as(&user, Info::Nothing))
+        Some(known_as(user, Info::Nothing))
     }
 
     /// RFC 7617.
@@ -60,10 +72,9 @@ impl Auth {
         let trace = self.memory.trace(credentials);
         if let Some(known) = self.memory.recall(&trace, request.now)
             && let Some(user) = self.users.recall(store, &known.user.name, request.now).await?
-            && known.is(&user)
+            && let Some(identity) = self.still_in(request, (trace, known), &user)
         {
-            self.memory.remember(trace, known, request.now);
-            return Ok(known_as(&user, Info::Nothing));
+            return Ok(identity);
         }
         let Some(pair) = basic::read(credentials) else {
             return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
@@ -116,7 +127,8 @@ impl Auth {
         }
         let by = By { actor: (&*user.name).into(), request_id: request.id.into() };
         let stored = (user.id, user.version);
-        let write = Write::secret(&self.model, stored, &record.to_string(), by);
+        let record = Value::text(&record.to_string());
+        let write = Write::change_user(&self.model, stored, (PASSWORD, record), by);
         // When somebody was faster, or nothing can be written now, there will be a next login.
         let _ = store.write(write, 0, request.now + COMPLETE_MAX).await;
         self.users.forget();

@@ -19,7 +19,7 @@ pub mod password;
 mod patience;
 mod seal;
 mod signing;
-mod text;
+pub mod text;
 mod throttle;
 mod users;
 

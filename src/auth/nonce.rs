@@ -11,8 +11,8 @@ use aws_lc_rs::{constant_time, hmac};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// How long a nonce is good for.
-pub const LIFE_SECONDS: i64 = 300;
+use crate::store::NONCE_SECONDS;
+
 /// From this age on, answers carry the next one.
 const NEAR_END_SECONDS: i64 = 240;
 /// How far the clocks of servers may be apart.
@@ -96,7 +96,7 @@ impl Nonces {
         }
         let nonce = parse(signed, now).ok_or(NonceFault::Foreign)?;
         let age = now.saturating_sub(nonce.issued);
-        if (-SKEW_SECONDS..LIFE_SECONDS).contains(&age) {
+        if (-SKEW_SECONDS..NONCE_SECONDS).contains(&age) {
             Ok(nonce)
         } else {
             Err(NonceFault::Expired)

@@ -50,11 +50,6 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// RFC 7617 §2.1: names and passwords are compared in this form, however a keyboard composes them.
-pub fn normalized(text: &str) -> Cow<'_, str> {
-    text::composed(Cow::Borrowed(text))
-}
-
 /// What a password may be; quick.
 pub fn check(password: &str) -> Result<(), Unfit> {
     match password {
@@ -82,7 +77,7 @@ pub fn make(
     password: &str,
 ) -> Result<Record, Unfit> {
     check(password)?;
-    let argon2 = argon::hash(normalized(password).as_bytes()).ok_or(Unfit::System)?;
+    let argon2 = argon::hash(text::composed(password).as_bytes()).ok_or(Unfit::System)?;
     let mut record = Record { argon2, digests: Vec::new() };
     if let Some(keys) = keys {
         record.complete(model, keys, name, password)?;
@@ -102,7 +97,7 @@ pub fn verify(record: Option<&Record>, password: &str) -> bool {
     if check(password).is_err() {
         return false;
     }
-    let password = normalized(password);
+    let password = text::composed(password);
     let hash: &str = match record {
         Some(record) => &record.argon2,
         None => nobody(),
@@ -160,7 +155,7 @@ impl Record {
         (realm, algorithm): (&str, Algorithm),
     ) -> Option<Result<String, SealError>> {
         let (_, _, sealed) = self.find(realm, algorithm)?;
-        let opened = seal::open(keys, &place(&normalized(user), realm, algorithm), sealed);
+        let opened = seal::open(keys, &place(&text::composed(user), realm, algorithm), sealed);
         Some(opened.and_then(|ha1| String::from_utf8(ha1).map_err(|_| SealError::Broken)))
     }
 
@@ -173,7 +168,7 @@ impl Record {
         name: &str,
         password: &str,
     ) -> Result<(), Unfit> {
-        let (name, password) = (normalized(name), normalized(password));
+        let (name, password) = (text::composed(name), text::composed(password));
         let mut digests = Vec::new();
         for (realm, algorithm) in wanted(model) {
             let had = self.find(realm, algorithm);
@@ -197,7 +192,7 @@ impl Record {
     /// Whether anything changed; `None`: the system has no randomness.
     pub fn reseal(&mut self, keys: &Keys, name: &str) -> Option<bool> {
         let before = self.digests.clone();
-        let name = normalized(name);
+        let name = text::composed(name);
         let mut digests = Vec::new();
         for (realm, algorithm, sealed) in &before {
             let place = place(&name, realm, *algorithm);

@@ -17,9 +17,7 @@ use crate::auth::LEASE;
 use crate::auth::key::{FINGERPRINT, KeyError, Keys, Source};
 use crate::model::Model;
 use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
-use crate::plan::{
-    Action, By, Collection, Draft, Outcome, Read, Refusal as Refused, Values, Write,
-};
+use crate::plan::{Action, By, Collection, Outcome, Read, Refusal as Refused, Write};
 use crate::store::{Beside, Database, StoreError};
 use crate::value::{Item, Value};
 use crate::wire::RequestId;
@@ -119,19 +117,7 @@ impl Accounts {
     /// The keys that belong to this database; made where it has none yet.
     pub(super) fn keys(&mut self) -> Result<Keys, Refusal> {
         let source = self.source()?;
-        let stored = self.fingerprint()?;
-        let settled = source.settle(stored.as_deref()).map_err(refusal)?;
-        if let Some(fingerprint) = &settled.remember {
-            let kept = self.beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
-            // Somebody else was faster, with another key.
-            if !settled.keys.has(&kept) {
-                if settled.is_made {
-                    source.unmake();
-                }
-                return Err(refusal(source.misfit(&settled.keys, &kept)));
-            }
-        }
-        Ok(settled.keys)
+        keys(&mut self.beside, &source)
     }
 
     pub(super) fn user(&mut self, name: &str) -> Result<Item, Refusal> {
@@ -163,14 +149,15 @@ impl Accounts {
     }
 
     pub(super) fn create(&mut self, values: Vec<Value>) -> Result<(), StoreError> {
-        let draft = draft(Values::Complete(values));
-        let count = crate::plan::Count::One;
-        self.write(Action::Create { drafts: vec![draft], count })
+        let write = Write::create_user(&self.model, values, by());
+        self.beside.write(write).map(drop)
     }
 
     pub(super) fn remove(&mut self, user: &Item) -> Result<(), StoreError> {
         let dependents_max = self.model.server.limits.cascade_items_max;
-        self.write(Action::Remove { id: user.id, dependents_max })
+        let action = Action::Remove { id: user.id, dependents_max };
+        let write = Write { collection: Collection::users(&self.model), action, by: by() };
+        self.beside.write(write).map(drop)
     }
 
     /// Changes one value of a user, tried anew when another change comes between. `value` is made from
@@ -184,27 +171,36 @@ impl Accounts {
         for _ in 0..TRIES {
             let user = self.user(name)?;
             let Some(value) = value(&user)? else { return Ok(()) };
-            let values = (0..user.values.len()).map(|index| (index == at).then(|| value.clone()));
-            let draft = draft(Values::Partial(values.collect()));
-            let expected = Some(user.version);
-            match self.write(Action::Replace { id: user.id, draft, expected }) {
+            let stored = (user.id, user.version);
+            let write = Write::change_user(&self.model, stored, (at, value), by());
+            match self.beside.write(write) {
                 Err(StoreError::Refused(Refused::Changed | Refused::Missing)) => {}
-                done => return done.map_err(refusal),
+                done => return done.map(drop).map_err(refusal),
             }
         }
         Err(refusal(format!("{name} is changed by others again and again; try again")))
     }
-
-    fn write(&mut self, action: Action) -> Result<(), StoreError> {
-        let collection = Collection::users(&self.model);
-        let request_id = RequestId::new().as_str().into();
-        let by = By { actor: "command line".into(), request_id };
-        self.beside.write(Write { collection, action, by }).map(drop)
-    }
 }
 
-fn draft(values: Values) -> Draft {
-    Draft { root: "/user".to_owned(), values, references: Vec::new() }
+fn by() -> By {
+    By { actor: "command line".into(), request_id: RequestId::new().as_str().into() }
+}
+
+/// The keys that belong to a database; made, and remembered there, where it has none yet.
+pub(super) fn keys(beside: &mut Beside, source: &Source) -> Result<Keys, Refusal> {
+    let stored = beside.recall(FINGERPRINT).map_err(refusal)?;
+    let settled = source.settle(stored.as_deref()).map_err(refusal)?;
+    if let Some(fingerprint) = &settled.remember {
+        let kept = beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
+        // Somebody else was faster, with another key.
+        if !settled.keys.has(&kept) {
+            if settled.is_made {
+                source.unmake();
+            }
+            return Err(refusal(source.misfit(&settled.keys, &kept)));
+        }
+    }
+    Ok(settled.keys)
 }
 
 /// Until every server has seen what was taken away.

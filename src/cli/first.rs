@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use super::{Refusal, refusal};
 use crate::auth::key::Keys;
 use crate::auth::password;
+use crate::model::own::ADMIN;
 use crate::model::{Model, Scheme};
 use crate::plan::{By, Outcome, Read, Refusal as Refused, Write};
 use crate::store::{Beside, StoreError};
+use crate::value::Value;
 
 const NAME: &str = "admin";
-const ROLE: &str = "admin";
 const FILE: &str = "nouns.admin-password";
 
 /// How the operator learns the password.
@@ -66,7 +67,10 @@ pub(super) fn make(
         })?),
     };
     let by = By { actor: "nouns".into(), request_id: "-".into() };
-    let made = beside.write(Write::first_user(model, NAME, ROLE, &record.to_string(), by));
+    let roles = Value::Json(format!("[\"{ADMIN}\"]").into());
+    let record = Value::text(&record.to_string());
+    let values = vec![Value::text(NAME), roles, Value::Boolean(false), record];
+    let made = beside.write(Write::create_user(model, values, by));
     match (made, kept) {
         (Ok(_), None) => Ok(Some(Told::Password(password))),
         (Ok(_), Some((new, path))) => {

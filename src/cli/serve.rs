@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use super::accounts;
 use super::first::{self, Telling, Told};
 use super::{
     Refusal, Serve, colours, database, fault_of_ours, find_model, key_source, read_model, refusal,
     say,
 };
 use crate::auth::Auth;
-use crate::auth::key::{FINGERPRINT, Keyring, Keys, Source};
+use crate::auth::key::{FINGERPRINT, Keyring, Source};
 use crate::gate::Gate;
 use crate::log::{Level, Log, Style};
 use crate::metrics::Metrics;
@@ -127,35 +128,30 @@ fn admit(
     key: Option<Source>,
     is_open: bool,
 ) -> Result<Admission, Refusal> {
-    let mut beside = Beside::open(database, model).map_err(refusal)?;
-    let stored = beside.recall(FINGERPRINT).map_err(refusal)?;
     if is_open {
-        // A key that is there and fits seals the passwords that are set.
-        let fits = |keys: &Keys| stored.as_ref().is_some_and(|stored| keys.has(stored));
-        let keys = key.and_then(|key| Some((key.read().ok()??, key)));
-        let ring = keys.filter(|(keys, _)| fits(keys)).map(|(keys, key)| Keyring::new(key, keys));
+        // A key that is there and fits seals the passwords that are set. Most have none, and then the
+        // database need not be asked.
+        let ring = match key.and_then(|key| Some((key.read().ok()??, key))) {
+            Some((keys, key)) => {
+                let stored = Beside::open(database, model).map_err(refusal)?.recall(FINGERPRINT);
+                let fits = stored.map_err(refusal)?.is_some_and(|stored| keys.has(&stored));
+                fits.then(|| Keyring::new(key, keys))
+            }
+            None => None,
+        };
         let auth = Auth::open(model, ring).map_err(refusal)?;
         return Ok(Admission { auth, told: None });
     }
     let key = key.ok_or_else(|| refusal("there is no key"))?;
-    let settled = key.settle(stored.as_deref()).map_err(refusal)?;
-    if let Some(fingerprint) = &settled.remember {
-        let kept = beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
-        // Another server was faster, with another key.
-        if !settled.keys.has(&kept) {
-            if settled.is_made {
-                key.unmake();
-            }
-            return Err(refusal(key.misfit(&settled.keys, &kept)));
-        }
-    }
+    let mut beside = Beside::open(database, model).map_err(refusal)?;
+    let keys = accounts::keys(&mut beside, &key)?;
     let telling = match &key {
         _ if std::io::stderr().is_terminal() => Telling::Show,
         Source::File(path) => Telling::beside(Some(path)),
         Source::Environment(_) => Telling::beside(None),
     };
-    let told = first::make(&mut beside, model, &settled.keys, &telling)?;
-    let auth = Auth::closed(model, Keyring::new(key, settled.keys)).map_err(refusal)?;
+    let told = first::make(&mut beside, model, &keys, &telling)?;
+    let auth = Auth::closed(model, Keyring::new(key, keys)).map_err(refusal)?;
     let auth = auth.ok_or_else(|| refusal("the key cannot sign"))?;
     Ok(Admission { auth, told })
 }

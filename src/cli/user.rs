@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use super::accounts::{self, Accounts, Place, wait_for_servers};
 use super::{Refusal, prompt, refusal, say};
 use crate::auth::password;
+use crate::auth::text::composed;
 use crate::json::{self, Json};
 use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::model::{Model, types};
@@ -122,7 +123,7 @@ fn add(flags: &Add) -> Result<(), Refusal> {
     let found = flags.place.find()?.check_key()?;
     let model = &found.model;
     // Before the password is asked for.
-    let name = read(model, NAME, &text(&password::normalized(&flags.name)))?;
+    let name = read(model, NAME, &text(&composed(&flags.name)))?;
     let roles = read(model, ROLES, &list_of(&flags.role))?;
     let Value::Text(name) = name else { return Err(refusal("expected a name")) };
     let sent = new_password(model, &name, flags.password_stdin)?;
@@ -141,7 +142,7 @@ fn add(flags: &Add) -> Result<(), Refusal> {
 
 fn passwd(flags: &Passwd) -> Result<(), Refusal> {
     let mut accounts = flags.place.find()?.check_key()?.open_existing()?;
-    let name = password::normalized(&flags.name);
+    let name = composed(&flags.name);
     accounts.user(&name)?;
     let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
     let record = record(&mut accounts, &name, &sent)?;
@@ -153,7 +154,7 @@ fn passwd(flags: &Passwd) -> Result<(), Refusal> {
 
 fn roles(flags: &Roles) -> Result<(), Refusal> {
     let mut accounts = flags.place.find()?.open_existing()?;
-    let name = password::normalized(&flags.name);
+    let name = composed(&flags.name);
     let roles = read(&accounts.model, ROLES, &list_of(&flags.role))?;
     accounts.change(&name, ROLES, |_| Ok(Some(roles.clone())))?;
     wait_for_servers();
@@ -163,7 +164,7 @@ fn roles(flags: &Roles) -> Result<(), Refusal> {
 
 fn set_disabled(flags: &One, is_disabled: bool) -> Result<(), Refusal> {
     let mut accounts = flags.place.find()?.open_existing()?;
-    let name = password::normalized(&flags.name);
+    let name = composed(&flags.name);
     accounts.change(&name, DISABLED, |_| Ok(Some(Value::Boolean(is_disabled))))?;
     if is_disabled {
         wait_for_servers();
@@ -174,7 +175,7 @@ fn set_disabled(flags: &One, is_disabled: bool) -> Result<(), Refusal> {
 
 fn remove(flags: &One) -> Result<(), Refusal> {
     let mut accounts = flags.place.find()?.open_existing()?;
-    let name = password::normalized(&flags.name);
+    let name = composed(&flags.name);
     let user = accounts.user(&name)?;
     match accounts.remove(&user) {
         // Somebody else was faster.

@@ -11,25 +11,25 @@ use crate::permit::Reach;
 use crate::value::{Id, Value};
 
 impl Write {
-    /// Makes a user with one role.
-    pub fn first_user(model: &Model, name: &str, role: &str, record: &str, by: By) -> Self {
-        let roles = Value::Json(format!("[\"{role}\"]").into());
-        let values = vec![Value::text(name), roles, Value::Boolean(false), Value::text(record)];
-        let values = Values::Complete(values);
-        let draft = Draft { root: "/user".to_owned(), values, references: Vec::new() };
-        let action = Action::Create { drafts: vec![draft], count: Count::One };
+    /// Makes a user. `values` go by the fields of users, the password as what may be stored.
+    pub fn create_user(model: &Model, values: Vec<Value>, by: By) -> Self {
+        let drafts = vec![user_draft(Values::Complete(values))];
+        let action = Action::Create { drafts, count: Count::One };
         Self { collection: Collection::users(model), action, by }
     }
 
-    /// Puts another record in place of a user's, unless the user has changed since that version.
-    pub fn secret(model: &Model, (id, version): (Id, i64), record: &str, by: By) -> Self {
-        let fields = model.resource(model.users).fields.iter().enumerate();
-        let values = fields.map(|(at, _)| (at == PASSWORD).then(|| Value::text(record))).collect();
-        let draft = Draft {
-            root: "/user".to_owned(),
-            values: Values::Partial(values),
-            references: Vec::new(),
-        };
+    /// Changes one value of a user, unless the user has changed since that version.
+    pub fn change_user(
+        model: &Model,
+        (id, version): (Id, i64),
+        (at, value): (usize, Value),
+        by: By,
+    ) -> Self {
+        let mut values: Vec<_> = model.resource(model.users).fields.iter().map(|_| None).collect();
+        if let Some(place) = values.get_mut(at) {
+            *place = Some(value);
+        }
+        let draft = user_draft(Values::Partial(values));
         let action = Action::Replace { id, draft, expected: Some(version) };
         Self { collection: Collection::users(model), action, by }
     }
@@ -63,6 +63,10 @@ impl Write {
             Values::Partial(values) => values.iter().flatten().any(is_clear),
         })
     }
+}
+
+fn user_draft(values: Values) -> Draft {
+    Draft { root: "/user".to_owned(), values, references: Vec::new() }
 }
 
 impl Collection {

@@ -33,7 +33,7 @@ pub enum Claimed {
 }
 
 /// How long a nonce lives, in seconds; what is older is refused before it is claimed.
-pub(super) const NONCE_SECONDS: i64 = 300;
+pub const NONCE_SECONDS: i64 = 300;
 /// By how much clocks may differ.
 pub(super) const SKEW_SECONDS: i64 = 120;
 

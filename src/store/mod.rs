@@ -36,7 +36,7 @@ use crate::model::Model;
 use crate::plan::{Outcome, Read, Refusal, Write};
 pub use beside::Beside;
 pub use changes::Changes;
-pub use claims::{Claim, Claimed};
+pub use claims::{Claim, Claimed, NONCE_SECONDS};
 use driver::Failure;
 pub use postgres::{Address, Environment};
 

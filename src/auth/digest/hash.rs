@@ -2,7 +2,6 @@
 //!
 //! What a hash is made of is RFC 7616 §3.4; this file knows only how parts are put together.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use aws_lc_rs::constant_time;
@@ -91,14 +90,13 @@ impl fmt::Debug for Ha1 {
 
 /// RFC 7616 §3.4.2: the name, the realm and the password, in UTF-8; name and password composed.
 pub fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> Ha1 {
-    let (name, password) =
-        (text::composed(Cow::Borrowed(name)), text::composed(Cow::Borrowed(password)));
+    let (name, password) = (text::composed(name), text::composed(password));
     Ha1(join(algorithm, &[name.as_bytes(), realm.as_bytes(), password.as_bytes()]))
 }
 
 /// RFC 7616 §3.4.4: what a client sends that does not want its name seen.
 pub fn userhash(algorithm: Algorithm, name: &str, realm: &str) -> Hash {
-    let name = text::composed(Cow::Borrowed(name));
+    let name = text::composed(name);
     join(algorithm, &[name.as_bytes(), realm.as_bytes()])
 }
 

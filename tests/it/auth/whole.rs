@@ -2,67 +2,16 @@
 //!
 //! Made by hand, by the formulas of RFC 7616: other libraries do not do these.
 
-use md5::{Digest as _, Md5};
-
-use crate::harness::{Answer, Backend, Person, Server, Setup};
+use crate::harness::{Answer, Backend, Held, Person, Server, Setup, md5, parameter};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-fn md5(text: impl AsRef<[u8]>) -> String {
-    Md5::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The value of a parameter in the last Digest challenge, or in an `Authentication-Info`.
-fn parameter(text: &str, name: &str) -> String {
-    let last = text.rsplit("Digest ").next().unwrap();
-    let start = last.find(&format!("{name}=\"")).unwrap_or_else(|| panic!("{name} in {last}"));
-    last[start + name.len() + 2..].split('"').next().unwrap().to_owned()
-}
-
-/// One challenge of a server, in the hands of somebody.
-struct Held {
-    realm: String,
-    nonce: String,
-    opaque: String,
-    ha1: String,
-    name: String,
-}
-
-impl Held {
-    fn new(server: &Server, person: &Person, path: &str) -> Self {
-        let answer = server.get(path);
-        let lines = answer.all("WWW-Authenticate");
-        let line = lines.iter().find(|line| line.starts_with("Digest ")).unwrap();
-        let realm = parameter(line, "realm");
-        Self {
-            ha1: md5(format!("{}:{realm}:{}", person.name, person.password)),
-            nonce: parameter(line, "nonce"),
-            opaque: parameter(line, "opaque"),
-            name: person.name.clone(),
-            realm,
-        }
-    }
-
-    fn hash(&self, nc: u32, qop: &str, over: &str) -> String {
-        let over = md5(over);
-        md5(format!("{}:{}:{nc:08x}:abc:{qop}:{over}", self.ha1, self.nonce))
-    }
-
-    fn header(&self, (nc, qop): (u32, &str), uri: &str, response: &str) -> String {
-        let Self { realm, nonce, opaque, name, .. } = self;
-        format!(
-            "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{uri}\", qop={qop}, \
-             nc={nc:08x}, cnonce=\"abc\", response=\"{response}\", opaque=\"{opaque}\", algorithm=MD5"
-        )
-    }
-
-    /// Proves the body that is sent, or another one.
-    fn send(&self, server: &Server, nc: u32, proved: &str, body: &str) -> Answer {
-        let over = format!("POST:/customers:{}", md5(proved));
-        let response = self.hash(nc, "auth-int", &over);
-        let header = self.header((nc, "auth-int"), "/customers", &response);
-        server.request("POST /customers", &[("Authorization", &header)], body)
-    }
+/// Proves the body that is sent, or another one.
+fn send(held: &Held, server: &Server, nc: u32, (proved, body): (&str, &str)) -> Answer {
+    let over = format!("POST:/customers:{}", md5(proved));
+    let response = held.hash(nc, "auth-int", &over);
+    let header = held.header((nc, "auth-int"), "/customers", &response);
+    server.request("POST /customers", &[("Authorization", &header)], body)
 }
 
 on_every_backend! {
@@ -70,15 +19,15 @@ on_every_backend! {
     fn the_body_is_proved_too(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let held = Held::new(&server, &server.admin(), "/customers");
-        let created = held.send(&server, 1, ANN, ANN);
+        let created = send(&held, &server, 1, (ANN, ANN));
         assert_eq!(created.status, 201, "{created:?}");
         let info = created.header("Authentication-Info").unwrap();
         let expected = held.hash(1, "auth-int", &format!(":/customers:{}", md5(&created.body)));
         assert_eq!(parameter(info, "rspauth"), expected, "{info}");
         let other = ANN.replace("Ann", "Bea");
-        assert_eq!(held.send(&server, 2, ANN, &other).status, 401, "another body than the proved one");
-        assert_eq!(held.send(&server, 1, ANN, ANN).status, 401, "again");
-        assert_eq!(held.send(&server, 3, "{", "{").status, 400, "who is asking comes before what the body says");
+        assert_eq!(send(&held, &server, 2, (ANN, &other)).status, 401, "another body than the proved one");
+        assert_eq!(send(&held, &server, 1, (ANN, ANN)).status, 401, "again");
+        assert_eq!(send(&held, &server, 3, ("{", "{")).status, 400, "who is asking comes before what the body says");
         let list = server.request("GET /customers", &[("Authorization", &server.admin().basic())], "");
         assert_eq!(list.json()["customers"].as_array().unwrap().len(), 1);
     }
@@ -88,9 +37,9 @@ on_every_backend! {
         let server = Setup::new(backend).closed().start();
         let mut held = Held::new(&server, &server.admin(), "/customers");
         let large = " ".repeat(9 << 20);
-        assert_eq!(held.send(&server, 1, &large, &large).status, 413);
+        assert_eq!(send(&held, &server, 1, (&large, &large)).status, 413);
         held.nonce = "AAAA".to_owned();
-        assert_eq!(held.send(&server, 1, ANN, ANN).status, 401);
+        assert_eq!(send(&held, &server, 1, (ANN, ANN)).status, 401);
     }
 
     /// RFC 7616 §3.4.4: a name may come as its hash.
@@ -99,8 +48,7 @@ on_every_backend! {
         let admin = server.admin();
         let mut held = Held::new(&server, &admin, "/customers");
         held.name = md5(format!("{}:{}", admin.name, held.realm));
-        let response = held.hash(1, "auth", "GET:/customers");
-        let header = format!("{}, userhash=true", held.header((1, "auth"), "/customers", &response));
+        let header = format!("{}, userhash=true", held.get(1, "/customers"));
         assert_eq!(server.request("GET /customers", &[("Authorization", &header)], "").status, 200);
         let unknown = header.replace(&held.name, &md5("nobody:store"));
         assert_eq!(server.request("GET /customers", &[("Authorization", &unknown)], "").status, 401);
@@ -126,9 +74,7 @@ name = { type = "text", required = true }
         let server = Setup::new(backend).model(model).closed().start();
         let admin = Person::new("admin", &server.admin().password);
         let held = Held::new(&server, &admin, "/apples");
-        let good = |nc, path: &str| {
-            held.header((nc, "auth"), path, &held.hash(nc, "auth", &format!("GET:{path}")))
-        };
+        let good = |nc, path: &str| held.get(nc, path);
         let status = |path: &str, header: &str| {
             server.request(&format!("GET {path}"), &[("Authorization", header)], "").status
         };

@@ -6,6 +6,7 @@
 
 mod backend;
 mod folder;
+mod handmade;
 mod http;
 mod lock;
 mod login;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 pub use backend::{Backend, sql};
 pub use folder::Folder;
+pub use handmade::{Held, md5, parameter};
 pub use http::{Answer, Client};
 pub use lock::Lock;
 pub use login::Person;

@@ -5,9 +5,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use md5::{Digest as _, Md5};
 
-use crate::harness::{Answer, Backend, Person, Server, Setup};
+use crate::harness::{Answer, Backend, Person, Server, Setup, md5, parameter};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
@@ -60,17 +59,6 @@ fn ask(server: &Server, line: &str, authorization: Option<&str>, body: &str) -> 
     server.send(text)
 }
 
-fn md5(text: &str) -> String {
-    Md5::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The value of a parameter in the MD5 challenge of a line.
-fn parameter(challenge: &str, name: &str) -> String {
-    let digest = challenge.rsplit("Digest ").next().unwrap();
-    let start = digest.find(&format!("{name}=\"")).unwrap_or_else(|| panic!("{name} in {digest}"));
-    digest[start + name.len() + 2..].split('"').next().unwrap().to_owned()
-}
-
 /// What a client answers to a challenge, by the specification's own words.
 struct Proof<'a> {
     person: &'a Person,
@@ -85,9 +73,9 @@ impl Proof<'_> {
         let (method, uri) = self.line.split_once(' ').unwrap();
         let (realm, nonce) =
             (parameter(self.challenge, "realm"), parameter(self.challenge, "nonce"));
-        let ha1 = md5(&format!("{}:{realm}:{}", self.person.name, self.person.password));
-        let ha2 = md5(&format!("{method}:{uri}"));
-        md5(&format!("{ha1}:{nonce}:{}:{}:auth:{ha2}", self.count, self.cnonce))
+        let ha1 = md5(format!("{}:{realm}:{}", self.person.name, self.person.password));
+        let ha2 = md5(format!("{method}:{uri}"));
+        md5(format!("{ha1}:{nonce}:{}:{}:auth:{ha2}", self.count, self.cnonce))
     }
 
     fn header(&self) -> String {
