@@ -135,7 +135,7 @@ impl Auth {
     }
 
     /// Somebody who is in, and goes on with the same nonce. In place, without a future: this is the way of
-    /// nearly all requests with Digest, where no other server is asked what was used. Whatever is not
+    /// nearly all requests with Digest: no other server is asked what was used. Whatever is not
     /// plainly right is looked at by `digest`.
     pub(super) fn goes_on(
         &self,
@@ -143,7 +143,6 @@ impl Auth {
         request: &Request<'_>,
         credentials: &[u8],
     ) -> Option<Identity> {
-        let claim = store.claim_here()?;
         let (signer, realm) = self.signer.as_ref().zip(self.model.realms.get(request.realm))?;
         let proof = digest::read(credentials).ok()?;
         let signing = signer.now();
@@ -153,6 +152,11 @@ impl Auth {
         if !is_usual || !self.memory.is_proved(nonce.id, name) {
             return None;
         }
+        let (epoch, issued, count) = (nonce.epoch, nonce.issued, proof.count()?);
+        let claim = Claim { epoch, nonce: nonce.id, count, issued };
+        if !store.can_claim_here(&claim) {
+            return None;
+        }
         let opaques = signing.opaques.get(request.realm)?;
         let algorithm = proof.fits(realm, opaques, &target(request)).ok()?;
         let user = self.users.known(name, request.now).filter(|user| !user.is_disabled)?;
@@ -160,8 +164,7 @@ impl Auth {
         if !proof.verify(ha1, request.parts.method.as_str(), None) {
             return None;
         }
-        let (epoch, issued, count) = (nonce.epoch, nonce.issued, proof.count()?);
-        match claim(&Claim { epoch, nonce: nonce.id, count, issued }) {
+        match store.claim_here(&claim)? {
             Claimed::First => Some(known_as(&user, ready(&proof, ha1, None))),
             Claimed::Again | Claimed::Stale => None,
         }

@@ -196,11 +196,19 @@ impl Worker {
         }
     }
 
-    /// The same without waiting, where no other server has to be asked; None where one has.
-    pub fn claim_here(&self) -> Option<impl Fn(&Claim) -> Claimed> {
+    /// Whether `claim_here` can tell.
+    pub fn can_claim_here(&self, claim: &Claim) -> bool {
         match self {
-            Self::Sqlite(worker) => Some(|claim: &Claim| worker.claim(claim)),
-            Self::Postgres(_) => None,
+            Self::Sqlite(_) => true,
+            Self::Postgres(worker) => worker.can_claim_here(claim),
+        }
+    }
+
+    /// `claim` without waiting, where no other server has to be asked; nothing where one has.
+    pub fn claim_here(&self, claim: &Claim) -> Option<Claimed> {
+        match self {
+            Self::Sqlite(worker) => Some(worker.claim(claim)),
+            Self::Postgres(worker) => worker.claim_here(claim),
         }
     }
 

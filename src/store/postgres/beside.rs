@@ -55,7 +55,7 @@ impl Beside {
             ids: Mutex::default(),
             pooling: session.pooling,
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
-            claims: Batch::new(&Arc::default()),
+            claims: Arc::new(Batch::new(&Arc::default())),
         };
         Ok(Self { inner: Arc::new(inner), runtime })
     }

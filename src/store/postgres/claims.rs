@@ -1,136 +1,61 @@
 //! Which counts of which nonces were used, among servers that share a database.
 //!
-//! The tables are unlogged: a claim costs no sync, and after a crash of PostgreSQL they are empty. Then
-//! the epoch is gone with them, so that every nonce from before is stale at every server; a claim looks
-//! at the epoch in the same statement, so that no server goes by what it remembers.
-//! Claims that come while one is under way are sent together. Old ones go by the table: which one a
-//! claim is in is told by when its nonce was given out, and a table of old ones is emptied whole.
+//! The tables (`tables`) are empty after a crash of PostgreSQL. Then the epoch is gone with them, so that
+//! every nonce from before is stale at every server; a claim looks at the epoch in the same statement.
+//! Claims that come while one is under way are sent together, by one thread for all.
+//! A nonce that comes to one server alone is claimed in the memory of that server (`ours`), which has
+//! taken a part of it in the database. Another server to which it comes after all says so, and waits
+//! until the part is given up with what was used of it.
 //! The one surprising thing: a claim whose answer was lost is made once more, and `First` is then the
 //! truth, but `Again` may be our own work and is told as a failure.
 
-use std::collections::HashSet;
+mod handover;
+mod line;
+mod ours;
+mod tables;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+pub(super) use self::line::Batch;
+pub(super) use self::tables::{create, sweep};
+
+use self::line::{Asked, Found, UnderWay, lock};
+use self::ours::Place;
+use self::tables::{EPOCH, LIVE, age_max, bucket_of};
 use super::driver::{PostgresDriver, Stage};
 use super::failure::Trouble;
 use super::pool::Purpose;
 use super::{GRACE, Inner, Worker, no_connection};
 use crate::clock;
-use crate::store::claims::{NONCE_SECONDS, SKEW_SECONDS};
-use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::claims::SKEW_SECONDS;
+use crate::store::driver::{Bind, Columns, Driver};
 use crate::store::{Broken, Claim, Claimed, StoreError};
 
-/// Claims that are sent together, and that may wait.
-const SENT_MAX: usize = 256;
-const WAITING_MAX: usize = 4_096;
+/// How often claims are sent that are in each other's way.
+const ROUNDS_MAX: usize = 4;
 /// How often the epoch is asked for while others make one at the same time.
 const EPOCH_TRIES: usize = 5;
 
-/// Seconds of nonces in one table, and how many tables there are.
-const BUCKET_SECONDS: i64 = 128;
-const BUCKETS: i64 = 8;
-/// A table is emptied so much later than its last nonce became too old, on top of what a statement may
-/// take: a claim that is under way goes by the time at which it began.
-const SLACK_SECONDS: i64 = 60;
+/// How often a server looks whether it got what it wants, and when it gives up: the other one is gone.
+const WANTED_PAUSE: Duration = Duration::from_millis(20);
+const WANTED_MAX: Duration = Duration::from_secs(2);
 
-/// Whether the tables are there.
-const PRESENT: &str = "SELECT to_regclass('nouns_epoch') IS NOT NULL";
-
-const TABLES: [&str; 2] = [
-    "CREATE UNLOGGED TABLE nouns_epoch (
-  one boolean NOT NULL PRIMARY KEY CHECK (one), epoch bigint NOT NULL, floor bigint NOT NULL
-)",
-    "CREATE TABLE nouns_claims (
-  bucket integer NOT NULL, nonce uuid NOT NULL, count bigint NOT NULL, PRIMARY KEY (nonce, count, bucket)
-) PARTITION BY LIST (bucket)",
-];
-
-/// The epoch, made when there is none. 1: the epoch to be, 2: the age of the oldest nonce it takes.
-/// No row: another server is making it.
-const EPOCH: &str = "WITH made AS (INSERT INTO nouns_epoch (one, epoch, floor) \
-    SELECT true, $1::bigint, extract(epoch FROM now())::bigint - $2::bigint \
-    WHERE NOT EXISTS (SELECT 1 FROM nouns_epoch) ON CONFLICT DO NOTHING RETURNING epoch) \
-    SELECT epoch FROM made UNION ALL SELECT epoch FROM nouns_epoch";
-
-/// Claims whose nonces belong into one table. 1: epochs, 2: nonces, 3: counts, 4: when they were given
-/// out, each with commas; 5: how old a nonce may be, 6: by how much clocks may differ. Gives those that
-/// are the first. Straight to the table: by way of the one they are parts of it takes half as long again.
-fn claim_sql(bucket: i64) -> String {
-    format!(
-        "INSERT INTO nouns_claims_{bucket} (bucket, nonce, count) SELECT {bucket}, asked.nonce, asked.count \
-    FROM nouns_epoch live, unnest(string_to_array($1, ',')::bigint[], string_to_array($2, ',')::uuid[], \
-      string_to_array($3, ',')::bigint[], string_to_array($4, ',')::bigint[]) \
-      AS asked (epoch, nonce, count, issued) \
-    WHERE asked.epoch = live.epoch AND asked.issued BETWEEN \
-      greatest(live.floor, extract(epoch FROM now())::bigint - $5::bigint) \
-      AND extract(epoch FROM now())::bigint + $6::bigint \
-    ON CONFLICT DO NOTHING RETURNING nonce::text, count"
-    )
-}
-
-/// 1: how old a nonce may be, 2: by how much clocks may differ. Gives the epoch, and the times between
-/// which nonces are known.
-const LIVE: &str = "SELECT epoch, greatest(floor, extract(epoch FROM now())::bigint - $1::bigint), \
-    extract(epoch FROM now())::bigint + $2::bigint FROM nouns_epoch";
-
-/// One server at a time, until the end of the transaction.
-const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 3)";
-/// 1: the age of the oldest nonce that is taken. Gives the floor as it was before, and the time.
-const RAISE: &str = "UPDATE nouns_epoch AS raised SET floor = greatest(before.floor, extract(epoch FROM now())::bigint - $1::bigint) \
-    FROM nouns_epoch AS before RETURNING before.floor, extract(epoch FROM now())::bigint";
-
-/// Claims of one worker thread that wait for one under way; the epoch is that of all threads.
-#[derive(Debug)]
-pub(super) struct Batch {
-    waiting: Mutex<Vec<Asked>>,
-    is_under_way: AtomicBool,
-    epoch: Arc<Mutex<Option<u64>>>,
-    /// By table.
-    sql: Vec<String>,
-}
-
-#[derive(Debug)]
-struct Asked {
-    claim: Claim,
-    answer: oneshot::Sender<Result<Claimed, StoreError>>,
-}
-
-impl Batch {
-    pub(super) fn new(epoch: &Arc<Mutex<Option<u64>>>) -> Self {
-        let epoch = Arc::clone(epoch);
-        let sql = (0..BUCKETS).map(claim_sql).collect();
-        Self { waiting: Mutex::default(), is_under_way: AtomicBool::new(false), epoch, sql }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<Asked>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn epoch(&self) -> MutexGuard<'_, Option<u64>> {
-        self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Vec<Asked> {
-        let mut waiting = self.waiting();
-        let count = waiting.len().min(SENT_MAX);
-        waiting.drain(..count).collect()
-    }
-}
-
-/// However the work ends, nobody waits for it in vain, and the next claim begins anew.
-struct UnderWay<'a>(&'a Batch);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.is_under_way.store(false, Ordering::Relaxed);
-        self.0.waiting().clear();
-    }
+/// Claims of one part of one nonce that are sent as one.
+#[derive(Debug, Default)]
+struct Sent {
+    bits: u64,
+    epoch: u64,
+    issued: i64,
+    /// What of the part is our own work, if we wish for all of it.
+    held: Option<u64>,
+    /// By their place among the claims.
+    claims: Vec<usize>,
 }
 
 impl Worker {
@@ -138,17 +63,47 @@ impl Worker {
         self.0.epoch().await
     }
 
+    /// Whether `claim_here` can tell.
+    pub(in crate::store) fn can_claim_here(&self, claim: &Claim) -> bool {
+        *lock(&self.0.claims.epoch) == Some(claim.epoch) && self.0.claims.ours.has(claim)
+    }
+
+    /// Claims what this server has to itself.
+    pub(in crate::store) fn claim_here(&self, claim: &Claim) -> Option<Claimed> {
+        // What is ours of another epoch can be known to nobody else, and yet all of it is stale.
+        let is_live = *lock(&self.0.claims.epoch) == Some(claim.epoch);
+        if is_live { self.0.claims.ours.claim(claim) } else { None }
+    }
+
     pub(in crate::store) async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        let batch = &self.0.claims;
-        let (answer, answered) = oneshot::channel();
-        {
-            let mut waiting = batch.waiting();
-            if waiting.len() >= WAITING_MAX {
-                return Err(StoreError::Busy);
+        let Some((place, _)) = Place::of(claim) else { return Ok(Claimed::Stale) };
+        let until = clock::now() + WANTED_MAX;
+        let mut is_wanted = false;
+        loop {
+            match self.claim_once(claim).await? {
+                Found::Told(claimed) => return Ok(claimed),
+                Found::Unknown => {
+                    let cause = "the answer to a claim was lost".to_owned();
+                    return Err(StoreError::Unavailable(cause));
+                }
+                Found::Held if clock::now() < until => {
+                    if !std::mem::replace(&mut is_wanted, true) {
+                        self.0.want(place, bucket_of(claim)).await?;
+                    }
+                    tokio::time::sleep(WANTED_PAUSE).await;
+                }
+                // Whoever has it does not answer. The client gets a nonce that nobody has.
+                Found::Held => {
+                    self.0.want_no_more(place).await?;
+                    return Ok(Claimed::Stale);
+                }
             }
-            waiting.push(Asked { claim: *claim, answer });
         }
-        if !batch.is_under_way.swap(true, Ordering::Relaxed) {
+    }
+
+    async fn claim_once(&self, claim: &Claim) -> Result<Found, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        if self.0.claims.put(Asked { claim: *claim, answer })? {
             let inner = Arc::clone(&self.0);
             // A task of its own: others go with it, so it goes on when this client leaves.
             tokio::task::spawn_local(Box::pin(async move { inner.claim_all().await }));
@@ -160,7 +115,7 @@ impl Worker {
 
 impl Inner {
     async fn epoch(&self) -> Result<u64, StoreError> {
-        let known = *self.claims.epoch();
+        let known = *lock(&self.claims.epoch);
         if let Some(epoch) = known {
             return Ok(epoch);
         }
@@ -170,7 +125,7 @@ impl Inner {
             let (rows, _) = self.ask(EPOCH, &binds, |row| row.integer(0)).await?;
             if let Some(epoch) = rows.into_iter().flatten().next() {
                 let epoch = epoch.cast_unsigned();
-                *self.claims.epoch() = Some(epoch);
+                *lock(&self.claims.epoch) = Some(epoch);
                 return Ok(epoch);
             }
         }
@@ -178,26 +133,19 @@ impl Inner {
     }
 
     /// Makes the claims that wait, until none does.
-    async fn claim_all(&self) {
-        let _under_way = UnderWay(&self.claims);
+    async fn claim_all(self: Arc<Self>) {
+        let mut under_way = UnderWay { batch: &self.claims, is_done: false };
         loop {
             let asked = self.claims.take();
             if asked.is_empty() {
+                under_way.is_done = true;
                 return;
             }
             let claims: Vec<Claim> = asked.iter().map(|asked| asked.claim).collect();
-            let answers = self.claim_some(&claims).await;
+            let found = self.claim_some(&claims).await;
             for (at, asked) in asked.into_iter().enumerate() {
-                // Of two that are the same, sent together, one is the first.
-                let is_double = claims.iter().take(at).any(|earlier| *earlier == asked.claim);
-                let answer = match &answers {
-                    Ok(answers) => match answers.get(at) {
-                        Some(Some(Claimed::First)) if is_double => Ok(Claimed::Again),
-                        Some(Some(claimed)) => Ok(*claimed),
-                        Some(None) | None => Err(StoreError::Unavailable(
-                            "the answer to a claim was lost".to_owned(),
-                        )),
-                    },
+                let answer = match &found {
+                    Ok(found) => Ok(found.get(at).copied().unwrap_or(Found::Unknown)),
                     Err(StoreError::Busy) => Err(StoreError::Busy),
                     Err(StoreError::TimedOut) => Err(StoreError::TimedOut),
                     Err(other) => Err(StoreError::Unavailable(format!("{other:?}"))),
@@ -208,68 +156,134 @@ impl Inner {
         }
     }
 
-    /// What became of each; `None` where that is not known.
-    async fn claim_some(&self, claims: &[Claim]) -> Result<Vec<Option<Claimed>>, StoreError> {
-        let mut firsts = HashSet::new();
-        let mut was_lost = false;
-        for bucket in 0..BUCKETS {
-            let mut some: Vec<&Claim> =
-                claims.iter().filter(|claim| bucket_of(claim) == bucket).collect();
-            if some.is_empty() {
-                continue;
+    /// What became of each.
+    async fn claim_some(self: &Arc<Self>, claims: &[Claim]) -> Result<Vec<Found>, StoreError> {
+        let epoch = self.epoch().await?;
+        let mut seen = HashSet::new();
+        let known = |claim: &Claim| {
+            // Of two that are the same, sent together, one is the first.
+            if !seen.insert((claim.nonce, claim.count, claim.epoch, claim.issued)) {
+                return Some(Found::Told(Claimed::Again));
             }
-            // In one order, so that two servers never wait for each other.
-            some.sort_unstable_by_key(|claim| (claim.nonce, claim.count));
-            some.dedup_by_key(|claim| (claim.nonce, claim.count, claim.epoch, claim.issued));
-            let (rows, is_lost) = self.insert(bucket, &some).await?;
-            firsts.extend(rows.into_iter().flatten());
-            was_lost |= is_lost;
+            // It may have become ours while they waited.
+            let ours = if claim.epoch == epoch { self.claims.ours.claim(claim) } else { None };
+            ours.map(Found::Told)
+        };
+        let mut found: Vec<Option<Found>> = claims.iter().map(known).collect();
+        for round in 0..ROUNDS_MAX {
+            let mut sent: BTreeMap<i64, BTreeMap<Place, Sent>> = BTreeMap::new();
+            let open =
+                claims.iter().zip(&found).enumerate().filter(|(_, (_, found))| found.is_none());
+            for (at, (claim, _)) in open {
+                let Some((place, bit)) = Place::of(claim) else { continue };
+                let Claim { epoch, issued, .. } = *claim;
+                // After a try that failed it is ours no more than others'.
+                let held = if round == 0 { self.claims.ours.wish(place) } else { None };
+                let parts = sent.entry(bucket_of(claim)).or_default();
+                let one =
+                    parts.entry(place).or_insert(Sent { epoch, issued, held, ..Sent::default() });
+                if (one.epoch, one.issued) == (epoch, issued) {
+                    one.bits |= bit;
+                    one.claims.push(at);
+                }
+            }
+            if sent.is_empty() {
+                break;
+            }
+            for (bucket, sent) in sent {
+                for (at, told) in self.claim_parts(claims, bucket, &sent).await? {
+                    if let Some(open) = found.get_mut(at) {
+                        *open = Some(told);
+                    }
+                }
+            }
         }
-        let is_first = |claim: &Claim| firsts.contains(&(claim.nonce, i64::from(claim.count)));
-        if claims.iter().all(is_first) {
-            return Ok(claims.iter().map(|_| Some(Claimed::First)).collect());
+        Ok(found.into_iter().map(|found| found.unwrap_or(Found::Unknown)).collect())
+    }
+
+    /// Claims parts of nonces that belong into one table. Gives what became of the claims, by their place;
+    /// of those that others were in the way of, nothing.
+    async fn claim_parts(
+        self: &Arc<Self>,
+        claims: &[Claim],
+        bucket: i64,
+        sent: &BTreeMap<Place, Sent>,
+    ) -> Result<Vec<(usize, Found)>, StoreError> {
+        let (taken, was_lost) = self.insert(bucket, sent).await?;
+        let taken: HashMap<Place, bool> = taken.into_iter().flatten().collect();
+        let mut told = Vec::new();
+        for (place, one) in sent {
+            let Some(is_whole) = taken.get(place) else { continue };
+            for at in &one.claims {
+                claims.get(*at).into_iter().for_each(|claim| self.claims.ours.note(claim));
+                told.push((*at, Found::Told(Claimed::First)));
+            }
+            if let (true, Some(held)) = (is_whole, one.held) {
+                self.claims.ours.take(*place, held | one.bits);
+                self.watch();
+            }
         }
-        // Used, or no longer known: which of them, another look tells.
+        if taken.len() < sent.len() {
+            let rest = sent.iter().filter(|(place, _)| !taken.contains_key(place)).collect();
+            told.extend(self.judge(claims, (bucket, rest), was_lost).await?);
+        }
+        Ok(told)
+    }
+
+    /// Why claims were not taken: they are stale, or used, or held by another server.
+    async fn judge(
+        &self,
+        claims: &[Claim],
+        (bucket, sent): (i64, BTreeMap<&Place, &Sent>),
+        was_lost: bool,
+    ) -> Result<Vec<(usize, Found)>, StoreError> {
         let binds = [Bind::Integer(age_max()), Bind::Integer(SKEW_SECONDS)];
         let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?, row.integer(2)?));
         let (live, _) = self.ask(LIVE, &binds, read).await?;
         let live = live.first().copied().unwrap_or_default();
-        *self.claims.epoch() = live.0.map(i64::cast_unsigned);
-        let is_live = |claim: &Claim| {
+        *lock(&self.claims.epoch) = live.0.map(i64::cast_unsigned);
+        let is_live = |one: &Sent| {
             let (Some(epoch), Some(oldest), Some(newest)) = live else { return false };
-            claim.epoch == epoch.cast_unsigned() && (oldest..=newest).contains(&claim.issued)
+            one.epoch == epoch.cast_unsigned() && (oldest..=newest).contains(&one.issued)
         };
-        let judge = |claim: &Claim| {
-            let is_first = is_first(claim);
-            judge(is_first || is_live(claim), is_first, was_lost)
-        };
-        Ok(claims.iter().map(judge).collect())
+        let texts = [
+            commas(sent.keys().map(|place| Uuid::from_u128(place.nonce))),
+            commas(sent.keys().map(|place| place.part)),
+        ];
+        let binds = texts.each_ref().map(|text| Bind::Text(text));
+        let read = |row: &dyn Columns| Ok(place_of(row)?.zip(row.integer(2)?));
+        let (kept, _) = self.ask(&self.claims.sql(bucket)?.look, &binds, read).await?;
+        let kept: HashMap<Place, i64> = kept.into_iter().flatten().collect();
+        let mut told = Vec::new();
+        for (place, one) in sent {
+            for at in &one.claims {
+                let bit = claims.get(*at).and_then(Place::of).map_or(0, |(_, bit)| bit);
+                let found = found(is_live(one), kept.get(place).copied(), bit, was_lost);
+                told.extend(found.map(|found| (*at, found)));
+            }
+        }
+        Ok(told)
     }
 
-    /// Of claims that belong into one table, those that are the first.
+    /// Of parts that belong into one table, those that were taken, and whether they are ours alone.
     async fn insert(
         &self,
         bucket: i64,
-        claims: &[&Claim],
-    ) -> Result<(Vec<Option<(u128, i64)>>, bool), StoreError> {
-        let mut texts: [String; 4] = Default::default();
-        let [epochs, nonces, counts, issued] = &mut texts;
-        for (at, claim) in claims.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            // Writing to a String cannot fail.
-            let _ = write!(epochs, "{comma}{}", claim.epoch.cast_signed());
-            let _ = write!(nonces, "{comma}{}", Uuid::from_u128(claim.nonce));
-            let _ = write!(counts, "{comma}{}", claim.count);
-            let _ = write!(issued, "{comma}{}", claim.issued);
-        }
+        sent: &BTreeMap<Place, Sent>,
+    ) -> Result<(Vec<Option<(Place, bool)>>, bool), StoreError> {
+        // In the order of their keys, so that two servers never wait for each other.
+        let texts = [
+            commas(sent.values().map(|one| one.epoch.cast_signed())),
+            commas(sent.keys().map(|place| Uuid::from_u128(place.nonce))),
+            commas(sent.keys().map(|place| place.part)),
+            commas(sent.values().map(|one| one.bits)),
+            commas(sent.values().map(|one| one.held.map_or(-1, u64::cast_signed))),
+            commas(sent.values().map(|one| one.issued)),
+        ];
         let numbers = [age_max(), SKEW_SECONDS].map(Bind::Integer);
         let binds: Vec<_> = texts.iter().map(|text| Bind::Text(text)).chain(numbers).collect();
-        let read = |row: &dyn Columns| {
-            let nonce = row.text(0)?.and_then(|text| Uuid::try_parse(text).ok());
-            Ok(nonce.map(|nonce| nonce.as_u128()).zip(row.integer(1)?))
-        };
-        let sql = self.claims.sql.get(usize::try_from(bucket).unwrap_or(0));
-        self.ask(sql.map_or("", String::as_str), &binds, read).await
+        let read = |row: &dyn Columns| Ok(place_of(row)?.zip(row.boolean(2)?));
+        self.ask(&self.claims.sql(bucket)?.claim, &binds, read).await
     }
 
     /// Runs one statement that is its own transaction. When the connection is lost, once more: the second
@@ -311,79 +325,34 @@ impl Inner {
     }
 }
 
-/// What the database said of a claim. `was_lost`: it was made before, and the answer did not come.
-fn judge(is_live: bool, is_first: bool, was_lost: bool) -> Option<Claimed> {
-    match (is_live, is_first) {
-        (false, _) => Some(Claimed::Stale),
-        (true, true) => Some(Claimed::First),
-        (true, false) if was_lost => None,
-        (true, false) => Some(Claimed::Again),
+/// What the database said of a claim that was not taken; nothing if it was only in bad company.
+/// `was_lost`: it was made before, and the answer did not come.
+fn found(is_live: bool, kept: Option<i64>, bit: u64, was_lost: bool) -> Option<Found> {
+    match kept {
+        Some(_) | None if !is_live => Some(Found::Told(Claimed::Stale)),
+        // Nothing was in the way, and yet it is not there: it was swept since.
+        None => Some(Found::Told(Claimed::Stale)),
+        Some(kept) if was_lost && kept & bit.cast_signed() != 0 => Some(Found::Unknown),
+        Some(..0) => Some(Found::Held),
+        Some(kept) if kept & bit.cast_signed() != 0 => Some(Found::Told(Claimed::Again)),
+        Some(_) => None,
     }
 }
 
-/// The table that a claim belongs into.
-fn bucket_of(claim: &Claim) -> i64 {
-    claim.issued.div_euclid(BUCKET_SECONDS).rem_euclid(BUCKETS)
+/// The part of a nonce that a row begins with.
+fn place_of(row: &dyn Columns) -> Result<Option<Place>, Broken> {
+    let nonce = row.text(0)?.and_then(|text| Uuid::try_parse(text).ok()).map(|id| id.as_u128());
+    let part = row.integer(1)?.and_then(|part| u32::try_from(part).ok());
+    Ok(nonce.zip(part).map(|(nonce, part)| Place { nonce, part }))
 }
 
-/// How old a nonce may be that is still looked at.
-fn age_max() -> i64 {
-    NONCE_SECONDS + SKEW_SECONDS
-}
-
-/// Makes the tables, unless they are there.
-pub(super) async fn create(driver: &mut PostgresDriver<'_>) -> Result<(), Failure> {
-    let present = driver.rows(PRESENT, &[], |row| row.boolean(0)).await?;
-    if present.first() == Some(&Some(true)) {
-        return Ok(());
+fn commas<T: std::fmt::Display>(values: impl Iterator<Item = T>) -> String {
+    let mut text = String::new();
+    for (at, value) in values.enumerate() {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{}{value}", if at == 0 { "" } else { "," });
     }
-    for table in TABLES {
-        driver.execute(table, &[]).await?;
-    }
-    for bucket in 0..BUCKETS {
-        let table = format!(
-            "CREATE UNLOGGED TABLE nouns_claims_{bucket} PARTITION OF nouns_claims FOR VALUES IN ({bucket})"
-        );
-        driver.execute(&table, &[]).await?;
-    }
-    Ok(())
-}
-
-/// Raises the floor, and empties the tables whose nonces all lay below it before.
-pub(super) async fn sweep(
-    driver: &mut PostgresDriver<'_>,
-    statement_max: Duration,
-) -> Result<(), Failure> {
-    let is_ours = driver.rows(SWEEP_LOCK, &[], |row| row.boolean(0)).await?;
-    if is_ours.first() == Some(&Some(true)) {
-        let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?));
-        let raised = driver.rows(RAISE, &[Bind::Integer(age_max())], read).await?;
-        if let Some((Some(floor), Some(now))) = raised.first() {
-            let slack = i64::try_from(statement_max.as_secs()).unwrap_or(i64::MAX);
-            let oldest = floor.saturating_sub(slack).saturating_sub(SLACK_SECONDS);
-            for bucket in free(oldest, now.saturating_add(SKEW_SECONDS)) {
-                empty(driver, bucket).await?;
-            }
-        }
-    }
-    driver.finish(&[]).await.map_err(|stopped| stopped.failure)
-}
-
-/// The tables in which no nonce from between these times is.
-fn free(oldest: i64, newest: i64) -> Vec<i64> {
-    let (first, last) = (oldest.div_euclid(BUCKET_SECONDS), newest.div_euclid(BUCKET_SECONDS));
-    // One round of them is all of them.
-    let last = last.min(first.saturating_add(BUCKETS));
-    let used: Vec<i64> = (first..=last).map(|round| round.rem_euclid(BUCKETS)).collect();
-    (0..BUCKETS).filter(|bucket| !used.contains(bucket)).collect()
-}
-
-async fn empty(driver: &mut PostgresDriver<'_>, bucket: i64) -> Result<(), Failure> {
-    let any = format!("SELECT 1::bigint FROM nouns_claims_{bucket} LIMIT 1");
-    if driver.rows(&any, &[], |row| row.integer(0)).await?.is_empty() {
-        return Ok(());
-    }
-    driver.execute(&format!("TRUNCATE nouns_claims_{bucket}"), &[]).await.map(|_| ())
+    text
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ pub struct Shared {
     context: Arc<Context>,
     connections_max: usize,
     epoch: Arc<Mutex<Option<u64>>>,
+    claims: Arc<Batch>,
     keeper: Mutex<Option<Keeper>>,
 }
 
@@ -83,13 +84,15 @@ pub(super) fn open(
     let (address, counted) = (Arc::clone(address), (log, metrics));
     let keeper =
         Keeper::start(Arc::clone(&address), Arc::clone(&context), session, counted, is_patient)?;
+    let epoch = Arc::default();
     Ok(Arc::new(Shared {
         address,
         metrics: Arc::clone(metrics),
         session,
         context,
         connections_max: model.server.limits.database_connections_max,
-        epoch: Arc::default(),
+        claims: Arc::new(Batch::new(&epoch)),
+        epoch,
         keeper: Mutex::new(Some(keeper)),
     }))
 }
@@ -126,7 +129,7 @@ struct Inner {
     ids: Mutex<Ids>,
     pooling: Pooling,
     statement_max: Duration,
-    claims: Batch,
+    claims: Arc<Batch>,
 }
 
 impl Worker {
@@ -143,7 +146,7 @@ impl Worker {
             ids: Mutex::default(),
             pooling: shared.session.pooling,
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
-            claims: Batch::new(&shared.epoch),
+            claims: Arc::clone(&shared.claims),
         }))
     }
 

@@ -120,6 +120,45 @@ fn at_another_replica() {
     assert_eq!(customers(&one), "6");
 }
 
+/// A client that stays with one replica is served from its memory; when it goes to another one, its nonce
+/// is as good there, and what was used is as used.
+#[test]
+fn after_a_long_stay_at_another_replica() {
+    let one = Setup::new(Backend::Postgres).closed().start();
+    let two = Setup::replica(one.database()).key_file(one.key_file()).start();
+    let mut session = one.admin().log_in(&one, "/customers");
+    let mut captured = Vec::new();
+    for server in [&one, &two, &one] {
+        for _ in 0..20 {
+            let authorization = session.answer("POST /customers", ANN.as_bytes());
+            let created = Captured { authorization };
+            assert_eq!(created.send(server, "POST /customers", ANN).status, 201);
+            captured.push(created);
+        }
+        for server in [&one, &two] {
+            for captured in &captured {
+                captured.replay(server, "after a long stay");
+            }
+        }
+        assert_eq!(customers(&one), captured.len().to_string());
+    }
+    // In memory alone: a replica that is killed takes with it what it had to itself, and nobody gets it.
+    let mut session = one.admin().log_in(&one, "/customers");
+    let mut answers = (0..30).map(|_| session.answer("POST /customers", ANN.as_bytes()));
+    let sent: Vec<String> = answers.by_ref().take(20).collect();
+    let unsent: Vec<String> = answers.collect();
+    assert!(sent.iter().all(|authorization| post(one.address, authorization) == 201));
+    let killed = one.kill();
+    let address = two.address;
+    thread::scope(|scope| {
+        for authorization in sent.iter().chain(&unsent) {
+            scope.spawn(move || assert_eq!(post(address, authorization), 401));
+        }
+    });
+    let count = sql(Backend::Postgres, killed.path(), "SELECT count(*) FROM customers");
+    assert_eq!(count.trim(), "80");
+}
+
 /// A crash of PostgreSQL loses the used pairs, and with them every nonce that was given before: at the
 /// server that has seen the crash, and at one that still believes in the old ones.
 #[test]
@@ -131,13 +170,17 @@ fn after_a_crash_of_the_database() {
     let two = Setup::replica(address).key_file(one.key_file()).start();
     let admin = one.admin();
     let captured = Captured::create(&one, &admin);
-    // Both have the epoch of before in memory.
+    // Both have the epoch of before in memory, and one of them more than that.
     let mut session = admin.log_in(&two, "/customers");
-    assert_eq!(session.request(&two, "GET /customers", "").status, 200);
+    for _ in 0..20 {
+        assert_eq!(session.request(&two, "GET /customers", "").status, 200);
+    }
+    let unsent = Captured { authorization: session.answer("POST /customers", ANN.as_bytes()) };
     postgres.restart("immediate");
     for server in [&two, &one] {
         wait_until("it serves again", || (server.get("/-/ready").status == 200).then_some(()));
         captured.replay(server, "after a crash of the database");
+        unsent.replay(server, "from before a crash of the database");
     }
     for server in [&two, &one] {
         let mut session = admin.log_in(server, "/customers");

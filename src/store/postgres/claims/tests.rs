@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use futures_util::future::join_all;
 
+use super::tables::BUCKETS;
 use super::*;
 use crate::log::{Log, Style};
 use crate::metrics::Metrics;
@@ -78,6 +79,8 @@ fn servers_share_what_was_used() {
         let largest = Claim { nonce: u128::MAX, count: u32::MAX, ..of(3, 1) };
         assert_eq!(one.claim(&largest).await.unwrap(), Claimed::First);
 
+        one_server_alone(&cluster, &workers, epoch).await;
+        wherever_they_come(&workers, epoch).await;
         sweeps(&cluster, &one, &of(4, 1)).await;
         survives_what_survives(&cluster, &workers, &of(5, 1)).await;
     });
@@ -89,17 +92,21 @@ fn servers_share_what_was_used() {
 /// What is old goes, by whole tables; what may still be claimed stays.
 async fn sweeps(cluster: &Cluster, worker: &Worker, live: &Claim) {
     assert_eq!(worker.claim(live).await.unwrap(), Claimed::First);
-    cluster.sql("INSERT INTO nouns_claims SELECT bucket, gen_random_uuid(), 1 FROM generate_series(0, 7) bucket");
-    let tables = "SELECT count(DISTINCT bucket) FROM nouns_claims";
+    for bucket in 0..BUCKETS {
+        cluster
+            .sql(&format!("INSERT INTO nouns_used_{bucket} VALUES (gen_random_uuid(), 0, 1, -1)"));
+    }
+    let is_full = |bucket| cluster.sql(&format!("SELECT count(*) FROM nouns_used_{bucket}")) != "0";
+    let full = || (0..BUCKETS).filter(|bucket| is_full(*bucket)).count();
     // The store's own sweep may be under way, and one goes at a time.
     for _ in 0..1_000 {
         sweep_once(worker).await;
-        if cluster.sql(tables) != BUCKETS.to_string() {
+        if full() < 8 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_ne!(cluster.sql(tables), BUCKETS.to_string());
+    assert_ne!(full(), 8);
     assert_eq!(worker.claim(live).await.unwrap(), Claimed::Again);
     // The floor does not go back with a clock that does.
     let floor = "SELECT floor FROM nouns_epoch";
@@ -150,23 +157,100 @@ async fn survives_what_survives(cluster: &Cluster, workers: &[&Worker; 3], first
 /// `Again` after an answer that was lost may be our own work: it is not told.
 #[test]
 fn a_lost_answer_is_not_guessed() {
-    assert_eq!(judge(true, true, true), Some(Claimed::First));
-    assert_eq!(judge(true, false, true), None);
-    assert_eq!(judge(true, false, false), Some(Claimed::Again));
-    assert_eq!(judge(false, false, true), Some(Claimed::Stale));
+    let told = |claimed| Some(Found::Told(claimed));
+    assert_eq!(found(true, Some(0b101), 0b100, true), Some(Found::Unknown));
+    assert_eq!(found(true, Some(-1), 0b100, true), Some(Found::Unknown));
+    assert_eq!(found(true, Some(0b101), 0b100, false), told(Claimed::Again));
+    assert_eq!(found(true, Some(-1), 0b100, false), Some(Found::Held));
+    assert_eq!(found(true, Some(0b101), 0b010, true), None);
+    assert_eq!(found(true, None, 1, false), told(Claimed::Stale));
+    for kept in [None, Some(0b101), Some(-1)] {
+        assert_eq!(found(false, kept, 0b100, true), told(Claimed::Stale));
+    }
 }
 
-#[test]
-fn tables_that_may_be_emptied() {
-    let span = |seconds| free(1_000_000, 1_000_000 + seconds);
-    assert_eq!(span(0).len(), 7);
-    assert!(!span(700).is_empty());
-    assert!(span(BUCKET_SECONDS * BUCKETS).is_empty());
-    assert!(span(i64::MAX / 2).is_empty());
-    assert!(free(i64::MIN, i64::MAX).is_empty());
-    // Never one that a claim could be in.
-    for second in 1_000_000..1_000_700 {
-        let bucket = second / BUCKET_SECONDS % BUCKETS;
-        assert!(!span(700).contains(&bucket), "{second}");
+/// A nonce that comes to one server alone is soon claimed there without asking, and still once only.
+async fn one_server_alone(cluster: &Cluster, workers: &[&Worker; 3], epoch: u64) {
+    let [one, other, pooled] = workers;
+    let issued = now();
+    let of = |nonce: u128, count: u32| Claim { epoch, nonce, count, issued };
+    let mut here = 0;
+    for count in 1..=200 {
+        let claim = of(10, count);
+        here += usize::from(one.can_claim_here(&claim));
+        assert_eq!(one.claim(&claim).await.unwrap(), Claimed::First, "{count}");
+        assert!(!other.can_claim_here(&claim));
+        if count % 7 == 0 {
+            assert_eq!(one.claim(&claim).await.unwrap(), Claimed::Again, "{count}");
+        }
     }
+    // All but the first nine, and the first of each part.
+    assert_eq!(here, 200 - 9 - 3);
+    assert_eq!(cluster.sql("SELECT count(*) FROM nouns_wanted"), "0");
+
+    // Another server knows what was used there, and uses what was not.
+    assert_eq!(other.claim(&of(10, 200)).await.unwrap(), Claimed::Again);
+    assert!(!one.can_claim_here(&of(10, 201)), "it was given up");
+    for count in 201..=260 {
+        let turn = workers[count as usize % 3];
+        assert_eq!(turn.claim(&of(10, count)).await.unwrap(), Claimed::First, "{count}");
+        assert_eq!(one.claim(&of(10, count)).await.unwrap(), Claimed::Again, "{count}");
+    }
+    // What was used up long ago is not given back, and nobody may use it.
+    let old = [1, 63, 100].map(|count| of(10, count));
+    assert_eq!(all(&[pooled], old.into_iter()).await, [Claimed::Stale; 3]);
+    assert_eq!(cluster.sql("SELECT count(*) FROM nouns_wanted"), "0");
+
+    // One that is gone gives nothing back: what it had is stale, and can be used by nobody.
+    for count in 1..=9 {
+        assert_eq!(one.claim(&of(11, count)).await.unwrap(), Claimed::First);
+    }
+    let place = Place { nonce: 11, part: 0 };
+    assert!(one.0.claims.ours.give_up(place).is_some());
+    let had = [9, 9, 10, 10].map(|count| of(11, count));
+    assert_eq!(all(&[one, other], had.into_iter()).await, [Claimed::Stale; 4]);
+    assert_eq!(other.claim(&of(11, 64)).await.unwrap(), Claimed::First);
+    assert_eq!(cluster.sql("SELECT count(*) FROM nouns_wanted"), "0");
+}
+
+/// Clients that stay with a server for a while and then go to another one, several requests at a time,
+/// each count several times: one of them is the first, always.
+async fn wherever_they_come(workers: &[&Worker; 3], epoch: u64) {
+    let issued = now();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let mut here = 0;
+    for nonce in 100..108 {
+        let (mut count, mut server, mut firsts) = (1, 0, HashMap::<u32, usize>::new());
+        while count < 300 {
+            if next(20) == 0 {
+                server = next(3) as usize;
+            }
+            // Some counts that are new and some that are not, most of them where the client is.
+            let mut claims = Vec::new();
+            for _ in 0..=next(4) {
+                let again = next(u64::from(count)) as u32;
+                let asked = if next(3) == 0 { again.max(1) } else { count };
+                let at = if next(30) == 0 { next(3) as usize } else { server };
+                let claim = Claim { epoch, nonce, count: asked, issued };
+                here += usize::from(workers[at].can_claim_here(&claim));
+                claims.push((workers[at], claim));
+                count += u32::from(asked == count);
+            }
+            let made = claims.iter().map(|(worker, claim)| worker.claim(claim));
+            for (claimed, (_, claim)) in join_all(made).await.into_iter().zip(&claims) {
+                let claimed = claimed.unwrap();
+                assert_ne!(claimed, Claimed::Stale, "{claim:?}");
+                *firsts.entry(claim.count).or_default() += usize::from(claimed == Claimed::First);
+            }
+        }
+        let wrong: Vec<_> = firsts.iter().filter(|(_, firsts)| **firsts != 1).collect();
+        assert!(wrong.is_empty(), "{nonce}: {wrong:?}");
+    }
+    assert!(here > 100, "{here} were claimed without asking");
 }

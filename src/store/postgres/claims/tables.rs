@@ -1,0 +1,207 @@
+//! The tables in which servers that share a database share which counts were used, and their SQL.
+//!
+//! Unlogged: a claim costs no sync, and after a crash of PostgreSQL they are empty. Old claims go by the
+//! table: which one a claim is in is told by when its nonce was given out, and a table of old ones is
+//! emptied whole.
+
+use std::time::Duration;
+
+use crate::store::Claim;
+use crate::store::claims::{NONCE_SECONDS, SKEW_SECONDS};
+use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::postgres::driver::PostgresDriver;
+
+/// Seconds of nonces in one table, and how many tables there are.
+const BUCKET_SECONDS: i64 = 128;
+pub(super) const BUCKETS: i64 = 8;
+/// A table is emptied so much later than its last nonce became too old, on top of what a statement may
+/// take: a claim that is under way goes by the time at which it began.
+const SLACK_SECONDS: i64 = 60;
+
+/// Whether the tables are there.
+const PRESENT: &str = "SELECT to_regclass('nouns_wanted') IS NOT NULL";
+
+const TABLES: [&str; 2] = [
+    "CREATE UNLOGGED TABLE IF NOT EXISTS nouns_epoch (
+  one boolean NOT NULL PRIMARY KEY CHECK (one), epoch bigint NOT NULL, floor bigint NOT NULL
+)",
+    "CREATE UNLOGGED TABLE nouns_wanted (
+  nonce uuid NOT NULL, part integer NOT NULL, bucket integer NOT NULL,
+  since timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (nonce, part)
+)",
+];
+
+/// A row is a part of a nonce, with a bit for each used count. A negative number says that a server has
+/// the part to itself. `held`: what the server that asked last knew to be its own work.
+/// Rows are updated often, and stay where they are if there is room beside them.
+fn used_table(bucket: i64) -> String {
+    format!(
+        "CREATE UNLOGGED TABLE nouns_used_{bucket} (
+  nonce uuid NOT NULL, part integer NOT NULL, bits bigint NOT NULL, held bigint NOT NULL,
+  PRIMARY KEY (nonce, part)
+) WITH (fillfactor = 50)"
+    )
+}
+
+/// The epoch, made when there is none. 1: the epoch to be, 2: the age of the oldest nonce it takes.
+/// No row: another server is making it.
+pub(super) const EPOCH: &str = "WITH made AS (INSERT INTO nouns_epoch (one, epoch, floor) \
+    SELECT true, $1::bigint, extract(epoch FROM now())::bigint - $2::bigint \
+    WHERE NOT EXISTS (SELECT 1 FROM nouns_epoch) ON CONFLICT DO NOTHING RETURNING epoch) \
+    SELECT epoch FROM made UNION ALL SELECT epoch FROM nouns_epoch";
+
+/// 1: how old a nonce may be, 2: by how much clocks may differ. Gives the epoch, and the times between
+/// which nonces are known.
+pub(super) const LIVE: &str = "SELECT epoch, greatest(floor, extract(epoch FROM now())::bigint - $1::bigint), \
+    extract(epoch FROM now())::bigint + $2::bigint FROM nouns_epoch";
+
+/// What servers want of each other.
+pub(super) const WANTED: &str =
+    "SELECT nonce::text, part::bigint, bucket::bigint FROM nouns_wanted LIMIT 1000";
+/// 1: nonce, 2: part, 3: bucket.
+pub(super) const WANT: &str = "INSERT INTO nouns_wanted (nonce, part, bucket) \
+    VALUES ($1::text::uuid, $2::bigint::integer, $3::bigint::integer) ON CONFLICT DO NOTHING";
+/// 1: nonce, 2: part.
+pub(super) const WANT_NO_MORE: &str = "DELETE FROM nouns_wanted \
+    WHERE nonce = $1::text::uuid AND part = $2::bigint";
+/// What nobody took back: its server is gone.
+const FORGET_WANTED: &str = "DELETE FROM nouns_wanted WHERE since < now() - interval '1 minute'";
+
+/// One server at a time, until the end of the transaction.
+const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 3)";
+/// 1: the age of the oldest nonce that is taken. Gives the floor as it was before, and the time.
+const RAISE: &str = "UPDATE nouns_epoch AS raised SET floor = greatest(before.floor, extract(epoch FROM now())::bigint - $1::bigint) \
+    FROM nouns_epoch AS before RETURNING before.floor, extract(epoch FROM now())::bigint";
+
+/// The statements about one table of used counts.
+#[derive(Debug)]
+pub(super) struct Used {
+    /// Claims. 1: epochs, 2: nonces, 3: parts, 4: bits, 5: what is known to be our own of the part if we
+    /// wish for all of it, else -1, 6: when the nonce was given out, each with commas; 7: how old a nonce
+    /// may be, 8: by how much clocks may differ. Gives the parts of which all bits are the first, and
+    /// whether they are ours now.
+    pub(super) claim: String,
+    /// 1: nonces, 2: parts, each with commas. Gives their bits.
+    pub(super) look: String,
+    /// 1: nonce, 2: part, 3: the bits that were used.
+    pub(super) give_up: String,
+}
+
+impl Used {
+    pub(super) fn all() -> Vec<Self> {
+        (0..BUCKETS).map(Self::new).collect()
+    }
+
+    fn new(bucket: i64) -> Self {
+        let claim = format!(
+            "INSERT INTO nouns_used_{bucket} AS kept (nonce, part, bits, held) \
+    SELECT asked.nonce, asked.part, CASE asked.held WHEN 0 THEN -1 ELSE asked.bits END, asked.held \
+    FROM nouns_epoch live, unnest(string_to_array($1, ',')::bigint[], string_to_array($2, ',')::uuid[], \
+      string_to_array($3, ',')::integer[], string_to_array($4, ',')::bigint[], \
+      string_to_array($5, ',')::bigint[], string_to_array($6, ',')::bigint[]) \
+      AS asked (epoch, nonce, part, bits, held, issued) \
+    WHERE asked.epoch = live.epoch AND asked.issued BETWEEN \
+      greatest(live.floor, extract(epoch FROM now())::bigint - $7::bigint) \
+      AND extract(epoch FROM now())::bigint + $8::bigint \
+    ON CONFLICT (nonce, part) DO UPDATE SET held = excluded.held, \
+      bits = CASE kept.bits WHEN excluded.held THEN -1 ELSE kept.bits | excluded.bits END \
+    WHERE kept.bits & excluded.bits = 0 RETURNING nonce::text, part::bigint, bits < 0"
+        );
+        let look = format!(
+            "SELECT kept.nonce::text, kept.part::bigint, kept.bits FROM nouns_used_{bucket} kept, \
+    unnest(string_to_array($1, ',')::uuid[], string_to_array($2, ',')::integer[]) AS asked (nonce, part) \
+    WHERE kept.nonce = asked.nonce AND kept.part = asked.part"
+        );
+        let give_up = format!(
+            "WITH given AS (UPDATE nouns_used_{bucket} SET bits = $3::bigint \
+      WHERE nonce = $1::text::uuid AND part = $2::bigint AND bits < 0) \
+    DELETE FROM nouns_wanted WHERE nonce = $1::text::uuid AND part = $2::bigint"
+        );
+        Self { claim, look, give_up }
+    }
+}
+
+/// The table that a claim belongs into.
+pub(super) fn bucket_of(claim: &Claim) -> i64 {
+    claim.issued.div_euclid(BUCKET_SECONDS).rem_euclid(BUCKETS)
+}
+
+/// How old a nonce may be that is still looked at.
+pub(super) fn age_max() -> i64 {
+    NONCE_SECONDS + SKEW_SECONDS
+}
+
+/// Makes the tables, unless they are there.
+pub(in crate::store::postgres) async fn create(
+    driver: &mut PostgresDriver<'_>,
+) -> Result<(), Failure> {
+    let present = driver.rows(PRESENT, &[], |row| row.boolean(0)).await?;
+    if present.first() == Some(&Some(true)) {
+        return Ok(());
+    }
+    for table in TABLES {
+        driver.execute(table, &[]).await?;
+    }
+    for bucket in 0..BUCKETS {
+        driver.execute(&used_table(bucket), &[]).await?;
+    }
+    Ok(())
+}
+
+/// Raises the floor, and empties the tables whose nonces all lay below it before.
+pub(in crate::store::postgres) async fn sweep(
+    driver: &mut PostgresDriver<'_>,
+    statement_max: Duration,
+) -> Result<(), Failure> {
+    let is_ours = driver.rows(SWEEP_LOCK, &[], |row| row.boolean(0)).await?;
+    if is_ours.first() == Some(&Some(true)) {
+        driver.execute(FORGET_WANTED, &[]).await?;
+        let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?));
+        let raised = driver.rows(RAISE, &[Bind::Integer(age_max())], read).await?;
+        if let Some((Some(floor), Some(now))) = raised.first() {
+            let slack = i64::try_from(statement_max.as_secs()).unwrap_or(i64::MAX);
+            let oldest = floor.saturating_sub(slack).saturating_sub(SLACK_SECONDS);
+            for bucket in free(oldest, now.saturating_add(SKEW_SECONDS)) {
+                empty(driver, bucket).await?;
+            }
+        }
+    }
+    driver.finish(&[]).await.map_err(|stopped| stopped.failure)
+}
+
+/// The tables in which no nonce from between these times is.
+fn free(oldest: i64, newest: i64) -> Vec<i64> {
+    let (first, last) = (oldest.div_euclid(BUCKET_SECONDS), newest.div_euclid(BUCKET_SECONDS));
+    // One round of them is all of them.
+    let last = last.min(first.saturating_add(BUCKETS));
+    let used: Vec<i64> = (first..=last).map(|round| round.rem_euclid(BUCKETS)).collect();
+    (0..BUCKETS).filter(|bucket| !used.contains(bucket)).collect()
+}
+
+async fn empty(driver: &mut PostgresDriver<'_>, bucket: i64) -> Result<(), Failure> {
+    let any = format!("SELECT 1::bigint FROM nouns_used_{bucket} LIMIT 1");
+    if driver.rows(&any, &[], |row| row.integer(0)).await?.is_empty() {
+        return Ok(());
+    }
+    driver.execute(&format!("TRUNCATE nouns_used_{bucket}"), &[]).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_may_be_emptied() {
+        let span = |seconds| free(1_000_000, 1_000_000 + seconds);
+        assert_eq!(span(0).len(), 7);
+        assert!(!span(700).is_empty());
+        assert!(span(BUCKET_SECONDS * BUCKETS).is_empty());
+        assert!(span(i64::MAX / 2).is_empty());
+        assert!(free(i64::MIN, i64::MAX).is_empty());
+        // Never one that a claim could be in.
+        for second in 1_000_000..1_000_700 {
+            let bucket = second / BUCKET_SECONDS % BUCKETS;
+            assert!(!span(700).contains(&bucket), "{second}");
+        }
+    }
+}
