@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, header};
 
-use super::digest::{self, Ha1, Misfit, Proof, Target};
+use super::digest::{self, Keyed, Misfit, Proof, Target};
 use super::hasher::{Who, Wrong};
 use super::memory::Remembered;
 use super::nonce::{Nonce, NonceFault};
@@ -145,11 +145,10 @@ impl Auth {
     ) -> Option<Identity> {
         let (signer, realm) = self.signer.as_ref().zip(self.model.realms.get(request.realm))?;
         let proof = digest::read(credentials).ok()?;
-        let signing = signer.now();
-        let nonce = signing.nonces.read(&proof.nonce, clock::moment().seconds()).ok()?;
         let digest::User::Name(name) = &proof.user else { return None };
-        let is_usual = !nonce.is_near_end && !proof.covers_body();
-        if !is_usual || !self.memory.is_proved(nonce.id, name) {
+        let nonce = self.memory.proved(&proof.nonce, name)?;
+        let nonce = nonce.at(clock::moment().seconds()).ok()?;
+        if nonce.is_near_end || proof.covers_body() {
             return None;
         }
         let (epoch, issued, count) = (nonce.epoch, nonce.issued, proof.count()?);
@@ -157,15 +156,17 @@ impl Auth {
         if !store.can_claim_here(&claim) {
             return None;
         }
+        let signing = signer.now();
         let opaques = signing.opaques.get(request.realm)?;
         let algorithm = proof.fits(realm, opaques, &target(request)).ok()?;
         let user = self.users.known(name, request.now).filter(|user| !user.is_disabled)?;
         let ha1 = user.ha1(request.realm, algorithm)?;
-        if !proof.verify(ha1, request.parts.method.as_str(), None) {
+        let keyed = proof.with(ha1)?;
+        if !keyed.verify(request.parts.method.as_str(), None) {
             return None;
         }
         match store.claim_here(&claim)? {
-            Claimed::First => Some(known_as(&user, ready(&proof, ha1, None))),
+            Claimed::First => Some(known_as(&user, ready(&keyed, None))),
             Claimed::Again | Claimed::Stale => None,
         }
     }
@@ -197,7 +198,7 @@ impl Auth {
         };
         if proof.covers_body() && body.is_none() {
             let (name, counted) = self.names(store, request, (&proof, algorithm)).await?;
-            if !nonce.as_ref().is_ok_and(|nonce| self.memory.is_proved(nonce.id, &name)) {
+            if nonce.is_err() || self.memory.proved(&proof.nonce, &name).is_none() {
                 self.refuse_shut(&counted, request).await?;
             }
             // A body is read only for whoever has a nonce of ours.
@@ -238,16 +239,16 @@ impl Auth {
     ) -> Result<Identity, Stop> {
         let Claimant { proof, algorithm, .. } = &claimant;
         let (name, counted) = self.names(store, request, (proof, *algorithm)).await?;
-        let is_proved = |nonce: &Nonce| self.memory.is_proved(nonce.id, &name);
-        if !nonce.as_ref().is_ok_and(is_proved) {
+        if nonce.is_err() || self.memory.proved(&proof.nonce, &name).is_none() {
             self.refuse_shut(&counted, request).await?;
         }
         let Some(user) = self.verified(store, request, &name, &claimant).await? else {
             return Err(self.fail(store, request, &counted).await);
         };
-        let Ok(Nonce { epoch, issued, id, is_near_end }) = nonce else {
+        let Ok(nonce) = nonce else {
             return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
         };
+        let Nonce { epoch, issued, id, is_near_end } = nonce;
         // Without a count, a nonce is good for one request.
         let count = proof.count().unwrap_or(1);
         match store.claim(&Claim { epoch, nonce: id, count, issued }).await? {
@@ -256,15 +257,15 @@ impl Auth {
                 return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
             }
         }
-        self.memory.prove(id, &name);
+        self.memory.prove((&proof.nonce, nonce), &name);
         let next = if is_near_end { Some(self.next_nonce(store, &name).await?) } else { None };
-        let Some(ha1) = user.ha1(request.realm, *algorithm) else {
-            return Ok(known_as(&user, Info::Nothing));
-        };
-        let info = if proof.covers_body() {
-            Info::OfBody(Box::new((ha1.clone(), *algorithm, next)))
-        } else {
-            ready(proof, ha1, next.as_deref())
+        let ha1 = user.ha1(request.realm, *algorithm);
+        let info = match ha1.zip(ha1.and_then(|ha1| proof.with(ha1))) {
+            Some((ha1, _)) if proof.covers_body() => {
+                Info::OfBody(Box::new((ha1.clone(), *algorithm, next)))
+            }
+            Some((_, keyed)) => ready(&keyed, next.as_deref()),
+            None => Info::Nothing,
         };
         Ok(known_as(&user, info))
     }
@@ -275,7 +276,7 @@ impl Auth {
         let signing = self.signer.as_ref().map(|signer| signer.now());
         let read = signing.map(|signing| signing.nonces.read(&next, clock::moment().seconds()));
         if let Some(Ok(nonce)) = read {
-            self.memory.prove(nonce.id, name);
+            self.memory.prove((&next, nonce), name);
         }
         Ok(next)
     }
@@ -351,8 +352,8 @@ impl Auth {
 }
 
 /// What the answer says, when it does not depend on its body.
-fn ready(proof: &Proof<'_>, ha1: &Ha1, next: Option<&str>) -> Info {
-    let text = proof.information(ha1, None, next);
+fn ready(keyed: &Keyed<'_>, next: Option<&str>) -> Info {
+    let text = keyed.information(None, next);
     text.and_then(|text| HeaderValue::try_from(text).ok()).map_or(Info::Nothing, Info::Ready)
 }
 

@@ -10,6 +10,7 @@ use aws_lc_rs::hmac;
 use quick_cache::sync::Cache;
 
 use super::digest::{self, Ha1};
+use super::nonce::Nonce;
 use super::users::User;
 use crate::model::Algorithm;
 
@@ -28,8 +29,9 @@ pub(super) struct Memory {
     /// Keyed hashes of credentials that were right lately; the key is never told to anyone.
     remembered: Cache<[u8; 32], Remembered>,
     key: hmac::Key,
-    /// By a hash of nonce and name: a nonce proves nothing of others.
-    proved: Cache<u64, ()>,
+    /// By a hash of nonce and name: a nonce proves nothing of others. The hash has a key, so that nobody
+    /// can make two that are the same.
+    proved: Cache<u64, Nonce>,
     hasher: RandomState,
     /// Stand in for users who are not there.
     nobody: [Ha1; 2],
@@ -84,15 +86,15 @@ impl Memory {
         }
     }
 
-    /// Whether this user was in with this nonce before.
-    pub(super) fn is_proved(&self, nonce: u128, name: &str) -> bool {
-        self.proved.get(&self.hasher.hash_one((nonce, name))).is_some()
+    /// The nonce that this text is, if this user was in with it before: then it is one of ours.
+    pub(super) fn proved(&self, nonce: &str, name: &str) -> Option<Nonce> {
+        self.proved.get(&self.hasher.hash_one((nonce, name)))
     }
 
-    pub(super) fn prove(&self, nonce: u128, name: &str) {
-        let key = self.hasher.hash_one((nonce, name));
+    pub(super) fn prove(&self, (text, nonce): (&str, Nonce), name: &str) {
+        let key = self.hasher.hash_one((text, name));
         if self.proved.get(&key).is_none() {
-            self.proved.insert(key, ());
+            self.proved.insert(key, nonce);
         }
     }
 

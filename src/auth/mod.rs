@@ -107,7 +107,7 @@ impl Known {
                 let credentials = parts.headers.get(header::AUTHORIZATION)?;
                 let proof = digest::read(parameters::split(credentials.as_bytes())?.1).ok()?;
                 let hash = digest::hash(*algorithm, body);
-                let text = proof.information(ha1, Some(&hash), next.as_deref())?;
+                let text = proof.with(ha1)?.information(Some(&hash), next.as_deref())?;
                 HeaderValue::try_from(text).ok()?
             }
         };

@@ -41,6 +41,18 @@ pub struct Nonce {
     pub is_near_end: bool,
 }
 
+impl Nonce {
+    /// The same at another time.
+    pub fn at(self, now: i64) -> Result<Self, NonceFault> {
+        let age = now.saturating_sub(self.issued);
+        if (-SKEW_SECONDS..NONCE_SECONDS).contains(&age) {
+            Ok(Self { is_near_end: age >= NEAR_END_SECONDS, ..self })
+        } else {
+            Err(NonceFault::Expired)
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonceFault {
     /// Not one that we made, or not as we made it.
@@ -94,13 +106,7 @@ impl Nonces {
         if !keys.any(|key| is_signed(key, signed, mac)) {
             return Err(NonceFault::Foreign);
         }
-        let nonce = parse(signed, now).ok_or(NonceFault::Foreign)?;
-        let age = now.saturating_sub(nonce.issued);
-        if (-SKEW_SECONDS..NONCE_SECONDS).contains(&age) {
-            Ok(nonce)
-        } else {
-            Err(NonceFault::Expired)
-        }
+        parse(signed).ok_or(NonceFault::Foreign)?.at(now)
     }
 
     /// The `opaque` of a realm under each key, that of the signing key first.
@@ -124,7 +130,7 @@ fn is_signed(key: &hmac::Key, signed: &[u8], mac: &[u8]) -> bool {
     constant_time::verify_slices_are_equal(expected, mac).is_ok()
 }
 
-fn parse(signed: &[u8], now: i64) -> Option<Nonce> {
+fn parse(signed: &[u8]) -> Option<Nonce> {
     let (version, rest) = signed.split_first()?;
     let (epoch, rest) = rest.split_first_chunk()?;
     let (issued, random) = rest.split_first_chunk()?;
@@ -142,7 +148,7 @@ fn parse(signed: &[u8], now: i64) -> Option<Nonce> {
         epoch: u64::from_be_bytes(*epoch),
         issued,
         id: u128::from_be_bytes(id),
-        is_near_end: now.saturating_sub(issued) >= NEAR_END_SECONDS,
+        is_near_end: false,
     })
 }
 

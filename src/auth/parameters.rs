@@ -134,15 +134,14 @@ fn parameter(bytes: &[u8]) -> Result<(Parameter<'_>, &[u8]), Malformed> {
 }
 
 fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|byte| !is_token(*byte)).unwrap_or(bytes.len());
+    let end = bytes.iter().position(|byte| !is(*byte, TOKEN)).unwrap_or(bytes.len());
     bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
 }
 
 /// What stands before the closing quote, without its escapes, and what follows it.
 fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
     const OPEN: Malformed = Malformed("expected a quoted string to be closed");
-    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\') || is_control(*byte);
-    let end = inside.iter().position(is_special).ok_or(OPEN)?;
+    let end = inside.iter().position(|byte| is(*byte, SPECIAL)).ok_or(OPEN)?;
     let (plain, mut rest) = inside.split_at_checked(end).ok_or(OPEN)?;
     if let Some((b'"', after)) = rest.split_first() {
         return Ok((Cow::Borrowed(plain), after));
@@ -174,13 +173,53 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-fn is_control(byte: u8) -> bool {
+const fn is_control(byte: u8) -> bool {
     byte != b'\t' && byte.is_ascii_control()
 }
 
-// RFC 9110 §5.6.2.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+/// What a byte may be, for all of them: headers are looked at byte by byte, and most requests have one.
+static KINDS: [u8; 256] = kinds();
+/// Part of a token: RFC 9110 §5.6.2.
+const TOKEN: u8 = 1;
+/// Not plainly part of a quoted string.
+const SPECIAL: u8 = 2;
+
+fn is(byte: u8, kind: u8) -> bool {
+    KINDS.get(usize::from(byte)).is_some_and(|kinds| kinds & kind != 0)
+}
+
+const fn kinds() -> [u8; 256] {
+    let mut kinds = [0; 256];
+    let mut rest: &mut [u8] = &mut kinds;
+    let mut byte = 0_u8;
+    while let Some((kind, after)) = rest.split_first_mut() {
+        let is_mark = matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        );
+        if byte.is_ascii_alphanumeric() || is_mark {
+            *kind |= TOKEN;
+        }
+        if matches!(byte, b'"' | b'\\') || is_control(byte) {
+            *kind |= SPECIAL;
+        }
+        rest = after;
+        byte = byte.wrapping_add(1);
+    }
+    kinds
 }
 
 #[cfg(test)]

@@ -92,7 +92,9 @@ fn is_proof(list: &[u8]) {
     let Ok(proof) = digest::read(list) else { return };
     let secret = digest::ha1(Algorithm::Md5, "name", "realm", "password");
     assert!(!proof.verify(&secret, "GET", None), "{proof:?}");
-    if let Some(information) = proof.information(&secret, None, Some("next")) {
+    if let Some(information) =
+        proof.with(&secret).and_then(|keyed| keyed.information(None, Some("next")))
+    {
         assert!(HeaderValue::from_str(&information).is_ok(), "{information:?}");
         let information = information.as_bytes();
         let mut sent =

@@ -105,6 +105,39 @@ pub fn hash(algorithm: Algorithm, bytes: &[u8]) -> Hash {
     join(algorithm, &[bytes])
 }
 
+/// A hash of which the last part is still open, so that it can be ended in several ways.
+#[derive(Clone)]
+pub(super) enum Begun {
+    Md5(Md5),
+    Sha256(Sha256),
+}
+
+impl Begun {
+    /// With these parts, and a colon after each.
+    pub(super) fn new(algorithm: Algorithm, parts: &[&[u8]]) -> Self {
+        match algorithm {
+            Algorithm::Md5 => Self::Md5(begun(parts)),
+            Algorithm::Sha256 => Self::Sha256(begun(parts)),
+        }
+    }
+
+    pub(super) fn end(&self, part: &[u8]) -> Hash {
+        match self {
+            Self::Md5(hasher) => Hash::new(&hasher.clone().chain_update(part).finalize()),
+            Self::Sha256(hasher) => Hash::new(&hasher.clone().chain_update(part).finalize()),
+        }
+    }
+}
+
+fn begun<D: Digest>(parts: &[&[u8]]) -> D {
+    let mut hasher = D::new();
+    for part in parts {
+        hasher.update(part);
+        hasher.update(b":");
+    }
+    hasher
+}
+
 /// The hash of parts with colons between them.
 pub(super) fn join(algorithm: Algorithm, parts: &[&[u8]]) -> Hash {
     match algorithm {

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use super::parameters::{Malformed, Parameters};
 use super::text;
 use crate::model::{Algorithm, Qop, Realm, Scheme};
+use hash::Begun;
 pub use hash::{Ha1, Hash, ha1, hash, userhash};
 pub use target::Target;
 
@@ -187,56 +188,24 @@ impl Proof<'_> {
         matches!(self.covers, Covers::Body(_))
     }
 
+    /// What can be made of it with the key of the user; nothing for what we do not know.
+    pub fn with(&self, ha1: &Ha1) -> Option<Keyed<'_>> {
+        let algorithm = self.algorithm?;
+        let (ha1, nonce) = (ha1.as_bytes(), self.nonce.as_bytes());
+        let begun = match (self.counted(), self.qop()) {
+            (Some(counted), Some(qop)) => {
+                let (cnonce, qop) = (counted.cnonce.as_bytes(), qop_text(qop).as_bytes());
+                Begun::new(algorithm, &[ha1, nonce, &counted.nc, cnonce, qop])
+            }
+            _ if self.covers == Covers::Least => Begun::new(algorithm, &[ha1, nonce]),
+            _ => return None,
+        };
+        Some(Keyed { proof: self, algorithm, begun })
+    }
+
     /// Whether whoever sent it knows the password. Takes as long if not.
     pub fn verify(&self, ha1: &Ha1, method: &str, body_hash: Option<&Hash>) -> bool {
-        let expected = self.response(ha1, method, body_hash);
-        expected.is_some_and(|expected| expected.is(self.response.as_bytes()))
-    }
-
-    /// The value of `Authentication-Info`, by which the server proves that it knows the password too
-    /// (RFC 7616 §3.5). `body_hash` is of the answer's body, and only needed for `auth-int`.
-    pub fn information(
-        &self,
-        ha1: &Ha1,
-        body_hash: Option<&Hash>,
-        next_nonce: Option<&str>,
-    ) -> Option<String> {
-        let mut out = String::with_capacity(256);
-        if let (Some(qop), Some(counted)) = (self.qop(), self.counted())
-            && let Some(proof) = self.response(ha1, "", body_hash)
-        {
-            out.push_str("qop=");
-            out.push_str(qop_text(qop));
-            out.push_str(", rspauth=\"");
-            out.push_str(proof.as_text());
-            out.push_str("\", cnonce=\"");
-            push_escaped(&mut out, &counted.cnonce);
-            out.push_str("\", nc=");
-            out.extend(counted.nc.iter().map(|digit| char::from(*digit)));
-        }
-        if let Some(nonce) = next_nonce {
-            out.push_str(if out.is_empty() { "nextnonce=\"" } else { ", nextnonce=\"" });
-            push_escaped(&mut out, nonce);
-            out.push('"');
-        }
-        (!out.is_empty()).then_some(out)
-    }
-
-    // RFC 7616 §3.4.1 to §3.4.3; for a server's proof the method is empty (§3.5).
-    fn response(&self, ha1: &Ha1, method: &str, body_hash: Option<&Hash>) -> Option<Hash> {
-        let algorithm = self.algorithm?;
-        let (method, uri, nonce) = (method.as_bytes(), &*self.uri, self.nonce.as_bytes());
-        let over = match &self.covers {
-            Covers::Least | Covers::Request(_) => hash::join(algorithm, &[method, uri]),
-            Covers::Body(_) => hash::join(algorithm, &[method, uri, body_hash?.as_bytes()]),
-            Covers::Unknown => return None,
-        };
-        let Some((counted, qop)) = self.counted().zip(self.qop()) else {
-            return Some(hash::join(algorithm, &[ha1.as_bytes(), nonce, over.as_bytes()]));
-        };
-        let (cnonce, qop) = (counted.cnonce.as_bytes(), qop_text(qop).as_bytes());
-        let parts = [ha1.as_bytes(), nonce, &counted.nc, cnonce, qop, over.as_bytes()];
-        Some(hash::join(algorithm, &parts))
+        self.with(ha1).is_some_and(|keyed| keyed.verify(method, body_hash))
     }
 
     fn counted(&self) -> Option<&Counted<'_>> {
@@ -255,6 +224,63 @@ impl Proof<'_> {
     }
 }
 
+/// A proof and a key. Both directions begin with the same hash.
+pub struct Keyed<'p> {
+    proof: &'p Proof<'p>,
+    algorithm: Algorithm,
+    begun: Begun,
+}
+
+impl Keyed<'_> {
+    /// Whether whoever sent it knows the password. Takes as long if not.
+    pub fn verify(&self, method: &str, body_hash: Option<&Hash>) -> bool {
+        let expected = self.response(method, body_hash);
+        expected.is_some_and(|expected| expected.is(self.proof.response.as_bytes()))
+    }
+
+    /// The value of `Authentication-Info`, by which the server proves that it knows the password too
+    /// (RFC 7616 §3.5). `body_hash` is of the answer's body, and only needed for `auth-int`.
+    pub fn information(
+        &self,
+        body_hash: Option<&Hash>,
+        next_nonce: Option<&str>,
+    ) -> Option<String> {
+        let mut out = String::new();
+        if let (Some(qop), Some(counted)) = (self.proof.qop(), self.proof.counted())
+            && let Some(proof) = self.response("", body_hash)
+        {
+            let (qop, proof, cnonce) = (qop_text(qop), proof.as_text(), &*counted.cnonce);
+            let names = "qop=, rspauth=\"\", cnonce=\"\", nc=12345678".len();
+            out.reserve_exact(names + qop.len() + proof.len() + cnonce.len());
+            out.push_str("qop=");
+            out.push_str(qop);
+            out.push_str(", rspauth=\"");
+            out.push_str(proof);
+            out.push_str("\", cnonce=\"");
+            push_escaped(&mut out, cnonce);
+            out.push_str("\", nc=");
+            out.push_str(str::from_utf8(&counted.nc).unwrap_or_default());
+        }
+        if let Some(nonce) = next_nonce {
+            out.push_str(if out.is_empty() { "nextnonce=\"" } else { ", nextnonce=\"" });
+            push_escaped(&mut out, nonce);
+            out.push('"');
+        }
+        (!out.is_empty()).then_some(out)
+    }
+
+    // RFC 7616 §3.4.1 to §3.4.3; for a server's proof the method is empty (§3.5).
+    fn response(&self, method: &str, body_hash: Option<&Hash>) -> Option<Hash> {
+        let (method, uri) = (method.as_bytes(), &*self.proof.uri);
+        let over = match &self.proof.covers {
+            Covers::Least | Covers::Request(_) => hash::join(self.algorithm, &[method, uri]),
+            Covers::Body(_) => hash::join(self.algorithm, &[method, uri, body_hash?.as_bytes()]),
+            Covers::Unknown => return None,
+        };
+        Some(self.begun.end(over.as_bytes()))
+    }
+}
+
 /// How a `qop` is written.
 pub fn qop_text(qop: Qop) -> &'static str {
     match qop {
@@ -264,6 +290,9 @@ pub fn qop_text(qop: Qop) -> &'static str {
 }
 
 fn push_escaped(out: &mut String, text: &str) {
+    if !text.contains(['"', '\\']) {
+        return out.push_str(text);
+    }
     for letter in text.chars() {
         if matches!(letter, '"' | '\\') {
             out.push('\\');

@@ -204,7 +204,8 @@ fn ten_thousand_requests_of_python_are_accepted_and_no_changed_one() {
             assert!(!asked.accepts(&bytes, other.as_bytes()), "{shown}");
         }
         let body_hash = hash(algorithm, answer.as_bytes());
-        let info = proof.information(&asked.ha1(algorithm), Some(&body_hash), Some("next"));
+        let info =
+            proof.with(&asked.ha1(algorithm)).unwrap().information(Some(&body_hash), Some("next"));
         assert_eq!(info.as_deref(), sent["information"].as_str(), "{shown}");
         *kinds.entry(sent["kind"].as_str().unwrap().to_owned()).or_default() += 1;
     }
