@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
@@ -120,6 +120,8 @@ async fn answer(
         plan_aside(app, route, (query, bytes.clone()), caller.clone(), by()).await?
     };
     let about = plan.about().cloned();
+    let conditions = replies.conditions(&parts.headers, about.as_ref(), format);
+    let plan = plan.only_if(&conditions);
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
 
@@ -144,12 +146,16 @@ async fn answer(
         auth.forget();
     }
 
-    let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
+    let failed = |error| replies.failure(model, about.as_ref(), format, error);
+    let outcome = done.map_err(failed)?;
     let reply = match outcome.items().iter().map(Item::bytes).sum::<usize>() {
-        ..ASIDE_ANSWER_BYTES => replies.outcome(model, about, format, &outcome),
+        ..ASIDE_ANSWER_BYTES => replies.outcome(model, (about, &conditions), format, &outcome)?,
         ASIDE_ANSWER_BYTES.. => {
             let shared = Arc::clone(&app.shared);
-            aside(move || shared.replies.outcome(&shared.model, about, format, &outcome)).await?
+            let say = move || {
+                shared.replies.outcome(&shared.model, (about, &conditions), format, &outcome)
+            };
+            aside(say).await??
         }
     };
     // What was done must be told; what was only looked at can be looked at again.
@@ -305,7 +311,7 @@ fn respond(reply: Reply, method: &Method, id: &RequestId, after: After) -> Respo
     *response.headers_mut() = reply.headers;
     response.headers_mut().insert(X_REQUEST_ID, id.header());
     // RFC 9110 §9.3.2: as GET, without the content, but with its length.
-    if *method == Method::HEAD {
+    if *method == Method::HEAD && reply.status != StatusCode::NOT_MODIFIED {
         response.headers_mut().insert(header::CONTENT_LENGTH, reply.body.len().into());
     } else {
         *response.body_mut() = Full::new(reply.body);

@@ -15,6 +15,7 @@ use clap::Args;
 use super::{Refusal, database, find_model, key_source, read_model, refusal};
 use crate::auth::LEASE;
 use crate::auth::key::{FINGERPRINT, KeyError, Keys, Source};
+use crate::intent::conditions::Conditions;
 use crate::model::Model;
 use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::plan::{Action, By, Collection, Outcome, Read, Refusal as Refused, Write};
@@ -156,7 +157,8 @@ impl Accounts {
     pub(super) fn remove(&mut self, user: &Item) -> Result<(), StoreError> {
         let dependents_max = self.model.server.limits.cascade_items_max;
         let action = Action::Remove { id: user.id, dependents_max };
-        let write = Write { collection: Collection::users(&self.model), action, by: by() };
+        let (collection, conditions) = (Collection::users(&self.model), Conditions::default());
+        let write = Write { collection, action, conditions, by: by() };
         self.beside.write(write).map(drop)
     }
 
@@ -174,7 +176,7 @@ impl Accounts {
             let stored = (user.id, user.version);
             let write = Write::change_user(&self.model, stored, (at, value), by());
             match self.beside.write(write) {
-                Err(StoreError::Refused(Refused::Changed | Refused::Missing)) => {}
+                Err(StoreError::Refused(Refused::Unmet(_) | Refused::Missing)) => {}
                 done => return done.map(drop).map_err(refusal),
             }
         }

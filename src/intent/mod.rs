@@ -3,6 +3,7 @@
 //! Pure. It reads the body's wrapper and the query, and knows nothing of what is stored.
 //! Field values stay JSON here; `plan` holds them against the model.
 
+pub mod conditions;
 pub mod cursor;
 mod query;
 mod route;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::clock;
 use crate::formats::accept::Accept;
 use crate::formats::json::{FORMAT, Occasion};
+use crate::intent::conditions::Conditions;
 use crate::intent::{self, Stop};
 use crate::model::{self, Model};
 use crate::permit::{self, Caller, Denied, Rights};
@@ -72,7 +73,7 @@ impl<'a> Server<'a> {
             }
         };
         let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
-        Ok(replies.outcome(model, about, &FORMAT, &outcome))
+        Ok(replies.outcome(model, (about, &Conditions::default()), &FORMAT, &outcome)?)
     }
 
     async fn ask(&self, caller: &Caller, asked: &str, body: &str) -> Answer {

@@ -6,6 +6,7 @@
 
 use super::admit::complete;
 use super::{Action, Collection, Count, Draft, Outcome, Refusal, Values};
+use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::model::{Field, Model, Resource, ResourceIndex, Unique, UniqueScope, types};
 use crate::permit::Access;
 use crate::problem::{Code, Fault};
@@ -76,21 +77,20 @@ impl Said {
 pub fn decide(
     model: &Model,
     collection: &Collection,
-    action: Action,
+    (action, conditions): (Action, &Conditions),
     found: Found,
 ) -> Result<Script, Refusal> {
     let resource = model.resource(collection.resource);
     match action {
         Action::Create { drafts, count } => {
+            require(conditions, None)?;
             refuse_lost(&found.lost_references)?;
             let steps = create(resource, collection, drafts, found)?;
             Ok(Script { steps, said: Said::Created(count) })
         }
-        Action::Replace { draft, expected, .. } => {
+        Action::Replace { draft, .. } => {
             let stored = found.item.ok_or(Refusal::Missing)?;
-            if expected.is_some_and(|version| version != stored.version) {
-                return Err(Refusal::Changed);
-            }
+            require_of(resource, conditions, &stored)?;
             // What is stored was seen before, and need not be seen again to stay.
             let lost = found.lost_references.into_iter();
             let lost: Vec<_> =
@@ -99,15 +99,32 @@ pub fn decide(
             replace(resource, Limits::of(collection), (stored, draft), found.now)
         }
         Action::Remove { .. } => {
-            if found.item.is_none() {
-                return Err(Refusal::Missing);
-            }
+            require_of(resource, conditions, found.item.as_ref().ok_or(Refusal::Missing)?)?;
             if let Some(by) = found.restricted_by {
                 return Err(Refusal::Referenced(by));
             }
             let steps = found.going.into_iter().map(Step::Delete).collect();
             Ok(Script { steps, said: Said::Removed })
         }
+    }
+}
+
+/// Step 11, of an item that is to be changed.
+pub fn require_of(
+    resource: &Resource,
+    conditions: &Conditions,
+    item: &Item,
+) -> Result<(), Refusal> {
+    if resource.require_if_match && !conditions.has_if_match() {
+        return Err(Refusal::Unconditional);
+    }
+    require(conditions, Some(Validators::of(item)))
+}
+
+fn require(conditions: &Conditions, current: Option<Validators>) -> Result<(), Refusal> {
+    match conditions.judge(current, false) {
+        Verdict::Holds => Ok(()),
+        Verdict::NotModified | Verdict::Fails => Err(Refusal::Unmet(current)),
     }
 }
 

@@ -11,6 +11,7 @@ mod secrets;
 pub use admit::{Draft, Reference, Values};
 pub use decide::{Dependent, Found, Step, decide};
 
+use crate::intent::conditions::{Conditions, Validators};
 use crate::intent::{Address, Bodies, Body, Ids, Intent, Members, Place, Span};
 use crate::model::{Model, ResourceIndex, Verb};
 use crate::permit::{Caller, Reach};
@@ -39,6 +40,18 @@ impl Plan {
             Self::Read(Read::Refuse(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
         }
+    }
+
+    /// The same, as long as these hold; what is only read is held against them when it is there.
+    pub fn only_if(mut self, conditions: &Conditions) -> Self {
+        match &mut self {
+            Self::Write(Write { conditions: kept, .. })
+            | Self::Read(Read::Refuse(Refuse { conditions: kept, .. })) => {
+                conditions.clone_into(kept);
+            }
+            Self::Say(_) | Self::Measure | Self::Read(_) => {}
+        }
+        self
     }
 }
 
@@ -75,6 +88,7 @@ pub struct Refuse {
     pub item: Option<Id>,
     pub references: Vec<Reference>,
     pub faults: Vec<Fault>,
+    pub conditions: Conditions,
 }
 
 /// The items of a resource under one parent, as far as the caller reaches.
@@ -91,6 +105,8 @@ pub struct Collection {
 pub struct Write {
     pub collection: Collection,
     pub action: Action,
+    /// What must be true of the item for it to be done.
+    pub conditions: Conditions,
     pub by: By,
 }
 
@@ -103,20 +119,9 @@ pub struct By {
 
 #[derive(Debug, Clone)]
 pub enum Action {
-    Create {
-        drafts: Vec<Draft>,
-        count: Count,
-    },
-    /// `expected`: only while the item has this version.
-    Replace {
-        id: Id,
-        draft: Draft,
-        expected: Option<i64>,
-    },
-    Remove {
-        id: Id,
-        dependents_max: usize,
-    },
+    Create { drafts: Vec<Draft>, count: Count },
+    Replace { id: Id, draft: Draft },
+    Remove { id: Id, dependents_max: usize },
 }
 
 /// Whether the client spoke of one item or of a list; the answer has the same form.
@@ -169,8 +174,10 @@ impl Outcome {
 pub enum Refusal {
     /// The item or one of its ancestors is not there.
     Missing,
-    /// It has another version than expected.
-    Changed,
+    /// The client has to say which version it saw.
+    Unconditional,
+    /// The conditions do not hold for what is there now; a list has nothing to be compared by.
+    Unmet(Option<Validators>),
     Invalid(Vec<Fault>),
     Transition {
         from: Option<Box<str>>,
@@ -229,7 +236,8 @@ pub fn make(
             let (collection, id) = item(address, Verb::Delete)?;
             let action =
                 Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
-            Plan::Write(Write { collection, action, by: by() })
+            let conditions = Conditions::default();
+            Plan::Write(Write { collection, action, conditions, by: by() })
         }
     })
 }
@@ -264,7 +272,8 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
         drafts.push(draft);
     }
     if faults.is_empty() {
-        return Plan::Write(Write { collection, action: Action::Create { drafts, count }, by });
+        let (action, conditions) = (Action::Create { drafts, count }, Conditions::default());
+        return Plan::Write(Write { collection, action, conditions, by });
     }
     refuse(collection, None, drafts, faults)
 }
@@ -276,7 +285,8 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
     let resource = model.resource(collection.resource);
     let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), access);
     if faults.is_empty() {
-        Plan::Write(Write { collection, action: Action::Replace { id, draft, expected: None }, by })
+        let (action, conditions) = (Action::Replace { id, draft }, Conditions::default());
+        Plan::Write(Write { collection, action, conditions, by })
     } else {
         refuse(collection, Some(id), vec![draft], faults)
     }
@@ -289,7 +299,8 @@ fn refuse(
     faults: Vec<Fault>,
 ) -> Plan {
     let references = drafts.into_iter().flat_map(|draft| draft.references).collect();
-    Plan::Read(Read::Refuse(Refuse { collection, item, references, faults }))
+    let conditions = Conditions::default();
+    Plan::Read(Read::Refuse(Refuse { collection, item, references, faults, conditions }))
 }
 
 /// Step 10, as far as the path alone tells: what cannot be an id names nothing, and nothing is there

@@ -5,6 +5,7 @@
 
 use super::{Action, By, Collection, Count, Draft, Read, Values, Write};
 use crate::intent::Span;
+use crate::intent::conditions::Conditions;
 use crate::model::own::{NAME, PASSWORD};
 use crate::model::{Model, Resource};
 use crate::permit::Reach;
@@ -15,7 +16,8 @@ impl Write {
     pub fn create_user(model: &Model, values: Vec<Value>, by: By) -> Self {
         let drafts = vec![user_draft(Values::Complete(values))];
         let action = Action::Create { drafts, count: Count::One };
-        Self { collection: Collection::users(model), action, by }
+        let (collection, conditions) = (Collection::users(model), Conditions::default());
+        Self { collection, action, conditions, by }
     }
 
     /// Changes one value of a user, unless the user has changed since that version.
@@ -30,8 +32,9 @@ impl Write {
             *place = Some(value);
         }
         let draft = user_draft(Values::Partial(values));
-        let action = Action::Replace { id, draft, expected: Some(version) };
-        Self { collection: Collection::users(model), action, by }
+        let action = Action::Replace { id, draft };
+        let (collection, conditions) = (Collection::users(model), Conditions::version(version));
+        Self { collection, action, conditions, by }
     }
 
     /// Of each draft of a user in which a password was sent: the user's name, and the password, which

@@ -239,7 +239,7 @@ fn found(item: Option<Item>) -> Found {
 fn check_decide(verb: Verb, body: &str, found: Found, expected: &Expect) {
     let model = read();
     let Plan::Write(write) = plan(&model, verb, body) else { panic!("not a write") };
-    let shown = match decide(&model, &write.collection, write.action, found) {
+    let shown = match decide(&model, &write.collection, (write.action, &write.conditions), found) {
         Err(Refusal::Invalid(faults)) => show_faults(&faults),
         Err(refusal) => format!("{refusal:?}\n"),
         Ok(Script { steps, said }) => {

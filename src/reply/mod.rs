@@ -5,6 +5,8 @@
 
 mod deprecation;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY,
@@ -15,12 +17,13 @@ use sha2::{Digest, Sha256};
 
 use crate::formats::accept::Accept;
 use crate::formats::{self, Format, View, json};
+use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::intent::{Place, allow, cursor, path};
 use crate::model::Model;
 use crate::plan::{Collection, Outcome, Refusal, Saying};
 use crate::problem::{self, Member, Problem};
 use crate::store::{Broken, StoreError};
-use crate::value::{Item, Page};
+use crate::value::Page;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
@@ -56,37 +59,92 @@ impl Replies {
 
     /// `"<version>-<f>"`, where `f` is the hash of the form: equal tags, equal bytes.
     /// What is hidden changes the bytes, so `mark`, which tells it, changes the hash.
-    fn etag(&self, format: &Format, mark: u32, item: &Item) -> Option<HeaderValue> {
-        let (_, f) = self.forms.iter().find(|(essence, _)| *essence == format.media.essence)?;
+    fn etag(&self, format: &Format, mark: u32, version: i64) -> Option<HeaderValue> {
+        let form = self.form(format, mark)?;
         let mut tag = Vec::with_capacity(32);
         tag.push(b'"');
-        tag.extend_from_slice(itoa::Buffer::new().format(item.version).as_bytes());
+        tag.extend_from_slice(itoa::Buffer::new().format(version).as_bytes());
         tag.push(b'-');
-        match mark {
-            0 => tag.extend_from_slice(f.as_bytes()),
-            mark => {
-                let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
-                tag.extend_from_slice(format!("{mixed:08x}").as_bytes());
-            }
-        }
+        tag.extend_from_slice(form.as_bytes());
         tag.push(b'"');
         HeaderValue::from_maybe_shared(Bytes::from(tag)).ok()
+    }
+
+    fn form(&self, format: &Format, mark: u32) -> Option<Cow<'_, str>> {
+        let (_, f) = self.forms.iter().find(|(essence, _)| *essence == format.media.essence)?;
+        Some(match mark {
+            0 => Cow::Borrowed(f),
+            mark => {
+                let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
+                Cow::Owned(format!("{mixed:08x}"))
+            }
+        })
+    }
+
+    /// The conditions of a request about some collection, in some format.
+    pub fn conditions(
+        &self,
+        headers: &HeaderMap,
+        about: Option<&Collection>,
+        format: &Format,
+    ) -> Conditions {
+        let form = || self.form(format, about.map_or(0, mark)).unwrap_or_default().into_owned();
+        Conditions::read(headers, form)
+    }
+
+    /// What the store's answer means for the client. What is there now is told to whom it was not as
+    /// expected.
+    pub fn failure(
+        &self,
+        model: &Model,
+        about: Option<&Collection>,
+        format: &Format,
+        error: StoreError,
+    ) -> Problem {
+        let now = match error {
+            StoreError::Refused(Refusal::Unmet(now)) => now,
+            _ => None,
+        };
+        let problem = failure(model, about, error);
+        let Some((now, about)) = now.zip(about) else { return problem };
+        let tag = self.etag(format, mark(about), now.version).map(|tag| (ETAG, tag));
+        let date = date(now.updated).map(|date| (LAST_MODIFIED, date));
+        let headers = tag.into_iter().chain(date);
+        headers.fold(problem, |problem, (name, value)| problem.header(name, value))
     }
 
     /// Says what was done or found.
     pub fn outcome(
         &self,
         model: &Model,
-        about: Option<Collection>,
+        (about, conditions): (Option<Collection>, &Conditions),
         format: &Format,
         outcome: &Outcome,
-    ) -> Reply {
+    ) -> Result<Reply, Problem> {
         crate::fault::point("reply");
         // Only readiness is about no collection.
-        let Some(collection) = about else { return document(json::status("ready")) };
-        let mut reply = self.found(model, &collection, format, outcome);
+        let Some(collection) = about else { return Ok(document(json::status("ready"))) };
+        let mut reply = match judge(outcome, conditions) {
+            Verdict::Holds => self.found(model, &collection, format, outcome),
+            Verdict::NotModified => self.not_modified(&collection, format, outcome),
+            Verdict::Fails => {
+                let unmet = StoreError::Refused(Refusal::Unmet(validators(outcome)));
+                return Err(self.failure(model, Some(&collection), format, unmet));
+            }
+        };
         if self.may_be_deprecated.get(collection.resource.0) == Some(&true) {
             deprecation::note(&mut reply.headers, model, &collection, outcome.items());
+        }
+        Ok(reply)
+    }
+
+    /// RFC 9110 §15.4.5: the headers of the answer that it stands for, as far as caches go by them.
+    fn not_modified(&self, collection: &Collection, format: &Format, outcome: &Outcome) -> Reply {
+        let mut reply = bare(StatusCode::NOT_MODIFIED);
+        reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+        if let Some(now) = validators(outcome) {
+            set(&mut reply, ETAG, self.etag(format, mark(collection), now.version));
+            set(&mut reply, LAST_MODIFIED, date(now.updated));
         }
         reply
     }
@@ -98,8 +156,7 @@ impl Replies {
         format: &Format,
         outcome: &Outcome,
     ) -> Reply {
-        let access = collection.reach.access(collection.resource);
-        let mark = access.map_or(0, |access| access.mark);
+        let mark = mark(collection);
         let view = view(model, collection);
         let mut body = Vec::with_capacity(512);
         match outcome {
@@ -110,8 +167,8 @@ impl Replies {
             Outcome::Item(item) => {
                 (format.item)(&mut body, view, item);
                 let mut reply = data(StatusCode::OK, format, body);
-                set(&mut reply, ETAG, self.etag(format, mark, item));
-                set(&mut reply, LAST_MODIFIED, last_modified(item));
+                set(&mut reply, ETAG, self.etag(format, mark, item.version));
+                set(&mut reply, LAST_MODIFIED, date(item.updated_at.seconds()));
                 reply
             }
             Outcome::Page(page) => page_reply(model, collection, format, page),
@@ -121,7 +178,7 @@ impl Replies {
                 let location =
                     path(model, collection.resource, &collection.ancestors, Some(item.id));
                 set(&mut reply, LOCATION, HeaderValue::try_from(location).ok());
-                set(&mut reply, ETAG, self.etag(format, mark, item));
+                set(&mut reply, ETAG, self.etag(format, mark, item.version));
                 reply
             }
             Outcome::CreatedMany(items) => {
@@ -135,6 +192,21 @@ impl Replies {
             }
             Outcome::Removed => bare(StatusCode::NO_CONTENT),
         }
+    }
+}
+
+/// What was written was held against the conditions before it was.
+fn judge(outcome: &Outcome, conditions: &Conditions) -> Verdict {
+    match outcome {
+        Outcome::Item(_) | Outcome::Page(_) => conditions.judge(validators(outcome), true),
+        _ => Verdict::Holds,
+    }
+}
+
+fn validators(outcome: &Outcome) -> Option<Validators> {
+    match outcome {
+        Outcome::Item(item) => Some(Validators::of(item)),
+        _ => None,
     }
 }
 
@@ -161,8 +233,14 @@ fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Pa
     reply
 }
 
-fn last_modified(item: &Item) -> Option<HeaderValue> {
-    let seconds = u64::try_from(item.updated_at.seconds()).ok()?;
+/// What is hidden changes the bytes of an item, and this tells it.
+fn mark(collection: &Collection) -> u32 {
+    let access = collection.reach.access(collection.resource);
+    access.map_or(0, |access| access.mark)
+}
+
+fn date(seconds: i64) -> Option<HeaderValue> {
+    let seconds = u64::try_from(seconds).ok()?;
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
     HeaderValue::try_from(httpdate::fmt_http_date(time)).ok()
 }
@@ -272,9 +350,11 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
     let name = about.map_or("item", |about| &model.resource(about.resource).name);
     match refusal {
         Refusal::Missing => Problem::new(&problem::NOT_FOUND),
-        // No request asks for a version: whoever does, inside the server, tries again.
-        Refusal::Changed => Problem::new(&problem::BUSY)
-            .detail(format!("the {name} was changed by another request at the same time")),
+        Refusal::Unconditional => Problem::new(&problem::PRECONDITION_REQUIRED)
+            .detail(format!("expected If-Match with the ETag of the {name}")),
+        Refusal::Unmet(Some(now)) => Problem::new(&problem::PRECONDITION_FAILED)
+            .detail(format!("the {name} has version {} now", now.version)),
+        Refusal::Unmet(None) => Problem::new(&problem::PRECONDITION_FAILED),
         Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
         Refusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
         Refusal::Outside => Problem::new(&problem::OUTSIDE_GRANT),

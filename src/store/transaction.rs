@@ -20,7 +20,7 @@ use super::{Broken, StoreError, users};
 use crate::intent::Span;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
 use crate::permit::Reach;
-use crate::plan::decide::lost;
+use crate::plan::decide::{lost, require_of};
 use crate::plan::{
     Action, Collection, Dependent, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
 };
@@ -216,13 +216,18 @@ async fn refused<D: Driver>(
         return Ok(Refusal::Missing);
     }
     let Collection { resource, ancestors, reach } = &refuse.collection;
-    if let Some(id) = refuse.item.filter(|_| !reach.is_all() && !lost_pointers.is_empty()) {
+    let declared = context.model.resource(*resource);
+    let is_conditional = declared.require_if_match || !refuse.conditions.is_none();
+    let is_doubtful = !reach.is_all() && !lost_pointers.is_empty();
+    if let Some(id) = refuse.item.filter(|_| is_conditional || is_doubtful) {
         let reached = context.reached(*resource, reach);
         let stored = item(driver, context, *resource, reached.item(id, ancestors)).await?;
-        let resource = context.model.resource(*resource);
-        let kept = references
-            .iter()
-            .filter(|one| stored.as_ref().is_some_and(|stored| is_stored(resource, stored, one)));
+        let Some(stored) = stored else { return Ok(Refusal::Missing) };
+        if let Err(refusal) = require_of(declared, &refuse.conditions, &stored) {
+            return Ok(refusal);
+        }
+        let kept =
+            references.iter().filter(|one| !reach.is_all() && is_stored(declared, &stored, one));
         let kept: Vec<&str> = kept.map(|one| &*one.pointer).collect();
         lost_pointers.retain(|pointer| !kept.contains(&&**pointer));
     }
@@ -260,10 +265,12 @@ pub(super) async fn write<D: Driver>(
     };
     let owned;
     let (collection, by, action) = match write {
-        Cow::Borrowed(Write { collection, action, by }) => (collection, by, action.clone()),
-        Cow::Owned(Write { collection, action, by }) => {
-            owned = (collection, by);
-            (&owned.0, &owned.1, action)
+        Cow::Borrowed(Write { collection, action, conditions, by }) => {
+            (collection, by, (action.clone(), conditions))
+        }
+        Cow::Owned(Write { collection, action, conditions, by }) => {
+            owned = (collection, by, conditions);
+            (&owned.0, &owned.1, (action, &owned.2))
         }
     };
     let log = Log { collection, by, now: found.now };

@@ -64,6 +64,34 @@ on_every_backend! {
         assert_eq!((&stored["version"], &stored["name"]), (&json!(last), &names[&last]));
     }
 
+    /// Everyone reads, adds one and writes back, if nobody else did meanwhile.
+    fn no_update_is_lost(backend: Backend) {
+        let model = "title = \"T\"\n[resources.counter.fields]\nvalue = { type = \"integer\", default = 0 }\n";
+        let server = Setup::new(backend).model(model).start();
+        let path = server.create("/counters", r#"{"counter":{}}"#);
+        let (address, rounds) = (server.address, if rounds() > 16 { 1_000 } else { 30 });
+        let start = Barrier::new(32);
+        let done: usize = thread::scope(|scope| {
+            let clients: Vec<_> = (0..32).map(|_| scope.spawn(|| {
+                let mut client = Client::connect(address);
+                start.wait();
+                let try_once = |client: &mut Client| {
+                    let seen = client.request(&format!("GET {path}"), &[], "");
+                    let body = json!({"counter": {"value": seen.json()["counter"]["value"].as_i64().unwrap() + 1}});
+                    let tag = seen.header("ETag").unwrap().to_owned();
+                    let answer = client.request(&format!("PUT {path}"), &[("If-Match", &tag)], body.to_string());
+                    assert!(matches!(answer.status, 200 | 412), "{answer:?}");
+                    usize::from(answer.status == 200)
+                };
+                (0..rounds).map(|_| try_once(&mut client)).sum::<usize>()
+            })).collect();
+            clients.into_iter().map(|client| client.join().unwrap()).sum()
+        });
+        let stored = server.get(&path).json()["counter"].clone();
+        assert!(done >= rounds, "{done}");
+        assert_eq!((&stored["value"], &stored["version"]), (&json!(done), &json!(done + 1)));
+    }
+
     fn the_same_put_from_everyone_is_one_version(server: Server) {
         let path = server.create("/customers", ANN);
         let body = ANN.replace("Ann", "Bea");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 
 use super::{Arc, Database, Model, OpenError, Outcome, Read, StoreError, Write};
+use crate::intent::conditions::Conditions;
 use crate::log::{Log, Style};
 use crate::metrics::Metrics;
 use crate::model;
@@ -70,7 +71,8 @@ fn open(database: &Database, model: &Arc<Model>) -> Beside {
 
 fn write(model: &Model, action: Action) -> Write {
     let collection = Collection::users(model);
-    Write { collection, action, by: By { actor: "cli".into(), request_id: "-".into() } }
+    let by = By { actor: "cli".into(), request_id: "-".into() };
+    Write { collection, action, conditions: Conditions::default(), by }
 }
 
 fn draft(name: &str, password: Value) -> Draft {
@@ -114,17 +116,14 @@ fn life(database: &Database) {
     ));
 
     // Only the version that was read is replaced.
-    let replace = |expected| Action::Replace {
-        id: found.id,
-        draft: draft("ann", Value::text("another")),
-        expected: Some(expected),
+    let replace = |version| {
+        let draft = draft("ann", Value::text("another"));
+        let replaced = write(&model, Action::Replace { id: found.id, draft });
+        Write { conditions: Conditions::version(version), ..replaced }
     };
-    assert!(matches!(
-        beside.write(write(&model, replace(2))),
-        Err(StoreError::Refused(Refusal::Changed))
-    ));
+    assert!(matches!(beside.write(replace(2)), Err(StoreError::Refused(Refusal::Unmet(_)))));
     assert_eq!(user(&mut beside, "ann").unwrap().version, 1);
-    assert!(matches!(beside.write(write(&model, replace(1))), Ok(Outcome::Updated(_))));
+    assert!(matches!(beside.write(replace(1)), Ok(Outcome::Updated(_))));
 
     // Nothing clear is stored, whoever forgot to conceal it.
     let clear = draft("eve", Value::Clear(Clear::new("hunter2hunter2".into())));

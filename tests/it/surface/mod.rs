@@ -4,6 +4,7 @@
 //! irregular plurals and every type of field.
 
 mod cascade;
+mod conditions;
 mod deprecation;
 mod checks;
 mod items;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::intent::Span;
+use crate::intent::conditions::Conditions;
 use crate::model::{self, Model, ResourceIndex, Verb, types};
 use crate::permit::{Caller, Reach, Rights};
 use crate::plan::{Action, By, Collection, Count, Draft, Outcome, Read, Values, Write};
@@ -284,7 +285,8 @@ async fn create(worker: &Worker, resource: ResourceIndex, rows: Vec<Vec<Value>>)
     let drafts = rows.into_iter().map(draft).collect();
     let action = Action::Create { drafts, count: Count::Many };
     let by = By { actor: "-".into(), request_id: "-".into() };
-    let write = Write { collection: collection(resource, Reach::default()), action, by };
+    let (collection, conditions) = (collection(resource, Reach::default()), Conditions::default());
+    let write = Write { collection, action, conditions, by };
     let until = clock::now() + Duration::from_secs(60);
     match worker.write(write, 0, until).await.unwrap() {
         Outcome::CreatedMany(items) => items,
