@@ -9,6 +9,7 @@
 //! `answer` is the table of contents of the whole server: read it first. The numbers are the order of
 //! checks, the same for every resource and on every backend.
 
+mod amend;
 mod identity;
 #[cfg(test)]
 mod grants;
@@ -101,7 +102,7 @@ async fn answer(
     // 6  is there a form the client can read?             406
     let format = formats::choose(&asked.accept, route.offer())?;
     // 7  can we read what the client sends?               415
-    formats::check_readable(&parts.headers, route.verb.has_body())?;
+    let route = route.check_readable(&parts.headers)?;
     stages.mark("head");
 
     // 8  is the body whole, in time, and JSON?            413 408 400
@@ -133,6 +134,9 @@ async fn answer(
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(Box::pin(measure::text(app)).await)),
         Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
+        Plan::Write(write) if write.is_patch_of(model.users) => {
+            Box::pin(amend::user(app, auth, &write, asked.until)).await?
+        }
         Plan::Write(mut write) => {
             if write.has_clear(model) {
                 Box::pin(auth.conceal(&mut write)).await?;

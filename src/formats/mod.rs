@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::model::Resource;
 use crate::problem::{self, Problem};
@@ -111,11 +111,54 @@ pub fn readable() -> HeaderValue {
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
-/// Step 7: can the body be read? A body without a type is taken as JSON.
-pub fn check_readable(headers: &HeaderMap, has_body: bool) -> Result<(), Problem> {
-    if !has_body {
-        return Ok(());
+/// How a patch says what is to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchForm {
+    /// RFC 7396.
+    Merge,
+    /// RFC 6902.
+    Operations,
+}
+
+/// The types a patch may have. Plain JSON is merged.
+const PATCHES: [(&str, PatchForm); 3] = [
+    ("application/merge-patch+json", PatchForm::Merge),
+    ("application/json-patch+json", PatchForm::Operations),
+    ("application/json", PatchForm::Merge),
+];
+
+/// The types a patch may have, as `Accept-Patch` lists them (RFC 5789 §3.1).
+pub const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+pub fn patchable() -> HeaderValue {
+    let list = PATCHES.map(|(essence, _)| essence).join(", ");
+    HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
+}
+
+/// Step 7: can the body be read?
+pub fn check_readable(headers: &HeaderMap) -> Result<(), Problem> {
+    let read = ALL.iter().filter(|format| format.is_read).map(|format| format.media.essence);
+    match body_type(headers, read)? {
+        Some(_) => Ok(()),
+        // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
+        None => Err(Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable())),
     }
+}
+
+/// Step 7, for a patch.
+pub fn check_patch(headers: &HeaderMap) -> Result<PatchForm, Problem> {
+    let sent = body_type(headers, PATCHES.iter().map(|(essence, _)| *essence))?;
+    let form = sent.and_then(|sent| PATCHES.iter().find(|(essence, _)| *essence == sent));
+    form.map(|(_, form)| *form).ok_or_else(|| {
+        let problem = Problem::new(&problem::UNSUPPORTED_TYPE);
+        problem.header(ACCEPT, patchable()).header(ACCEPT_PATCH, patchable())
+    })
+}
+
+/// Which of these types the body has. One without a type is taken as JSON.
+fn body_type(
+    headers: &HeaderMap,
+    mut read: impl Iterator<Item = &'static str> + Clone,
+) -> Result<Option<&'static str>, Problem> {
     let codings = headers.get_all(CONTENT_ENCODING).iter();
     if codings.into_iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
         // RFC 9110 §12.5.3: says which codings would have been fine.
@@ -123,23 +166,15 @@ pub fn check_readable(headers: &HeaderMap, has_body: bool) -> Result<(), Problem
         return Err(Problem::new(&problem::UNSUPPORTED_CODING).header(ACCEPT_ENCODING, identity));
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let is_readable = match (types.next(), types.next()) {
-        (None, _) => true,
-        (Some(value), None) => {
-            let mut read = ALL.iter().filter(|format| format.is_read);
-            // Nearly all clients send the bare name.
-            read.clone().any(|format| value == format.media.essence)
-                || value.to_str().ok().and_then(content_type).is_some_and(|sent| {
-                    read.any(|format| sent.is(format.media.essence)) && sent.is_utf8()
-                })
-        }
-        (Some(_), Some(_)) => false,
-    };
-    if is_readable {
-        return Ok(());
-    }
-    // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
-    Err(Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable()))
+    Ok(match (types.next(), types.next()) {
+        (None, _) => Some(json::FORMAT.media.essence),
+        // Nearly all clients send the bare name.
+        (Some(value), None) => read.clone().find(|essence| value == essence).or_else(|| {
+            let sent = value.to_str().ok().and_then(content_type).filter(|sent| sent.is_utf8())?;
+            read.find(|essence| sent.is(essence))
+        }),
+        (Some(_), Some(_)) => None,
+    })
 }
 
 #[cfg(test)]

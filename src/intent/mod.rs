@@ -12,6 +12,7 @@ pub use route::{Address, Ids, Place, Route, Stop, Verb, allow, path, push_subjec
 
 use std::borrow::Cow;
 
+use crate::formats::PatchForm;
 use crate::json::{self, Json};
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource};
@@ -36,6 +37,7 @@ pub enum Intent<'a> {
     List(Address, Span),
     Create(Address, Bodies<'a>),
     Replace(Address, Body<'a>),
+    Amend(Address, Patch),
     Remove(Address),
 }
 
@@ -55,6 +57,14 @@ pub struct Body<'a> {
 
 pub type Member<'a> = (Cow<'a, str>, Json<'a>);
 pub type Members<'a> = Vec<Member<'a>>;
+
+/// A patch that was found to be well-formed. As it was sent: it is applied where the item is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Patch {
+    /// An object under a wrapper.
+    Merge(Box<[u8]>),
+    Operations(Box<[u8]>),
+}
 
 #[derive(Debug)]
 pub enum Bodies<'a> {
@@ -91,6 +101,10 @@ pub fn read<'a>(
         (Verb::Put, Place::Item(address)) => {
             let body = read_body(model.resource(address.resource), body)?;
             Intent::Replace(address, body)
+        }
+        (Verb::Patch(form), Place::Item(address)) => {
+            let patch = read_patch(model.resource(address.resource), form, body)?;
+            Intent::Amend(address, patch)
         }
         (Verb::Delete, Place::Item(address)) => Intent::Remove(address),
         (_, Place::Item(address)) => Intent::Show(address),
@@ -144,6 +158,22 @@ fn read_body<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<Body<'a>, Pro
     }
 }
 
+fn read_patch(resource: &Resource, form: PatchForm, body: &[u8]) -> Result<Patch, Problem> {
+    match form {
+        PatchForm::Merge => read_body(resource, body).map(|_| Patch::Merge(body.into())),
+        PatchForm::Operations => {
+            let malformed = |detail| Problem::new(&problem::BAD_PATCH).detail(detail);
+            json::patch::operations(parse(body)?).map_err(malformed)?;
+            Ok(Patch::Operations(body.into()))
+        }
+    }
+}
+
+fn parse(body: &[u8]) -> Result<Json<'_>, Problem> {
+    json::parse(body, DEPTH_MAX)
+        .map_err(|error| Problem::new(&problem::BAD_JSON).detail(error.to_string()))
+}
+
 fn one_too_large(limits: &Limits) -> Problem {
     Problem::new(&problem::TOO_LARGE)
         .detail(format!("a body that is not a list may have {} bytes", limits.body_bytes_max))
@@ -155,10 +185,8 @@ fn bad_wrapper(detail: String) -> Problem {
 
 /// Takes off the one wrapper key. What it gives back borrows the key's name from the model.
 fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'a>), Problem> {
-    let json = json::parse(body, DEPTH_MAX)
-        .map_err(|error| Problem::new(&problem::BAD_JSON).detail(error.to_string()))?;
     let (singular, plural) = (&*resource.name, &*resource.plural);
-    let members = match json {
+    let members = match parse(body)? {
         Json::Object(members) => members,
         other => {
             return Err(bad_wrapper(format!(

@@ -6,10 +6,10 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
-use crate::formats::Offer;
+use crate::formats::{self, Offer, PatchForm};
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Kind, Problem};
@@ -50,6 +50,7 @@ pub enum Verb {
     Head,
     Post,
     Put,
+    Patch(PatchForm),
     Delete,
     Options,
 }
@@ -58,7 +59,7 @@ impl Verb {
     /// Whether the body of the request means something; that of any other is read and ignored.
     pub fn has_body(self) -> bool {
         match self {
-            Self::Post | Self::Put => true,
+            Self::Post | Self::Put | Self::Patch(_) => true,
             Self::Get | Self::Head | Self::Delete | Self::Options => false,
         }
     }
@@ -75,8 +76,19 @@ impl Route {
     pub fn offer(&self) -> Offer {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,
-            (Verb::Get | Verb::Head | Verb::Post | Verb::Put, Place::Metrics) => Offer::Metrics,
-            (Verb::Get | Verb::Head | Verb::Post | Verb::Put, _) => Offer::Data,
+            (_, Place::Metrics) => Offer::Metrics,
+            (Verb::Get | Verb::Head | Verb::Post | Verb::Put | Verb::Patch(_), _) => Offer::Data,
+        }
+    }
+
+    /// Step 7 of the order of checks: 415. How a patch is to be read is known only then.
+    pub fn check_readable(self, headers: &HeaderMap) -> Result<Self, Problem> {
+        match self.verb {
+            Verb::Patch(_) => {
+                Ok(Self { verb: Verb::Patch(formats::check_patch(headers)?), ..self })
+            }
+            verb if verb.has_body() => formats::check_readable(headers).map(|()| self),
+            _ => Ok(self),
         }
     }
 
@@ -150,11 +162,12 @@ const GET: (&str, Verb) = ("GET", Verb::Get);
 const HEAD: (&str, Verb) = ("HEAD", Verb::Head);
 const POST: (&str, Verb) = ("POST", Verb::Post);
 const PUT: (&str, Verb) = ("PUT", Verb::Put);
+const PATCH: (&str, Verb) = ("PATCH", Verb::Patch(PatchForm::Merge));
 const DELETE: (&str, Verb) = ("DELETE", Verb::Delete);
 const OPTIONS: (&str, Verb) = ("OPTIONS", Verb::Options);
 
 /// What some place or other takes.
-const EVERYWHERE: &[(&str, Verb)] = &[GET, HEAD, POST, PUT, DELETE, OPTIONS];
+const EVERYWHERE: &[(&str, Verb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS];
 
 fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
     match place {
@@ -163,7 +176,7 @@ fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
         }
         Place::Server => &[OPTIONS],
         Place::Collection(_) => &[GET, HEAD, POST, OPTIONS],
-        Place::Item(_) => &[GET, HEAD, PUT, DELETE, OPTIONS],
+        Place::Item(_) => &[GET, HEAD, PUT, PATCH, DELETE, OPTIONS],
     }
 }
 

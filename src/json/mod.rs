@@ -8,11 +8,12 @@
 pub mod judge;
 mod number;
 mod parse;
+pub mod patch;
 mod write;
 
 use std::borrow::Cow;
 
-pub use number::{decimal_units, integer, is_number, number_exact};
+pub use number::{decimal_units, integer, is_number, number_exact, same_number};
 pub use parse::parse;
 pub use write::{quoted, write, write_moment, write_text, write_value};
 
@@ -40,6 +41,30 @@ impl Json<'_> {
             Self::List(_) => "a list",
             Self::Object(_) => "an object",
         }
+    }
+
+    /// About how long it is as text.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Null | Self::Boolean(_) => 5,
+            Self::Number(text) => text.len() + 1,
+            Self::Text(text) => text.len() + 3,
+            Self::List(list) => list.iter().map(Self::bytes).sum::<usize>() + 3,
+            Self::Object(members) => {
+                members.iter().map(|(name, value)| name.len() + 3 + value.bytes()).sum::<usize>()
+                    + 3
+            }
+        }
+    }
+
+    /// How many levels it has; the outermost value is one.
+    pub fn depth(&self) -> usize {
+        let inside = match self {
+            Self::Null | Self::Boolean(_) | Self::Number(_) | Self::Text(_) => None,
+            Self::List(list) => list.iter().map(Self::depth).max(),
+            Self::Object(members) => members.iter().map(|(_, value)| value.depth()).max(),
+        };
+        inside.unwrap_or(0) + 1
     }
 }
 

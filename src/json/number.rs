@@ -39,6 +39,12 @@ pub fn decimal_units(text: &str, scale: u8) -> Option<i64> {
     Exact::read(text)?.shifted(i64::from(scale), DECIMAL_DIGITS_MAX)
 }
 
+/// Whether two number texts stand for the same value.
+pub fn same_number(one: &str, other: &str) -> bool {
+    let (one, other) = (Exact::read(one), Exact::read(other));
+    one.is_some() && one == other
+}
+
 /// Whether a text, such as the content of a string, is spelled as JSON spells a number.
 pub fn is_number(text: &str) -> bool {
     Exact::read(text).is_some()

@@ -139,6 +139,7 @@ fn granted_verb(verb: Verb) -> Option<model::Verb> {
         Verb::Get | Verb::Head => Some(model::Verb::Get),
         Verb::Post => Some(model::Verb::Post),
         Verb::Put => Some(model::Verb::Put),
+        Verb::Patch(_) => Some(model::Verb::Patch),
         Verb::Delete => Some(model::Verb::Delete),
         Verb::Options => None,
     }

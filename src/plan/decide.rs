@@ -20,6 +20,8 @@ pub struct Found {
     pub ids: Vec<Id>,
     /// The item to be replaced or removed.
     pub item: Option<Item>,
+    /// What a patch makes of it.
+    pub draft: Option<Draft>,
     /// Pointers of the references that lead nowhere.
     pub lost_references: Vec<String>,
     /// A removed item and all that goes with it, children before their parents.
@@ -98,6 +100,8 @@ pub fn decide(
             refuse_lost(&lost)?;
             replace(resource, Limits::of(collection), (stored, draft), found.now)
         }
+        // The store has made a `Replace` of it.
+        Action::Amend { .. } => Err(Refusal::Missing),
         Action::Remove { .. } => {
             require_of(resource, conditions, found.item.as_ref().ok_or(Refusal::Missing)?)?;
             if let Some(by) = found.restricted_by {
@@ -121,7 +125,8 @@ pub fn require_of(
     require(conditions, Some(Validators::of(item)))
 }
 
-fn require(conditions: &Conditions, current: Option<Validators>) -> Result<(), Refusal> {
+/// Step 11, of what may have nothing to be compared by.
+pub fn require(conditions: &Conditions, current: Option<Validators>) -> Result<(), Refusal> {
     match conditions.judge(current, false) {
         Verdict::Holds => Ok(()),
         Verdict::NotModified | Verdict::Fails => Err(Refusal::Unmet(current)),

@@ -6,13 +6,15 @@
 
 mod admit;
 pub mod decide;
+mod patched;
 mod secrets;
 
 pub use admit::{Draft, Reference, Values};
 pub use decide::{Dependent, Found, Step, decide};
+pub use patched::patched;
 
 use crate::intent::conditions::{Conditions, Validators};
-use crate::intent::{Address, Bodies, Body, Ids, Intent, Members, Place, Span};
+use crate::intent::{Address, Bodies, Body, Ids, Intent, Members, Patch, Place, Span};
 use crate::model::{Model, ResourceIndex, Verb};
 use crate::permit::{Caller, Reach};
 use crate::problem::{self, Fault, Kind, Problem};
@@ -119,9 +121,23 @@ pub struct By {
 
 #[derive(Debug, Clone)]
 pub enum Action {
-    Create { drafts: Vec<Draft>, count: Count },
-    Replace { id: Id, draft: Draft },
-    Remove { id: Id, dependents_max: usize },
+    Create {
+        drafts: Vec<Draft>,
+        count: Count,
+    },
+    Replace {
+        id: Id,
+        draft: Draft,
+    },
+    /// Becomes a `Replace` once the item is known.
+    Amend {
+        id: Id,
+        patch: Patch,
+    },
+    Remove {
+        id: Id,
+        dependents_max: usize,
+    },
 }
 
 /// Whether the client spoke of one item or of a list; the answer has the same form.
@@ -143,6 +159,7 @@ pub enum Outcome {
     Created(Item),
     CreatedMany(Vec<Item>),
     Updated(Item),
+    Amended(Item),
     Removed,
 }
 
@@ -157,7 +174,7 @@ impl Outcome {
     /// The items it speaks of.
     pub fn items(&self) -> &[Item] {
         match self {
-            Self::Item(item) | Self::Created(item) | Self::Updated(item) => {
+            Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Amended(item) => {
                 std::slice::from_ref(item)
             }
             Self::Page(page) => &page.items,
@@ -178,6 +195,8 @@ pub enum Refusal {
     Unconditional,
     /// The conditions do not hold for what is there now; a list has nothing to be compared by.
     Unmet(Option<Validators>),
+    /// A patch that does not fit what is stored.
+    Patch(String),
     Invalid(Vec<Fault>),
     Transition {
         from: Option<Box<str>>,
@@ -231,6 +250,11 @@ pub fn make(
         Intent::Replace(address, body) => {
             let (collection, id) = item(address, Verb::Put)?;
             replace(model, collection, id, body, by())
+        }
+        Intent::Amend(address, patch) => {
+            let (collection, id) = item(address, Verb::Patch)?;
+            let (action, conditions) = (Action::Amend { id, patch }, Conditions::default());
+            Plan::Write(Write { collection, action, conditions, by: by() })
         }
         Intent::Remove(address) => {
             let (collection, id) = item(address, Verb::Delete)?;

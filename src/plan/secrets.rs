@@ -7,7 +7,7 @@ use super::{Action, By, Collection, Count, Draft, Read, Values, Write};
 use crate::intent::Span;
 use crate::intent::conditions::Conditions;
 use crate::model::own::{NAME, PASSWORD};
-use crate::model::{Model, Resource};
+use crate::model::{Model, Resource, ResourceIndex};
 use crate::permit::Reach;
 use crate::value::{Id, Value};
 
@@ -37,6 +37,11 @@ impl Write {
         Self { collection, action, conditions, by }
     }
 
+    /// Whether what is sent has still to be made of what is stored.
+    pub fn is_patch_of(&self, resource: ResourceIndex) -> bool {
+        self.collection.resource == resource && matches!(self.action, Action::Amend { .. })
+    }
+
     /// Of each draft of a user in which a password was sent: the user's name, and the password, which
     /// is `Value::Clear` until it is replaced.
     pub fn secrets(&mut self, model: &Model) -> impl Iterator<Item = (&str, &mut Value)> {
@@ -60,11 +65,18 @@ impl Write {
         if !resource.fields.iter().any(|field| field.secret) {
             return false;
         }
+        drafts(&self.action).iter().any(Draft::has_clear)
+    }
+}
+
+impl Draft {
+    /// Whether a secret is still as it was sent.
+    pub fn has_clear(&self) -> bool {
         let is_clear = |value: &Value| matches!(value, Value::Clear(_));
-        drafts(&self.action).iter().any(|draft| match &draft.values {
+        match &self.values {
             Values::Complete(values) => values.iter().any(is_clear),
             Values::Partial(values) => values.iter().flatten().any(is_clear),
-        })
+        }
     }
 }
 
@@ -97,7 +109,7 @@ fn drafts_mut(action: &mut Action) -> &mut [Draft] {
     match action {
         Action::Create { drafts, .. } => drafts,
         Action::Replace { draft, .. } => std::slice::from_mut(draft),
-        Action::Remove { .. } => &mut [],
+        Action::Amend { .. } | Action::Remove { .. } => &mut [],
     }
 }
 
@@ -105,7 +117,7 @@ fn drafts(action: &Action) -> &[Draft] {
     match action {
         Action::Create { drafts, .. } => drafts,
         Action::Replace { draft, .. } => std::slice::from_ref(draft),
-        Action::Remove { .. } => &[],
+        Action::Amend { .. } | Action::Remove { .. } => &[],
     }
 }
 

@@ -229,6 +229,7 @@ fn found(item: Option<Item>) -> Found {
         // Earlier than what is stored: the clock was set back.
         now: Moment::parse("2026-11-15T01:00:00Z").unwrap(),
         ids: vec![order()],
+        draft: None,
         item,
         lost_references: Vec::new(),
         going: Vec::new(),

@@ -190,6 +190,12 @@ impl Replies {
                 (format.item)(&mut body, view, item);
                 data(StatusCode::OK, format, body)
             }
+            Outcome::Amended(item) => {
+                (format.item)(&mut body, view, item);
+                let mut reply = data(StatusCode::OK, format, body);
+                set(&mut reply, ETAG, self.etag(format, mark, item.version));
+                reply
+            }
             Outcome::Removed => bare(StatusCode::NO_CONTENT),
         }
     }
@@ -289,8 +295,14 @@ pub fn saying(model: &Model, saying: &Saying) -> Reply {
         Saying::Options(place) => {
             let mut reply = bare(StatusCode::NO_CONTENT);
             reply.headers.insert(ALLOW, allow(place));
-            if matches!(place, Place::Collection(_)) {
-                reply.headers.insert(ACCEPT_POST, formats::readable());
+            match place {
+                Place::Collection(_) => {
+                    reply.headers.insert(ACCEPT_POST, formats::readable());
+                }
+                Place::Item(_) => {
+                    reply.headers.insert(formats::ACCEPT_PATCH, formats::patchable());
+                }
+                _ => {}
             }
             reply
         }
@@ -355,6 +367,7 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
         Refusal::Unmet(Some(now)) => Problem::new(&problem::PRECONDITION_FAILED)
             .detail(format!("the {name} has version {} now", now.version)),
         Refusal::Unmet(None) => Problem::new(&problem::PRECONDITION_FAILED),
+        Refusal::Patch(detail) => Problem::new(&problem::PATCH_FAILED).detail(detail),
         Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
         Refusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
         Refusal::Outside => Problem::new(&problem::OUTSIDE_GRANT),

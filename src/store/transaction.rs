@@ -20,9 +20,10 @@ use super::{Broken, StoreError, users};
 use crate::intent::Span;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
 use crate::permit::Reach;
-use crate::plan::decide::{lost, require_of};
+use crate::plan::decide::{lost, require, require_of};
 use crate::plan::{
     Action, Collection, Dependent, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
+    patched,
 };
 use crate::value::{Id, IdKind, Item, Page, Value};
 
@@ -216,6 +217,9 @@ async fn refused<D: Driver>(
         return Ok(Refusal::Missing);
     }
     let Collection { resource, ancestors, reach } = &refuse.collection;
+    if let (None, Err(refusal)) = (refuse.item, require(&refuse.conditions, None)) {
+        return Ok(refusal);
+    }
     let declared = context.model.resource(*resource);
     let is_conditional = declared.require_if_match || !refuse.conditions.is_none();
     let is_doubtful = !reach.is_all() && !lost_pointers.is_empty();
@@ -258,7 +262,7 @@ pub(super) async fn write<D: Driver>(
     if write.has_clear(&context.model) {
         return Err(broken("a secret on its way to the disk as it was sent"));
     }
-    let found = match look(driver, context, &write, pace).await {
+    let mut found = match look(driver, context, &write, pace).await {
         Ok(found) => found,
         Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write.into_owned()))),
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
@@ -274,10 +278,19 @@ pub(super) async fn write<D: Driver>(
         }
     };
     let log = Log { collection, by, now: found.now };
-    let script = decide(&context.model, collection, action, found)?;
+    let (action, conditions) = action;
+    let amended = found.draft.take();
+    let is_amended = amended.is_some();
+    let action = match (action, amended) {
+        (Action::Amend { id, .. }, Some(draft)) => Action::Replace { id, draft },
+        (action, _) => action,
+    };
+    let script = decide(&context.model, collection, (action, conditions), found)?;
     let items = script::run(driver, context, &log, script.steps).await?;
-    let outcome = script.said.outcome(items);
-    outcome.ok_or_else(|| broken("an update without a row"))
+    match script.said.outcome(items) {
+        Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Amended(item)),
+        outcome => outcome.ok_or_else(|| broken("an update without a row")),
+    }
 }
 
 pub(super) fn broken<T>(what: &str) -> Halt<T> {
@@ -297,6 +310,7 @@ async fn look<D: Driver>(
         now: driver.now(),
         ids: Vec::new(),
         item: None,
+        draft: None,
         lost_references: Vec::new(),
         going: Vec::new(),
         restricted_by: None,
@@ -321,6 +335,20 @@ async fn look<D: Driver>(
             let references: Vec<_> = draft.references.iter().collect();
             let place = Place::Nowhere(&collection.reach);
             (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
+        }
+        Action::Amend { id, patch } => {
+            let stored = item(driver, context, collection.resource, locked(*id)).await?;
+            let stored = stored.ok_or(Refusal::Missing)?;
+            let model = &context.model;
+            require_of(model.resource(collection.resource), &write.conditions, &stored)?;
+            let draft = patched(model, collection, patch, &stored)?;
+            if draft.has_clear() {
+                return Err(broken("a secret on its way to the disk as it was sent"));
+            }
+            let references: Vec<_> = draft.references.iter().collect();
+            let place = Place::Nowhere(&collection.reach);
+            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
+            (found.item, found.draft) = (Some(stored), Some(draft));
         }
         Action::Remove { id, dependents_max } => {
             found.item = item(driver, context, collection.resource, locked(*id)).await?;

@@ -209,7 +209,7 @@ impl Inner {
         // What depends on the stored item holds its lock until the end.
         let stage = match &write.action {
             Action::Create { .. } => Stage::None,
-            Action::Replace { .. } | Action::Remove { .. } => Stage::Due,
+            Action::Replace { .. } | Action::Amend { .. } | Action::Remove { .. } => Stage::Due,
         };
         let mut attempt = 1;
         loop {

@@ -77,7 +77,7 @@ impl Undoing {
         match &write.action {
             _ if pace == Pace::Alone => Self::Transaction,
             Action::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
-            Action::Replace { .. } => Self::Statement,
+            Action::Replace { .. } | Action::Amend { .. } => Self::Statement,
             Action::Create { .. } | Action::Remove { .. } => Self::Savepoint,
         }
     }

@@ -42,7 +42,7 @@ const FAULTS: &[Fault] = &[
     },
     Fault { step: 2, slug: "unknown-method", spoil: |request| request.method = "BREW" },
     Fault { step: 2, slug: "no-such-path", spoil: |request| request.path.insert(1, 'x') },
-    Fault { step: 2, slug: "method-not-allowed", spoil: |request| request.method = "PATCH" },
+    Fault { step: 2, slug: "method-not-allowed", spoil: |request| request.method = "TRACE" },
     Fault {
         step: 3,
         slug: "cross-site",
@@ -76,6 +76,11 @@ const FAULTS: &[Fault] = &[
         step: 10,
         slug: "not-found",
         spoil: |request| request.path = request.path.replacen("rs/0", "rs/f", 1),
+    },
+    Fault {
+        step: 11,
+        slug: "precondition-failed",
+        spoil: |request| request.headers.push(("If-Match", "\"99\"")),
     },
     Fault {
         step: 12,
@@ -132,8 +137,20 @@ on_every_backend! {
         let good = Request { method: "PUT", path: order, query: "", headers: Vec::new(), body: TEA.replace("tea", "jam") };
         check(&server, &good, &[
             "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
-            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "invalid-fields",
-            "transition-not-allowed",
+            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
+            "invalid-fields", "transition-not-allowed",
+        ]);
+        assert_eq!(good.send(&server).json()["order"]["version"], 2, "no faulty request has changed anything");
+    }
+
+    fn of_a_patch(server: Server) {
+        let customer = server.create("/customers", ANN);
+        let order = server.create(&format!("{customer}/orders"), TEA);
+        let good = Request { method: "PATCH", path: order, query: "", headers: Vec::new(), body: TEA.replace("tea", "jam") };
+        check(&server, &good, &[
+            "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
+            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
+            "invalid-fields", "transition-not-allowed",
         ]);
         assert_eq!(good.send(&server).json()["order"]["version"], 2, "no faulty request has changed anything");
     }
@@ -144,8 +161,8 @@ on_every_backend! {
         let good = Request { method: "POST", path: path.clone(), query: "", headers: Vec::new(), body: TEA.to_owned() };
         check(&server, &good, &[
             "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
-            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "invalid-fields",
-            "transition-not-allowed",
+            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
+            "invalid-fields", "transition-not-allowed",
         ]);
         assert_eq!(server.get(&path).json()["orders"].as_array().unwrap().len(), 0);
     }
@@ -153,14 +170,14 @@ on_every_backend! {
     fn of_a_get(server: Server) {
         let path = server.create("/customers", BEA);
         let good = Request { method: "GET", path, query: "", headers: Vec::new(), body: String::new() };
-        check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "wrong-host", "not-acceptable", "bad-query", "not-found"]);
+        check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "wrong-host", "not-acceptable", "bad-query", "not-found", "precondition-failed"]);
         assert_eq!(good.send(&server).status, 200);
     }
 
     fn of_a_delete(server: Server) {
         let path = server.create("/customers", BEA);
         let good = Request { method: "DELETE", path, query: "", headers: Vec::new(), body: String::new() };
-        check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "too-large", "bad-query", "not-found"]);
+        check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "too-large", "bad-query", "not-found", "precondition-failed"]);
         assert_eq!(good.send(&server).status, 204);
     }
 

@@ -47,7 +47,7 @@ on_every_backend! {
             ("If-None-Match", format!("W/{tag}")),
             ("If-None-Match", format!("\"x\", {tag}")),
             ("If-None-Match", "*".to_owned()),
-            ("If-Modified-Since", date.clone()),
+            ("If-Modified-Since", date),
         ] {
             for method in ["GET", "HEAD"] {
                 let answer = ask(&server, &format!("{method} {path}"), (condition.0, &condition.1), "");

@@ -11,6 +11,7 @@ mod items;
 mod lists;
 mod negotiation;
 mod own;
+mod patches;
 mod paths;
 mod rules;
 

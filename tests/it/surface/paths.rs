@@ -34,7 +34,8 @@ on_every_backend! {
         expect![[r#"
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
-            allow: GET, HEAD, PUT, DELETE, OPTIONS
+            allow: GET, HEAD, PUT, PATCH, DELETE, OPTIONS
+            accept-patch: application/merge-patch+json, application/json-patch+json, application/json
             x-request-id: <request-1>
             date: <date>
 
@@ -50,7 +51,7 @@ on_every_backend! {
         expect![[r#"
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
-            allow: GET, HEAD, POST, PUT, DELETE, OPTIONS
+            allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS
             x-request-id: <request-1>
             date: <date>
 
@@ -88,8 +89,8 @@ on_every_backend! {
         for (line, allow) in [
             ("PUT /customers", "GET, HEAD, POST, OPTIONS"),
             ("DELETE /customers", "GET, HEAD, POST, OPTIONS"),
-            (&format!("POST {path}"), "GET, HEAD, PUT, DELETE, OPTIONS"),
-            (&format!("PATCH {path}"), "GET, HEAD, PUT, DELETE, OPTIONS"),
+            (&format!("POST {path}"), "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"),
+            ("PATCH /customers", "GET, HEAD, POST, OPTIONS"),
             ("TRACE /customers", "GET, HEAD, POST, OPTIONS"),
             ("POST /", "GET, HEAD, OPTIONS"),
             ("DELETE /-/health", "GET, HEAD, OPTIONS"),

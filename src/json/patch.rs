@@ -1,0 +1,343 @@
+//! Documents that are changed by others: merge patch (RFC 7396) and JSON Patch (RFC 6902).
+//!
+//! Knows nothing of items: what may be changed, and what may come of it, is for others to say.
+//! The one surprising thing: work is counted, not only bytes. A short patch can copy a document again and
+//! again, or push a long list to and fro.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::{Json, same_number};
+
+/// Steps of one patch.
+const OPERATIONS_MAX: usize = 1_000;
+/// Levels of what comes of it; the outermost value is one.
+const DEPTH_MAX: usize = 32;
+/// Elements of lists that a patch may move out of the way.
+const MOVED_MAX: usize = 1_000_000;
+
+/// One step of a JSON Patch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation<'a> {
+    path: Pointer,
+    does: Does<'a>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Does<'a> {
+    Add(Json<'a>),
+    Remove,
+    Replace(Json<'a>),
+    Move(Pointer),
+    Copy(Pointer),
+    Test(Json<'a>),
+}
+
+/// RFC 6901, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pointer(Vec<String>);
+
+/// Why a patch was not applied; `at` is its step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    pub at: usize,
+    pub why: Why,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// There is nothing at this pointer.
+    Missing(String),
+    /// The value at this pointer is another one.
+    Different(String),
+    /// Something cannot become part of itself.
+    Inside(String),
+    /// What comes of it, or the way there, is too large.
+    TooLarge,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "operation {}: ", self.at)?;
+        match &self.why {
+            Why::Missing(pointer) => write!(f, "there is nothing at \"{pointer}\""),
+            Why::Different(pointer) => write!(f, "the value at \"{pointer}\" is another one"),
+            Why::Inside(pointer) => write!(f, "\"{pointer}\" cannot be moved into itself"),
+            Why::TooLarge => f.write_str("it makes too much of a small patch"),
+        }
+    }
+}
+
+/// RFC 7396 §2: what is null goes, objects are merged, everything else is replaced.
+pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
+    let Json::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !matches!(target, Json::Object(_)) {
+        *target = Json::Object(Vec::new());
+    }
+    let Json::Object(members) = target else { return };
+    for (name, value) in patch {
+        let at = members.iter().position(|(known, _)| *known == name);
+        match (at, value) {
+            (Some(at), Json::Null) => {
+                members.remove(at);
+            }
+            (None, Json::Null) => {}
+            (Some(at), value) => {
+                if let Some((_, member)) = members.get_mut(at) {
+                    merge(member, value);
+                }
+            }
+            (None, value) => {
+                // Nulls inside it go too.
+                let mut fresh = Json::Null;
+                merge(&mut fresh, value);
+                members.push((name, fresh));
+            }
+        }
+    }
+}
+
+/// The steps of a JSON Patch, or what is wrong with it.
+pub fn operations(json: Json<'_>) -> Result<Vec<Operation<'_>>, String> {
+    let Json::List(list) = json else {
+        return Err(format!("expected a list of operations, got {}", json.kind()));
+    };
+    if list.len() > OPERATIONS_MAX {
+        return Err(format!("at most {OPERATIONS_MAX} operations, got {}", list.len()));
+    }
+    let read = |(at, one)| operation(one).map_err(|why| format!("operation {at}: {why}"));
+    list.into_iter().enumerate().map(read).collect()
+}
+
+fn operation(json: Json<'_>) -> Result<Operation<'_>, String> {
+    let Json::Object(mut members) = json else {
+        return Err(format!("expected an object, got {}", json.kind()));
+    };
+    // RFC 6902 §4: members that an operation does not know are not looked at.
+    let mut take = |name: &str| {
+        let at = members.iter().position(|(known, _)| known == name)?;
+        Some(members.swap_remove(at).1)
+    };
+    let name = text(take("op"), "op")?;
+    let path = pointer(take("path"), "path")?;
+    let mut value = || take("value").ok_or_else(|| "expected a value".to_owned());
+    let does = match &*name {
+        "add" => Does::Add(value()?),
+        "replace" => Does::Replace(value()?),
+        "test" => Does::Test(value()?),
+        "remove" => Does::Remove,
+        "move" => Does::Move(pointer(take("from"), "from")?),
+        "copy" => Does::Copy(pointer(take("from"), "from")?),
+        _ => return Err("expected op to be add, remove, replace, move, copy or test".to_owned()),
+    };
+    Ok(Operation { path, does })
+}
+
+fn text<'a>(json: Option<Json<'a>>, name: &str) -> Result<Cow<'a, str>, String> {
+    match json {
+        Some(Json::Text(text)) => Ok(text),
+        Some(other) => Err(format!("expected {name} as a string, got {}", other.kind())),
+        None => Err(format!("expected {name}")),
+    }
+}
+
+fn pointer(json: Option<Json<'_>>, name: &str) -> Result<Pointer, String> {
+    let text = text(json, name)?;
+    Pointer::parse(&text).ok_or_else(|| format!("expected {name} to be a JSON pointer"))
+}
+
+impl Pointer {
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self(Vec::new()));
+        }
+        let tokens = text.strip_prefix('/')?.split('/').map(|token| {
+            // RFC 6901 §3: a tilde is followed by 0 or 1.
+            let is_escaped = token.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+            is_escaped.then(|| token.replace("~1", "/").replace("~0", "~"))
+        });
+        tokens.collect::<Option<_>>().map(Self)
+    }
+
+    fn missing(&self) -> Why {
+        Why::Missing(self.to_string())
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|token| write!(f, "/{}", token.replace('~', "~0").replace('/', "~1")))
+    }
+}
+
+/// Applies all steps or says which one cannot be. `bytes_max` is how much it may grow.
+pub fn apply<'a>(
+    mut document: Json<'a>,
+    operations: &[Operation<'a>],
+    bytes_max: usize,
+) -> Result<Json<'a>, Failed> {
+    let mut room = Room { bytes: bytes_max, moved: MOVED_MAX };
+    for (at, operation) in operations.iter().enumerate() {
+        step(&mut document, operation, &mut room).map_err(|why| Failed { at, why })?;
+    }
+    Ok(document)
+}
+
+/// What is left to be used up.
+struct Room {
+    bytes: usize,
+    moved: usize,
+}
+
+impl Room {
+    fn take(left: &mut usize, used: usize) -> Result<(), Why> {
+        *left = left.checked_sub(used).ok_or(Why::TooLarge)?;
+        Ok(())
+    }
+}
+
+fn step<'a>(
+    document: &mut Json<'a>,
+    Operation { path, does }: &Operation<'a>,
+    room: &mut Room,
+) -> Result<(), Why> {
+    match does {
+        Does::Add(value) => add(document, path, value.clone(), room),
+        Does::Remove => remove(document, path, room).map(|_| ()),
+        Does::Replace(value) => {
+            let found = find_mut(document, &path.0).ok_or_else(|| path.missing())?;
+            fits(path, value)?;
+            *found = value.clone();
+            Ok(())
+        }
+        Does::Move(from) if from == path => {
+            find(document, &from.0).map(|_| ()).ok_or_else(|| from.missing())
+        }
+        Does::Move(from) => {
+            // RFC 6902 §4.4: what is moved must not end up inside itself.
+            if path.0.starts_with(&from.0) {
+                return Err(Why::Inside(from.to_string()));
+            }
+            let value = remove(document, from, room)?;
+            add(document, path, value, room)
+        }
+        Does::Copy(from) => {
+            let value = find(document, &from.0).ok_or_else(|| from.missing())?;
+            Room::take(&mut room.bytes, value.bytes())?;
+            let value = value.clone();
+            add(document, path, value, room)
+        }
+        Does::Test(value) => {
+            let found = find(document, &path.0).ok_or_else(|| path.missing())?;
+            if is_same(found, value) { Ok(()) } else { Err(Why::Different(path.to_string())) }
+        }
+    }
+}
+
+fn find<'d, 'a>(document: &'d Json<'a>, tokens: &[String]) -> Option<&'d Json<'a>> {
+    tokens.iter().try_fold(document, |json, token| match json {
+        Json::Object(members) => {
+            members.iter().find(|(name, _)| name == token).map(|(_, value)| value)
+        }
+        Json::List(list) => list.get(index(token)?),
+        Json::Null | Json::Boolean(_) | Json::Number(_) | Json::Text(_) => None,
+    })
+}
+
+fn find_mut<'d, 'a>(document: &'d mut Json<'a>, tokens: &[String]) -> Option<&'d mut Json<'a>> {
+    tokens.iter().try_fold(document, |json, token| match json {
+        Json::Object(members) => {
+            members.iter_mut().find(|(name, _)| name == token).map(|(_, value)| value)
+        }
+        Json::List(list) => list.get_mut(index(token)?),
+        Json::Null | Json::Boolean(_) | Json::Number(_) | Json::Text(_) => None,
+    })
+}
+
+fn add<'a>(
+    document: &mut Json<'a>,
+    path: &Pointer,
+    value: Json<'a>,
+    room: &mut Room,
+) -> Result<(), Why> {
+    fits(path, &value)?;
+    let Some((last, above)) = path.0.split_last() else {
+        *document = value;
+        return Ok(());
+    };
+    match find_mut(document, above) {
+        Some(Json::Object(members)) => {
+            match members.iter_mut().find(|(name, _)| name == last) {
+                Some((_, member)) => *member = value,
+                None => members.push((last.clone().into(), value)),
+            }
+            Ok(())
+        }
+        Some(Json::List(list)) => {
+            // RFC 6901 §4: `-` is the place after the last one.
+            let at = if last == "-" { Some(list.len()) } else { index(last) };
+            let at = at.filter(|at| *at <= list.len()).ok_or_else(|| path.missing())?;
+            Room::take(&mut room.moved, list.len() - at)?;
+            list.insert(at, value);
+            Ok(())
+        }
+        _ => Err(path.missing()),
+    }
+}
+
+fn remove<'a>(document: &mut Json<'a>, path: &Pointer, room: &mut Room) -> Result<Json<'a>, Why> {
+    let Some((last, above)) = path.0.split_last() else {
+        return Ok(std::mem::replace(document, Json::Null));
+    };
+    match find_mut(document, above) {
+        Some(Json::Object(members)) => {
+            let at = members.iter().position(|(name, _)| name == last);
+            at.map(|at| members.remove(at).1).ok_or_else(|| path.missing())
+        }
+        Some(Json::List(list)) => {
+            let at = index(last).filter(|at| *at < list.len()).ok_or_else(|| path.missing())?;
+            Room::take(&mut room.moved, list.len() - at)?;
+            Ok(list.remove(at))
+        }
+        _ => Err(path.missing()),
+    }
+}
+
+/// Something deep could be put into something deep, again and again.
+fn fits(path: &Pointer, value: &Json<'_>) -> Result<(), Why> {
+    if path.0.len() + value.depth() > DEPTH_MAX { Err(Why::TooLarge) } else { Ok(()) }
+}
+
+/// RFC 6901 §4: digits, without a zero before them.
+fn index(token: &str) -> Option<usize> {
+    let is_plain = token == "0" || !token.starts_with('0');
+    let is_number = is_plain && !token.is_empty() && token.bytes().all(|b| b.is_ascii_digit());
+    token.parse().ok().filter(|_| is_number)
+}
+
+/// RFC 6902 §4.6: numbers by their value, objects without regard to order.
+fn is_same(one: &Json<'_>, other: &Json<'_>) -> bool {
+    match (one, other) {
+        (Json::Number(one), Json::Number(other)) => same_number(one, other),
+        (Json::List(one), Json::List(other)) => {
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+        }
+        (Json::Object(one), Json::Object(other)) => {
+            let other_of = |name: &str| other.iter().find(|(known, _)| known == name);
+            one.len() == other.len()
+                && one.iter().all(|(name, value)| {
+                    other_of(name).is_some_and(|(_, other)| is_same(value, other))
+                })
+        }
+        (one, other) => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

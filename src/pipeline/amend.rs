@@ -1,0 +1,56 @@
+//! A patch of a user, which may hold a password.
+//!
+//! No store sees a password as it was sent, and a patch is applied where the item is known. So a user is
+//! read first, patched here, and replaced as long as nobody has changed it meanwhile; else it is done anew.
+
+use std::time::Instant;
+
+use super::App;
+use crate::auth::Auth;
+use crate::intent::Stop;
+use crate::intent::conditions::Conditions;
+use crate::plan::decide::require_of;
+use crate::plan::{Action, Outcome, Read, Refusal, Write, patched};
+use crate::problem::{self, Problem};
+use crate::store::StoreError;
+
+const TRIES_MAX: usize = 5;
+
+/// Gives back what the store said, where it is for others to say what that means.
+pub(super) async fn user(
+    app: &App,
+    auth: &Auth,
+    write: &Write,
+    until: Instant,
+) -> Result<Result<Outcome, StoreError>, Stop> {
+    let (model, gate) = (&app.shared.model, &app.shared.gate);
+    let Action::Amend { id, patch } = &write.action else {
+        return Err(Problem::new(&problem::INTERNAL).into());
+    };
+    for _ in 0..TRIES_MAX {
+        let read = Read::Item(write.collection.clone(), *id);
+        let stored = match gate.pass(until, || app.store.read(read)).await {
+            Ok(Outcome::Item(stored)) => stored,
+            other => return Ok(other),
+        };
+        let resource = model.resource(write.collection.resource);
+        let made = require_of(resource, &write.conditions, &stored)
+            .and_then(|()| patched(model, &write.collection, patch, &stored));
+        let draft = match made {
+            Ok(draft) => draft,
+            Err(refusal) => return Ok(Err(StoreError::Refused(refusal))),
+        };
+        let mut replace = Write {
+            action: Action::Replace { id: *id, draft },
+            conditions: Conditions::version(stored.version),
+            ..write.clone()
+        };
+        auth.conceal(&mut replace).await?;
+        match gate.pass(until, || app.store.write(replace, 0, until)).await {
+            Ok(Outcome::Updated(item)) => return Ok(Ok(Outcome::Amended(item))),
+            Err(StoreError::Refused(Refusal::Unmet(_))) => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Err(StoreError::Busy))
+}
