@@ -40,14 +40,18 @@ impl Generator {
         let (line, body) = match self.chance.below(100) {
             0..32 => self.create(),
             32..40 => self.create_many(),
-            40..60 => self.replace(),
+            40..52 => self.replace(),
+            52..60 => self.patch(),
             60..65 => self.put_back(),
             65..72 => self.remove(),
             72..82 => self.look(),
             82..92 => self.list(),
             _ => self.broken(),
         };
-        let headers = self.headers();
+        let mut headers = self.headers();
+        if line.starts_with("PATCH") && body.starts_with('[') && self.chance.below(20) > 0 {
+            headers.push(("Content-Type", "application/json-patch+json".to_owned()));
+        }
         Ask { number, line, headers, body }
     }
 
@@ -137,6 +141,42 @@ impl Generator {
         let draft = self.draft_of(&known.noun, WRONG_EVERY);
         self.meant = Meant::Look(known.path.clone());
         (format!("PUT {}", known.path), format!("{{\"{}\":{draft}}}", known.noun))
+    }
+
+    /// A merge patch, or one of operations, most of which do not fit.
+    fn patch(&mut self) -> (String, String) {
+        let known = self.target();
+        let noun = known.noun.clone();
+        let draft = self.draft_of(&noun, WRONG_EVERY);
+        let names: Vec<String> = self.world.noun(&noun).fields.keys().cloned().collect();
+        let mut name = || self.chance.one_of(&names).unwrap().clone();
+        let (one, other) = (name(), name());
+        let place = |name: &str| format!("/{noun}/{name}");
+        let moved = |op: &str| {
+            let (from, path) = (place(&one), place(&other));
+            format!(r#"{{"op":"{op}","from":"{from}","path":"{path}"}}"#)
+        };
+        let steps = [
+            format!(r#"{{"op":"replace","path":"/{noun}","value":{draft}}}"#),
+            format!(r#"{{"op":"remove","path":"{}"}}"#, place(&one)),
+            format!(r#"{{"op":"replace","path":"{}","value":null}}"#, place(&one)),
+            format!(r#"{{"op":"test","path":"{}","value":1}}"#, place("version")),
+            moved("copy"),
+            moved("move"),
+        ];
+        let body = match self.chance.below(8) {
+            0..3 => format!("{{\"{noun}\":{draft}}}"),
+            3 => format!("{{\"{noun}\":{{\"{one}\":null}}}}"),
+            4 => format!("{{\"{noun}\":{{}}}}"),
+            5 => format!(
+                "[{},{}]",
+                self.chance.one_of(&steps).unwrap(),
+                self.chance.one_of(&steps).unwrap()
+            ),
+            _ => format!("[{}]", self.chance.one_of(&steps).unwrap()),
+        };
+        self.meant = Meant::Look(known.path.clone());
+        (format!("PATCH {}", known.path), body)
     }
 
     /// What was shown is sent back, to its own place or to another's of its noun.
@@ -237,6 +277,7 @@ impl Generator {
             5 => &[("Content-Encoding", "gzip")],
             6 => &[("If-None-Match", "*")],
             7 => &[("If-Match", "\"0\"")],
+            8 | 9 => &[("If-Match", "\"1\", \"3\"")],
             _ => &[],
         };
         headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
