@@ -17,7 +17,6 @@ mod measure;
 use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -43,7 +42,7 @@ use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
 use crate::value::Item;
-use crate::wire::{self, After, Body, RequestId};
+use crate::wire::{self, After, Body, RequestId, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
@@ -197,7 +196,7 @@ struct Asked<'a> {
     /// When the body must be here, and when the answer must be known.
     body_until: Instant,
     until: Instant,
-    peer: SocketAddr,
+    way: Way,
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
@@ -206,14 +205,10 @@ struct Asked<'a> {
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
-pub async fn serve(
-    app: &App,
-    request: Request<Incoming>,
-    peer: SocketAddr,
-) -> Response<Full<Bytes>> {
+pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
     let (parts, incoming) = request.into_parts();
     let (id, version) = (RequestId::new(), parts.version);
-    let answered = catch(pin!(exchange(app, parts, incoming, id, peer))).await;
+    let answered = catch(pin!(exchange(app, parts, incoming, id, way))).await;
     answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
@@ -229,7 +224,7 @@ async fn exchange(
     parts: Parts,
     incoming: Incoming,
     id: RequestId,
-    peer: SocketAddr,
+    way: Way,
 ) -> Response<Full<Bytes>> {
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
@@ -242,7 +237,7 @@ async fn exchange(
         id,
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
-        peer,
+        way,
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
@@ -283,7 +278,7 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
         request_id: asked.id.as_str(),
-        peer: asked.peer,
+        peer: asked.way.peer,
         method: asked.parts.method.as_str(),
         path: asked.parts.uri.path(),
         status: reply.status.as_u16(),

@@ -32,7 +32,7 @@ use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
 use crate::pipeline::{self, App};
 use crate::problem::{self, Problem};
-use crate::wire::RequestId;
+use crate::wire::{RequestId, Way};
 
 /// RFC 9113 §3.4: how a client that knows we speak HTTP/2 begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -157,7 +157,7 @@ fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
 }
 
 /// Serves a stream until it ends.
-pub(super) async fn serve<S>(stream: S, peer: SocketAddr, shared: Rc<Shared>, watch: Rc<Watch>)
+pub(super) async fn serve<S>(stream: S, way: Way, shared: Rc<Shared>, watch: Rc<Watch>)
 where
     S: Stream,
 {
@@ -167,7 +167,7 @@ where
             Some(is_http2) => is_http2,
             None => return,
         };
-    let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), peer };
+    let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way };
     if is_http2 {
         watch.enter(Phase::Streams);
         serve_http2(stream, service).await;
@@ -207,7 +207,7 @@ where
     S: Stream,
 {
     let (shared, watch, peer) =
-        (Rc::clone(&service.shared), Rc::clone(&service.watch), service.peer);
+        (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way.peer);
     let mut connection = shared.http1.serve_connection(TokioIo::new(stream), service);
     let mut leaving = false;
     let mut has_nothing_to_lose = false;
@@ -265,7 +265,7 @@ where
     S: Stream,
 {
     let (shared, watch, peer) =
-        (Rc::clone(&service.shared), Rc::clone(&service.watch), service.peer);
+        (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way.peer);
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(stream), service));
     let mut leaving = false;
     let why_cut = poll_fn(|cx| {
@@ -356,7 +356,7 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
 struct Requests {
     shared: Rc<Shared>,
     watch: Rc<Watch>,
-    peer: SocketAddr,
+    way: Way,
 }
 
 impl Service<Request<Incoming>> for Requests {
@@ -374,9 +374,9 @@ impl Service<Request<Incoming>> for Requests {
             return Box::pin(ready(Ok(Answer::too_many_streams())));
         }
         let exchange = Exchange::begin(&self.watch);
-        let (app, peer) = (Rc::clone(&self.shared.app), self.peer);
+        let (app, way) = (Rc::clone(&self.shared.app), self.way);
         Box::pin(async move {
-            let response = pipeline::serve(&app, request, peer).await;
+            let response = pipeline::serve(&app, request, way).await;
             Ok(response.map(|body| Answer::new(exchange, &app, body)))
         })
     }

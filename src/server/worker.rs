@@ -22,6 +22,7 @@ use super::watch::{Ask, Patience, TICK, Watch, Watches};
 use super::{Settings, Stage};
 use crate::log::Level;
 use crate::pipeline::App;
+use crate::wire::Way;
 
 /// How long what is large may take when memory is short.
 const HURRY: Duration = Duration::from_secs(2);
@@ -168,7 +169,8 @@ impl Place {
         match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => {
                 let (shared, watch) = (Rc::clone(&self.shared), Rc::clone(&self.watch));
-                connection::serve(stream, self.peer, shared, watch).await;
+                let way = Way { peer: self.peer, is_tls: false };
+                connection::serve(stream, way, shared, watch).await;
             }
             Err(error) => self.shared.refusals.log.event(
                 Level::Error,
