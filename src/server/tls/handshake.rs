@@ -179,7 +179,9 @@ async fn handshake(
     let mut accept = TlsAcceptor::from(tls.config())
         .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES_MAX)));
     loop {
+        watch.hold_up(true);
         let turn = turns.take(watch).await;
+        watch.hold_up(false);
         crate::fault::point("handshake");
         let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut accept).poll(cx))).await;
         drop(turn);
