@@ -107,7 +107,8 @@ pub(in crate::server) async fn serve(
     let Some(tls) = shared.tls.clone() else { return };
     watch.enter(Phase::Handshake);
     let (done, server) = {
-        let handshake = handshake(stream, &tls, &shared.turns, &watch);
+        // What it needs is given back before the first request.
+        let handshake = Box::pin(handshake(stream, &tls, &shared.turns, &watch));
         (connection::with_cut(&watch, handshake).await, &shared.refusals.metrics.server)
     };
     let stream = match done {
