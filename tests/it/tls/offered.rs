@@ -210,3 +210,17 @@ fn too_many_connections_get_an_alert() {
         (ended.code == Some(0)).then_some(())
     });
 }
+
+/// A client that wants a group which stands up to quantum computers gets it.
+#[test]
+fn a_group_against_quantum_computers_is_offered() {
+    let (server, pair) = start_with("");
+    let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+    let mut session = rustls::ClientConnection::new(pair.trust(), name).unwrap();
+    let mut socket = std::net::TcpStream::connect(server.address).unwrap();
+    while session.is_handshaking() {
+        session.complete_io(&mut socket).unwrap();
+    }
+    let group = session.negotiated_key_exchange_group().unwrap().name();
+    assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+}
