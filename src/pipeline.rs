@@ -14,11 +14,11 @@ mod identity;
 #[cfg(test)]
 mod grants;
 mod measure;
+mod redirect;
 
 use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -27,10 +27,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
+};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
+pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
@@ -44,7 +47,7 @@ use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
 use crate::value::Item;
-use crate::wire::{self, After, Body, RequestId};
+use crate::wire::{self, After, Body, RequestId, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
@@ -63,6 +66,10 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The `--listen` addresses: names that an open server answers to.
     pub listen: Vec<String>,
+    /// Where HTTPS is spoken, for those who are sent there.
+    pub secure_port: u16,
+    /// How long clients shall come by HTTPS alone.
+    pub hsts: Option<HeaderValue>,
 }
 
 /// What one worker thread needs to answer requests.
@@ -207,7 +214,7 @@ struct Asked<'a> {
     /// When the body must be here, and when the answer must be known.
     body_until: Instant,
     until: Instant,
-    peer: SocketAddr,
+    way: Way,
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
@@ -216,21 +223,26 @@ struct Asked<'a> {
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
-pub async fn serve(
-    app: &App,
-    request: Request<Incoming>,
-    peer: SocketAddr,
-) -> Response<Full<Bytes>> {
+pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
     let (parts, incoming) = request.into_parts();
     let (id, version) = (RequestId::new(), parts.version);
-    let answered = catch(pin!(exchange(app, parts, incoming, id, peer))).await;
-    answered.unwrap_or_else(|cause| {
+    let answered = catch(pin!(exchange(app, parts, incoming, id, way))).await;
+    let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
         app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
         respond(reply::speechless(), &Method::GET, &id, after)
-    })
+    });
+    secure(app, way, response.headers_mut());
+    response
+}
+
+/// RFC 6797 §7: what is said of HTTPS is said over ways that are secure, and over no other.
+pub fn secure(app: &App, way: Way, headers: &mut HeaderMap) {
+    if let Some(hsts) = app.shared.hsts.as_ref().filter(|_| way.is_secure()) {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
 }
 
 /// One request and its answer; what `answer` panics with is a problem like any other.
@@ -239,7 +251,7 @@ async fn exchange(
     parts: Parts,
     incoming: Incoming,
     id: RequestId,
-    peer: SocketAddr,
+    way: Way,
 ) -> Response<Full<Bytes>> {
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
@@ -252,7 +264,7 @@ async fn exchange(
         id,
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
-        peer,
+        way,
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
@@ -293,7 +305,7 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
         request_id: asked.id.as_str(),
-        peer: asked.peer,
+        peer: asked.way.peer,
         method: asked.parts.method.as_str(),
         path: asked.parts.uri.path(),
         status: reply.status.as_u16(),

@@ -73,7 +73,7 @@ fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> auth::Request<
         parts: asked.parts,
         id: asked.id.as_str(),
         realm,
-        address: asked.peer.ip(),
+        address: asked.way.peer.ip(),
         now: asked.now,
     }
 }
