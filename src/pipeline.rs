@@ -36,13 +36,13 @@ use crate::gate::{self, Gate, Room};
 use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
-use crate::model::{Model, ResourceIndex};
+use crate::model::{Model, Network, ResourceIndex};
 use crate::permit::Caller;
 use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
 use crate::value::Item;
-use crate::wire::{self, After, Body, RequestId, Way};
+use crate::wire::{self, After, Body, RequestId, Sender, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
@@ -61,6 +61,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The `--listen` addresses: names that an open server answers to.
     pub listen: Vec<String>,
+    /// Whose word is taken for who sends a request.
+    pub proxies: Vec<Network>,
 }
 
 /// What one worker thread needs to answer requests.
@@ -88,7 +90,7 @@ async fn answer(
     let route = intent::route(model, &parts.method, path, query)?;
     asked.resource.set(route.resource());
     // 3  does it come from where it may come from?        403 421
-    wire::check_site(parts, model.server.base_url.as_deref())?;
+    wire::check_site(parts, model.server.base_url.as_deref(), asked.sender.is_https)?;
     if auth.is_open() {
         wire::check_host_is_ours(wire::authority(parts), listen)?;
     }
@@ -197,6 +199,8 @@ struct Asked<'a> {
     body_until: Instant,
     until: Instant,
     way: Way,
+    /// Who sent it, by what proxies say of it whom we trust.
+    sender: Sender,
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
@@ -238,6 +242,7 @@ async fn exchange(
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
         way,
+        sender: wire::sender(way, &parts.headers, &app.shared.proxies),
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
@@ -279,6 +284,7 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
         time: clock::moment(),
         request_id: asked.id.as_str(),
         peer: asked.way.peer,
+        client: asked.sender.address,
         method: asked.parts.method.as_str(),
         path: asked.parts.uri.path(),
         status: reply.status.as_u16(),

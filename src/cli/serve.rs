@@ -17,7 +17,7 @@ use crate::gate::Gate;
 use crate::log::{Level, Log, Style};
 use crate::metrics::Metrics;
 use crate::model::settings;
-use crate::model::{Model, Scheme};
+use crate::model::{Model, Network, Scheme};
 use crate::pipeline::{App, Shared};
 use crate::reply::Replies;
 use crate::server::{self, ExitOutcome, Listener};
@@ -36,12 +36,13 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
         [flags.listen, settings.listen.clone().unwrap_or_default(), vec![LISTEN.to_owned()]];
     let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
     let is_open = flags.open.or(settings.open).unwrap_or(false);
+    let proxies = proxies(&flags.behind_proxy, settings.behind_proxy.as_deref())?;
     let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
     // The port first: it costs nothing to give back.
     let listeners = server::bind(&listen).map_err(refusal)?;
     if is_open {
-        refuse_strangers(&listen, &listeners)?;
-    } else {
+        refuse_strangers(&listen, &listeners, &proxies)?;
+    } else if proxies.is_empty() {
         refuse_clear_basic(&model, &listen, &listeners)?;
     }
     let key = key_source(flags.key_file.as_deref(), &model, &database);
@@ -53,7 +54,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
     let admission = admit(&database, &model, key, is_open);
     let outcome = admission.and_then(|admission| {
-        serve(&model, (listeners, listen), (&log, &metrics), (&store, admission))
+        serve(&model, (listeners, listen, proxies), (&log, &metrics), (&store, admission))
     });
     // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
@@ -72,7 +73,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
 
 fn serve(
     model: &Arc<Model>,
-    (listeners, listen): (Vec<Listener>, Vec<String>),
+    (listeners, listen, proxies): (Vec<Listener>, Vec<String>, Vec<Network>),
     (log, metrics): (&Log, &Arc<Metrics>),
     (store, admission): (&Store, Admission),
 ) -> Result<ExitOutcome, Refusal> {
@@ -100,6 +101,7 @@ fn serve(
         log: log.clone(),
         metrics: Arc::clone(metrics),
         listen,
+        proxies,
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let app = |_| {
@@ -172,7 +174,26 @@ fn strange<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a Strin
     found.map(|(address, _)| address)
 }
 
-fn refuse_strangers(listen: &[String], listeners: &[Listener]) -> Result<(), Refusal> {
+/// Those whose word is taken: by the flag or the environment, else by the model.
+fn proxies(flags: &[String], model: Option<&[Network]>) -> Result<Vec<Network>, Refusal> {
+    if flags.is_empty() {
+        return Ok(model.unwrap_or_default().to_vec());
+    }
+    let parsed = flags.iter().map(|text| Network::parse(text.trim()));
+    parsed.collect::<Result<_, _>>().map_err(|fault| refusal(format!("--behind-proxy: {fault}")))
+}
+
+fn refuse_strangers(
+    listen: &[String],
+    listeners: &[Listener],
+    proxies: &[Network],
+) -> Result<(), Refusal> {
+    if let Some(network) = proxies.first() {
+        return Err(refusal(format!(
+            "--open lets everyone do everything, and behind a proxy ({network}) that is whoever reaches the proxy; \
+             leave out --behind-proxy or --open"
+        )));
+    }
     match strange(listen, listeners) {
         None => Ok(()),
         Some(address) => Err(refusal(format!(
@@ -196,8 +217,8 @@ fn refuse_clear_basic(
         None => Ok(()),
         Some(address) => Err(refusal(format!(
             "the realm \"{}\" offers Basic, which sends passwords in clear, and {address} can be reached from \
-             other machines; listen on a loopback address behind a proxy that speaks TLS, or declare \
-             schemes = [\"digest\"] for the realm",
+             other machines; name the proxy that speaks TLS with --behind-proxy, listen on a loopback address, \
+             or declare schemes = [\"digest\"] for the realm",
             realm.name
         ))),
     }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use http::Uri;
 use toml::de::DeValue;
 
-use super::Realm;
 use super::file::keys;
 use super::file::tree::{Entry, Table, Text};
 use super::report::Mistakes;
 use super::types::{is_port, is_url};
+use super::{Network, Realm};
 
 /// What the file says about serving.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct ServerTable {
     /// Where the key is.
     pub key_file: Option<String>,
     pub listen: Option<Vec<String>>,
+    /// Whose word is taken for where a request comes from.
+    pub behind_proxy: Option<Vec<Network>>,
     pub open: Option<bool>,
     pub wait: Option<bool>,
     pub log: Option<Log>,
@@ -143,6 +145,9 @@ impl ServerTable {
             database_pooling: table.choice("database_pooling", keys::POOLINGS, mistakes),
             key_file: table.text("key_file", mistakes).and_then(|text| file(&text, mistakes)),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
+            behind_proxy: table
+                .find("behind_proxy")
+                .and_then(|entry| Network::read(entry, mistakes)),
             open: table.flag("open", mistakes),
             wait: table.flag("wait", mistakes),
             log: table.choice("log", keys::LOGS, mistakes),

@@ -318,6 +318,8 @@ pub(super) async fn refuse<S>(
         time: clock::moment(),
         request_id: id.as_str(),
         peer,
+        // Nothing was read that could say otherwise.
+        client: peer.ip().to_canonical(),
         method: "-",
         path: "-",
         status: problem.kind().status.as_u16(),

@@ -202,6 +202,11 @@ pub(in crate::model) static SERVER: &[Key] = &[
     ),
     key("key_file", Holds::Text, "the file that holds the key, which is not in the database"),
     key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
+    key(
+        "behind_proxy",
+        Holds::Texts,
+        "networks of proxies that say where a request comes from, such as 10.0.0.0/8",
+    ),
     key("open", Holds::Flag, "no authentication; loopback addresses only"),
     key("wait", Holds::Flag, "keep trying while the database cannot be reached"),
     key("log", Holds::Choice(|| words(LOGS)), "how log lines look"),

@@ -17,7 +17,7 @@ fn basic_for_other_machines() {
         folder.path(),
         &["serve", "--listen", "0.0.0.0:0"],
         &expect![[r#"
-        nouns: the realm "store" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached from other machines; listen on a loopback address behind a proxy that speaks TLS, or declare schemes = ["digest"] for the realm
+        nouns: the realm "store" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached from other machines; name the proxy that speaks TLS with --behind-proxy, listen on a loopback address, or declare schemes = ["digest"] for the realm
     "#]],
     );
 }
