@@ -5,7 +5,8 @@
 //! address, in networks as in what is held against them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+// The addresses alone, without the sockets of `std::net`.
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use toml::de::DeValue;
 

@@ -51,6 +51,8 @@ mod pooling;
 #[cfg(test)]
 mod power;
 #[cfg(test)]
+mod proxy;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod replicas;

@@ -13,6 +13,7 @@ mod login;
 mod masks;
 mod postgres;
 mod process;
+mod secrets;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ pub use login::Person;
 pub use masks::Masks;
 pub use postgres::{OwnPostgres, Postgres};
 pub use process::{Ended, Process};
+pub use secrets::{LastLook, Secrets};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,6 +82,7 @@ pub struct Setup {
     /// Whether callers have to say who they are; and the key file, when it is not in the folder.
     is_closed: bool,
     key_file: Option<PathBuf>,
+    flags: Vec<String>,
 }
 
 impl Setup {
@@ -93,6 +96,7 @@ impl Setup {
             shared: None,
             is_closed: false,
             key_file: None,
+            flags: Vec::new(),
         }
     }
 
@@ -131,6 +135,12 @@ impl Setup {
         self.closed()
     }
 
+    /// More flags of `serve`.
+    pub fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self
+    }
+
     /// Runs the server by another program, such as a tracer, which must leave it the child of the tests.
     pub fn under(mut self, program: &[&str]) -> Self {
         self.under = program.iter().map(|&word| word.to_owned()).collect();
@@ -154,7 +164,15 @@ impl Setup {
     pub fn try_start_in(self, folder: Folder) -> Result<Server, (Ended, Folder)> {
         let process = Process::spawn(&mut self.command(&folder));
         let Some(line) = process.line() else { return Err((process.end(), folder)) };
-        Ok(Server { address: address_in(&line), setup: self, folder, process })
+        let (address, key_file) = (address_in(&line), self.key_path(folder.path()));
+        let last_look = LastLook::new(
+            &process,
+            self.backend,
+            &self.address(&folder),
+            (folder.path(), key_file),
+        );
+        last_look.secrets.serve_at(address);
+        Ok(Server { address, setup: self, process, last_look, folder })
     }
 
     /// The command line of the server, in its folder and without any of our environment.
@@ -176,7 +194,10 @@ impl Setup {
         if let Some(fault) = &self.fault {
             command.env("NOUNS_FAULT", fault);
         }
-        command.args(["--listen", "127.0.0.1:0", "--log", "json", "--database"]);
+        if !self.flags.iter().any(|flag| flag == "--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.args(&self.flags).args(["--log", "json", "--database"]);
         command.arg(self.address(folder));
         if self.is_closed {
             command.arg("--key-file").arg(self.key_path(folder.path()));
@@ -206,6 +227,8 @@ pub struct Server {
     setup: Setup,
     // Before the folder, so that the process is gone when the folder goes.
     process: Process,
+    // In between, since it looks at what the process has left in the folder.
+    pub last_look: LastLook,
     folder: Folder,
 }
 
@@ -360,7 +383,10 @@ impl Server {
 /// The address in the line that a server prints when it serves.
 fn address_in(line: &str) -> SocketAddr {
     match line.rsplit_once(" at http://") {
-        Some((front, address)) if front.starts_with("nouns: serving ") => address.parse().unwrap(),
+        Some((front, address)) if front.starts_with("nouns: serving ") => {
+            // All addresses of the machine are one that a client cannot name.
+            address.replace("0.0.0.0:", "127.0.0.1:").parse().unwrap()
+        }
         _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
     }
 }
