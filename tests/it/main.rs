@@ -57,6 +57,8 @@ mod refusals;
 #[cfg(test)]
 mod replicas;
 #[cfg(test)]
+mod roles;
+#[cfg(test)]
 mod spec;
 #[cfg(test)]
 mod surface;
