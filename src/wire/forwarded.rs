@@ -235,6 +235,10 @@ fn is_obfuscated(text: &str) -> bool {
 
 /// What `X-Forwarded-For` has for an address: some write a port behind it.
 fn address(text: &str) -> Option<IpAddr> {
+    // A zone means something on the machine of the proxy alone.
+    if text.contains('%') {
+        return None;
+    }
     let bare = text.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|at| at.ip()));
     let inner = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok();
     bare.ok().or_else(|| inner().map(IpAddr::V6)).map(|address| address.to_canonical())
