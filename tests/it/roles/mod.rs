@@ -42,7 +42,11 @@ impl Office {
     /// Ann has this role from now on, or none; `anyone` has no name.
     fn play(&mut self, role: &str) {
         self.is_anyone = role == "anyone";
-        let roles: &[&str] = if matches!(role, "none" | "anyone") { &[] } else { &[role] };
+        let roles = [role];
+        self.play_all(if matches!(role, "none" | "anyone") { &[] } else { &roles });
+    }
+
+    fn play_all(&mut self, roles: &[&str]) {
         let body = json!({"user": {"name": "ann", "roles": roles}}).to_string();
         let line = format!("PUT {}", self.path);
         assert_eq!(self.by_admin(&line, &body).status, 200);
@@ -188,6 +192,24 @@ on_every_backend! {
     fn every_verb_on_every_route_for_every_role(backend: Backend) {
         let mut office = Office::open(backend);
         assert_eq!(table(&mut office), TABLE);
+    }
+
+    /// Two roles add their rows, and neither lends its fields to the rows of the other.
+    fn roles_together(backend: Backend) {
+        let mut office = Office::open(backend);
+        let rows = Rows::make(&mut office, "x");
+        let mut seen = |roles: &[&str]| {
+            office.play_all(roles);
+            let teams = office.ask("GET /teams", "").json();
+            let teams = teams["teams"].as_array().unwrap().clone();
+            let shown = teams.iter().filter(|team| team.get("budget").is_some()).count();
+            let put = office.ask(&rows.path("PUT {mine}"), r#"{"team":{"name":"mine x","lead":"ann","budget":"1.00"}}"#);
+            (teams.len(), shown, put.status)
+        };
+        assert_eq!(seen(&["lead"]), (1, 1, 200), "its own team, with its budget");
+        assert_eq!(seen(&["member"]), (2, 0, 403), "both, and no budget");
+        assert_eq!(seen(&["lead", "member"]), (2, 0, 200), "the budget of some would be that of all");
+        assert_eq!(seen(&["lead", "manager"]), (2, 2, 200));
     }
 
     /// Rows and fields out of reach, in answers and in refusals.
