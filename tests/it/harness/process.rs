@@ -74,6 +74,10 @@ impl Process {
         drop(self.child.wait());
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has ended.
     pub fn ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()

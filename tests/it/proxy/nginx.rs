@@ -8,8 +8,10 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::harness::{Client, Ended, Folder, Process, Secrets, wait_until};
+use crate::harness::{Client, Ended, Folder, PATIENCE, Process, Secrets, wait_until};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
@@ -17,9 +19,9 @@ const OPERATING: &str = include_str!("../../../docs/operating.md");
 #[derive(Debug)]
 pub struct Nginx {
     pub address: SocketAddr,
-    folder: Folder,
     // Before the folder goes.
-    process: Option<Process>,
+    process: Process,
+    folder: Folder,
 }
 
 impl Nginx {
@@ -54,15 +56,17 @@ impl Nginx {
             command.args(["-g", "daemon off;", "-e", "stderr"]);
             let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
             let mut process = Process::spawn(command.env_clear().env("PATH", path));
-            let is_up = wait_until("nginx listens or ends", || match process.ended() {
-                true => Some(false),
-                false => TcpStream::connect(address).is_ok().then_some(true),
+            // The file is written once the port is its own: somebody else may answer there before.
+            let pid = folder.path().join("pid");
+            let is_up = wait_until("nginx listens or ends", || {
+                let is_up = pid.exists() && TcpStream::connect(address).is_ok();
+                if process.ended() { Some(false) } else { is_up.then_some(true) }
             });
-            if is_up && !process.ended() {
+            if is_up {
                 if let Some(secrets) = Secrets::at(server) {
                     secrets.serve_at(address);
                 }
-                return Self { address, folder, process: Some(process) };
+                return Self { address, process, folder };
             }
             let Ended { stderr, .. } = process.end();
             assert!(stderr.contains("Address already in use"), "{stderr}");
@@ -91,10 +95,15 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Its workers go with the first process, but not when that one is killed.
-        if let Some(process) = self.process.take() {
-            process.signal("TERM");
-            drop(process.end());
+        // Asked to end, it takes its workers along; killed, it leaves them behind. Nothing fails here,
+        // since a test may be failing already.
+        if !self.process.ended() {
+            let line = format!("kill -TERM {}", self.process.id());
+            drop(Command::new("sh").args(["-c", &line]).status());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !self.process.ended() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
         }
     }
 }
