@@ -13,6 +13,7 @@ mod identity;
 #[cfg(test)]
 mod grants;
 mod measure;
+mod redirect;
 
 use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
@@ -25,10 +26,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
+pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
@@ -63,6 +65,10 @@ pub struct Shared {
     pub listen: Vec<String>,
     /// Whose word is taken for who sends a request.
     pub proxies: Vec<Network>,
+    /// Where HTTPS is spoken, for those who are sent there.
+    pub secure_port: u16,
+    /// How long clients shall come by HTTPS alone.
+    pub hsts: Option<HeaderValue>,
 }
 
 /// What one worker thread needs to answer requests.
@@ -212,14 +218,29 @@ struct Asked<'a> {
 pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
     let (parts, incoming) = request.into_parts();
     let (id, version) = (RequestId::new(), parts.version);
-    let answered = catch(pin!(exchange(app, parts, incoming, id, way))).await;
-    answered.unwrap_or_else(|cause| {
+    let sender = wire::sender(way, &parts.headers, &app.shared.proxies);
+    let answered = catch(pin!(exchange(app, parts, incoming, id, (way, sender)))).await;
+    let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
         app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
         respond(reply::speechless(), &Method::GET, &id, after)
-    })
+    });
+    mark_secure(app, sender, response.headers_mut());
+    response
+}
+
+/// Marks what is answered to a request that goes no further.
+pub fn secure(app: &App, (way, asked): (Way, &HeaderMap), headers: &mut HeaderMap) {
+    mark_secure(app, wire::sender(way, asked, &app.shared.proxies), headers);
+}
+
+/// RFC 6797 §7: what is said of HTTPS is said to those who came by it, and to nobody else.
+fn mark_secure(app: &App, sender: Sender, headers: &mut HeaderMap) {
+    if let Some(hsts) = app.shared.hsts.as_ref().filter(|_| sender.is_https == Some(true)) {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
 }
 
 /// One request and its answer; what `answer` panics with is a problem like any other.
@@ -228,7 +249,7 @@ async fn exchange(
     parts: Parts,
     incoming: Incoming,
     id: RequestId,
-    way: Way,
+    (way, sender): (Way, Sender),
 ) -> Response<Full<Bytes>> {
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
@@ -242,7 +263,7 @@ async fn exchange(
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
         way,
-        sender: wire::sender(way, &parts.headers, &app.shared.proxies),
+        sender,
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),

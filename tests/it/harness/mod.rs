@@ -14,6 +14,7 @@ mod masks;
 mod postgres;
 mod process;
 mod secrets;
+mod tls;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ pub use masks::Masks;
 pub use postgres::{OwnPostgres, Postgres};
 pub use process::{Ended, Process};
 pub use secrets::{LastLook, Secrets};
+pub use tls::{Pair, trust};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,6 +84,8 @@ pub struct Setup {
     /// Whether callers have to say who they are; and the key file, when it is not in the folder.
     is_closed: bool,
     key_file: Option<PathBuf>,
+    /// The certificate it serves, and the flags that tests add.
+    tls: Option<Pair>,
     flags: Vec<String>,
 }
 
@@ -96,6 +100,7 @@ impl Setup {
             shared: None,
             is_closed: false,
             key_file: None,
+            tls: None,
             flags: Vec::new(),
         }
     }
@@ -133,6 +138,12 @@ impl Setup {
     pub fn key_file(mut self, path: PathBuf) -> Self {
         self.key_file = Some(path);
         self.closed()
+    }
+
+    /// Serves over TLS, with this certificate, in `cert.pem` and `key.pem` of its folder.
+    pub fn tls(mut self, pair: &Pair) -> Self {
+        self.tls = Some(pair.clone());
+        self
     }
 
     /// More flags of `serve`.
@@ -193,6 +204,10 @@ impl Setup {
         }
         if let Some(fault) = &self.fault {
             command.env("NOUNS_FAULT", fault);
+        }
+        if let Some(pair) = &self.tls {
+            pair.write(folder.path());
+            command.args(["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
         }
         if !self.flags.iter().any(|flag| flag == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
@@ -291,7 +306,10 @@ impl Server {
 
     /// A connection that stays open between requests.
     pub fn client(&self) -> Client {
-        Client::connect(self.address)
+        match &self.setup.tls {
+            None => Client::connect(self.address),
+            Some(pair) => Client::connect_tls(self.address, pair.trust()),
+        }
     }
 
     /// Writes bytes on a new connection and gives back all that comes until the server closes it.
@@ -332,6 +350,11 @@ impl Server {
         let answer = self.post(path, body);
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.header("Location").expect("a created item has a Location").to_owned()
+    }
+
+    /// Sends SIGHUP, at which the certificate is read again.
+    pub fn hang_up(&self) {
+        self.process.signal("HUP");
     }
 
     /// Sends SIGTERM without waiting for the end.
@@ -382,7 +405,8 @@ impl Server {
 
 /// The address in the line that a server prints when it serves.
 fn address_in(line: &str) -> SocketAddr {
-    match line.rsplit_once(" at http://") {
+    let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
+    match found {
         Some((front, address)) if front.starts_with("nouns: serving ") => {
             // All addresses of the machine are one that a client cannot name.
             address.replace("0.0.0.0:", "127.0.0.1:").parse().unwrap()

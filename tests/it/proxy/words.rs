@@ -59,6 +59,22 @@ on_every_backend! {
         assert_eq!(ask(&server, "/things", &[SAFE, &[("Authorization", &basic)]].concat()).status, 200);
     }
 
+    /// Browsers are told to come by HTTPS alone when they came by it, and not before.
+    fn hsts_by_the_word_of_a_proxy(backend: Backend) {
+        let model = concat!(include_str!("../../../examples/store/nouns.toml"), "\n[server]\nhsts = \"180d\"\n");
+        let server = Setup::new(backend).model(model).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
+        let told = |way: &[(&str, &str)]| {
+            let answer = ask(&server, "/-/health", way);
+            answer.header("Strict-Transport-Security").map(str::to_owned)
+        };
+        for way in [SAFE, FORWARDED] {
+            assert_eq!(told(way).as_deref(), Some("max-age=15552000"), "{way:?}");
+        }
+        for way in [CLEAR, SILENT, LOCAL, &[], &[SAFE, &[("Forwarded", "for=203.0.113.9;proto=http")]].concat()] {
+            assert_eq!(told(way), None, "{way:?}");
+        }
+    }
+
     /// An `Origin` of another scheme than the one that the client came by is another site.
     fn the_scheme_of_an_origin(backend: Backend) {
         let server = Setup::new(backend).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
