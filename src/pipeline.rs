@@ -41,13 +41,13 @@ use crate::gate::{self, Gate, Room};
 use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
-use crate::model::{Model, ResourceIndex};
+use crate::model::{Model, Network, ResourceIndex};
 use crate::permit::Caller;
 use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
 use crate::value::Item;
-use crate::wire::{self, After, Body, RequestId, Way};
+use crate::wire::{self, After, Body, RequestId, Sender, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
@@ -66,6 +66,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The `--listen` addresses: names that an open server answers to.
     pub listen: Vec<String>,
+    /// Whose word is taken for who sends a request.
+    pub proxies: Vec<Network>,
     /// Where HTTPS is spoken, for those who are sent there.
     pub secure_port: u16,
     /// How long clients shall come by HTTPS alone.
@@ -97,7 +99,7 @@ async fn answer(
     let route = intent::route(model, &parts.method, path, query)?;
     asked.resource.set(route.resource());
     // 3  does it come from where it may come from?        403 421
-    wire::check_site(parts, model.server.base_url.as_deref())?;
+    wire::check_site(parts, model.server.base_url.as_deref(), asked.sender.is_https)?;
     if auth.is_open() {
         wire::check_host_is_ours(wire::authority(parts), listen)?;
     }
@@ -215,6 +217,8 @@ struct Asked<'a> {
     body_until: Instant,
     until: Instant,
     way: Way,
+    /// Who sent it, by what proxies say of it whom we trust.
+    sender: Sender,
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
@@ -226,7 +230,8 @@ struct Asked<'a> {
 pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
     let (parts, incoming) = request.into_parts();
     let (id, version) = (RequestId::new(), parts.version);
-    let answered = catch(pin!(exchange(app, parts, incoming, id, way))).await;
+    let sender = wire::sender(way, &parts.headers, &app.shared.proxies);
+    let answered = catch(pin!(exchange(app, parts, incoming, id, (way, sender)))).await;
     let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
@@ -234,13 +239,18 @@ pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<
         let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
         respond(reply::speechless(), &Method::GET, &id, after)
     });
-    secure(app, way, response.headers_mut());
+    mark_secure(app, sender, response.headers_mut());
     response
 }
 
-/// RFC 6797 §7: what is said of HTTPS is said over ways that are secure, and over no other.
-pub fn secure(app: &App, way: Way, headers: &mut HeaderMap) {
-    if let Some(hsts) = app.shared.hsts.as_ref().filter(|_| way.is_secure()) {
+/// Marks what is answered to a request that goes no further.
+pub fn secure(app: &App, (way, asked): (Way, &HeaderMap), headers: &mut HeaderMap) {
+    mark_secure(app, wire::sender(way, asked, &app.shared.proxies), headers);
+}
+
+/// RFC 6797 §7: what is said of HTTPS is said to those who came by it, and to nobody else.
+fn mark_secure(app: &App, sender: Sender, headers: &mut HeaderMap) {
+    if let Some(hsts) = app.shared.hsts.as_ref().filter(|_| sender.is_https == Some(true)) {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
     }
 }
@@ -251,7 +261,7 @@ async fn exchange(
     parts: Parts,
     incoming: Incoming,
     id: RequestId,
-    way: Way,
+    (way, sender): (Way, Sender),
 ) -> Response<Full<Bytes>> {
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
@@ -265,6 +275,7 @@ async fn exchange(
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
         way,
+        sender,
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
@@ -306,6 +317,7 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
         time: clock::moment(),
         request_id: asked.id.as_str(),
         peer: asked.way.peer,
+        client: asked.sender.address,
         method: asked.parts.method.as_str(),
         path: asked.parts.uri.path(),
         status: reply.status.as_u16(),

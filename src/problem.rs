@@ -56,6 +56,8 @@ kinds! {
         "The proof is right, but its nonce is older than five minutes, belongs to a server that was started anew, or was used with the same nc before: a request is never executed twice. Answer the new challenge; common clients do so by themselves."
     TOO_MANY_LOGINS "too-many-logins" TOO_MANY_REQUESTS "Too many logins that failed, or too many at once"
         "So many passwords were wrong for this name from this address (30 in a minute unless the server says otherwise) that no more are looked at for a while, or more logins are waiting than the server takes at once. Wait as long as Retry-After says. Whoever is logged in already is not affected."
+    PASSWORD_IN_CLEAR "password-in-clear" FORBIDDEN "A password may not be sent this way"
+        "What you ask for needs a password, which others could read on its way: the request did not come by https, or no trusted proxy says that it did. Use https. The operator lets the proxy set X-Forwarded-Proto or Forwarded and names it with --behind-proxy, or offers Digest too."
     FORBIDDEN "forbidden" FORBIDDEN "Your roles do not allow this"
         "It is known who you are, but none of your roles may do this here. GET / lists what you may use. An administrator gives roles to users, and the model says what a role may do."
     NOT_ACCEPTABLE "not-acceptable" NOT_ACCEPTABLE "None of the types you accept can be sent"

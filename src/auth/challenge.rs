@@ -18,7 +18,7 @@ pub struct Challenges {
 #[derive(Debug)]
 enum Line {
     /// The same each time.
-    Fixed(HeaderValue),
+    Basic(HeaderValue),
     /// Challenges of Digest: what stands before their nonces, and what behind.
     Digest { heads: Vec<String>, tail: String },
 }
@@ -30,7 +30,7 @@ impl Challenges {
             match scheme {
                 Scheme::Basic => {
                     let line = format!("Basic realm=\"{}\", charset=\"UTF-8\"", realm.name);
-                    lines.extend(value(line).map(Line::Fixed));
+                    lines.extend(value(line).map(Line::Basic));
                 }
                 Scheme::Digest => {
                     let tail = format!("\", opaque=\"{opaque}\", charset=UTF-8");
@@ -54,12 +54,18 @@ impl Challenges {
     pub fn lines(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
         self.lines.iter().filter_map(|line| line.with(nonce, is_stale)).collect()
     }
+
+    /// The same where others could read the answer: without what asks for a password.
+    pub fn lines_in_clear(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
+        let lines = self.lines.iter().filter(|line| !matches!(line, Line::Basic(_)));
+        lines.filter_map(|line| line.with(nonce, is_stale)).collect()
+    }
 }
 
 impl Line {
     fn with(&self, nonce: &str, is_stale: bool) -> Option<HeaderValue> {
         let (heads, tail) = match self {
-            Self::Fixed(line) => return Some(line.clone()),
+            Self::Basic(line) => return Some(line.clone()),
             Self::Digest { heads, tail } => (heads, tail),
         };
         let mut line = String::with_capacity(heads.len() * 256);
@@ -141,6 +147,20 @@ mod tests {
             Basic realm="x", charset="UTF-8"
             Digest realm="x", qop="auth", algorithm=SHA-256, nonce="NONCE", opaque="OPAQUE", charset=UTF-8, stale=true, Digest realm="x", qop="auth", algorithm=MD5, nonce="NONCE", opaque="OPAQUE", charset=UTF-8, stale=true"#]],
         );
+    }
+
+    #[test]
+    fn in_clear_nobody_is_asked_for_a_password() {
+        let check = |schemes: &str, expected: usize| {
+            let text = format!("title = \"T\"\n[realms.x]\n{schemes}\n[resources.thing]\n");
+            let model = crate::model::read("nouns.toml", &text).unwrap();
+            let lines = Challenges::new(&model.realms[0], "OPAQUE").lines_in_clear("NONCE", false);
+            assert_eq!(lines.len(), expected, "{schemes}");
+            assert!(lines.iter().all(|line| line.as_bytes().starts_with(b"Digest ")));
+        };
+        check("", 1);
+        check("challenge = \"separate\"", 2);
+        check("schemes = [\"basic\"]", 0);
     }
 
     #[test]

@@ -67,7 +67,10 @@ pub struct Request<'a> {
     pub id: &'a str,
     /// The realm of what is asked for, by its index in the model.
     pub realm: usize,
+    /// Who sends it.
     pub address: IpAddr,
+    /// Whether nobody can read it on its way: only then a password may be in it.
+    pub is_private: bool,
     pub now: Instant,
 }
 
@@ -199,7 +202,7 @@ impl Auth {
             let detail = "expected one Authorization header, got several";
             return Err(Problem::new(&problem::BAD_CREDENTIALS).detail(detail).into());
         }
-        match self.scheme(credentials, request.realm) {
+        match self.scheme(credentials, request) {
             Some((Scheme::Basic, rest)) => match self.remembered(request, rest) {
                 Some(known) => Ok(known),
                 None => Box::pin(self.basic(store, request, rest)).await,
@@ -212,10 +215,17 @@ impl Auth {
         }
     }
 
-    /// The scheme of some credentials, if the realm offers it, and what follows its name.
-    fn scheme<'c>(&self, credentials: &'c HeaderValue, realm: usize) -> Option<(Scheme, &'c [u8])> {
-        let offered = &self.model.realms.get(realm)?.schemes;
-        parameters::split(credentials.as_bytes()).filter(|(scheme, _)| offered.contains(scheme))
+    /// The scheme of some credentials, if it is offered, and what follows its name.
+    fn scheme<'c>(
+        &self,
+        credentials: &'c HeaderValue,
+        request: &Request<'_>,
+    ) -> Option<(Scheme, &'c [u8])> {
+        let offered = &self.model.realms.get(request.realm)?.schemes;
+        let is_offered = |scheme: &Scheme| {
+            offered.contains(scheme) && (request.is_private || *scheme != Scheme::Basic)
+        };
+        parameters::split(credentials.as_bytes()).filter(|(scheme, _)| is_offered(scheme))
     }
 
     /// 401 for anyone who may not do what they ask for.
@@ -231,7 +241,9 @@ impl Auth {
         kind: &'static problem::Kind,
     ) -> Stop {
         let is_stale = kind == &problem::STALE_NONCE;
-        match self.challenges(store, request.realm, is_stale).await {
+        match self.challenges(store, request, is_stale).await {
+            // RFC 9110 §11.6.1: a 401 has a challenge, and what is left to offer is in clear.
+            Ok(lines) if lines.is_empty() => Problem::new(&problem::PASSWORD_IN_CLEAR).into(),
             Ok(lines) => {
                 Stop::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
                     problem.header(header::WWW_AUTHENTICATE, line)
@@ -244,7 +256,7 @@ impl Auth {
     async fn challenges(
         &self,
         store: &store::Worker,
-        realm: usize,
+        &Request { realm, is_private, .. }: &Request<'_>,
         is_stale: bool,
     ) -> Result<Vec<HeaderValue>, StoreError> {
         let (Some(declared), Some(signer)) = (self.model.realms.get(realm), &self.signer) else {
@@ -252,7 +264,13 @@ impl Auth {
         };
         let has_digest = declared.schemes.contains(&Scheme::Digest);
         let nonce = if has_digest { self.nonce(store).await? } else { String::new() };
-        Ok(signer.now().lines(realm, &nonce, is_stale))
+        let signing = signer.now();
+        let Some(challenges) = signing.challenges(realm) else { return Ok(Vec::new()) };
+        Ok(if is_private {
+            challenges.lines(&nonce, is_stale)
+        } else {
+            challenges.lines_in_clear(&nonce, is_stale)
+        })
     }
 
     async fn nonce(&self, store: &store::Worker) -> Result<String, StoreError> {

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use http::HeaderValue;
-
 use super::challenge::Challenges;
 use super::key::{Keyring, Keys};
 use super::nonce::{Nonces, Random};
@@ -39,8 +37,8 @@ impl Signing {
         self.nonces.issue(epoch, clock::moment().seconds(), random)
     }
 
-    pub(super) fn lines(&self, realm: usize, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
-        self.challenges.get(realm).map_or(Vec::new(), |lines| lines.lines(nonce, is_stale))
+    pub(super) fn challenges(&self, realm: usize) -> Option<&Challenges> {
+        self.challenges.get(realm)
     }
 }
 

@@ -129,6 +129,17 @@ struct Serve {
     #[arg(long, env = "NOUNS_KEY_FILE", hide_env = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
 
+    /// Network of a proxy in front, such as 10.0.0.0/8, whose word is taken for the address and the
+    /// scheme of a client (Forwarded, X-Forwarded-For, X-Forwarded-Proto); may be repeated
+    #[arg(
+        long,
+        env = "NOUNS_BEHIND_PROXY",
+        hide_env = true,
+        value_name = "CIDR",
+        value_delimiter = ','
+    )]
+    behind_proxy: Vec<String>,
+
     /// Serve without authentication: everyone who reaches it may do everything; loopback addresses only
     #[arg(long, env = "NOUNS_OPEN", hide_env = true, value_parser = BoolishValueParser::new())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]

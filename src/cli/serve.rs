@@ -19,7 +19,7 @@ use crate::gate::Gate;
 use crate::log::{Level, Log, Style};
 use crate::metrics::Metrics;
 use crate::model::settings;
-use crate::model::{Model, Scheme};
+use crate::model::{Model, Network, Scheme};
 use crate::pipeline::{App, Shared};
 use crate::reply::Replies;
 use crate::server::tls::{Files, Tls};
@@ -40,6 +40,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
         [flags.listen, settings.listen.clone().unwrap_or_default(), vec![LISTEN.to_owned()]];
     let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
     let is_open = flags.open.or(settings.open).unwrap_or(false);
+    let proxies = proxies(&flags.behind_proxy, settings.behind_proxy.as_deref())?;
     let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
     let tls = tls((flags.tls_cert, flags.tls_key), &model)?.map(Arc::new);
     let redirect = redirect(flags.redirect, &model, tls.is_some())?;
@@ -47,8 +48,8 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let door = if tls.is_some() { Door::Tls } else { Door::Plain };
     let mut listeners = server::bind(&listen, door).map_err(refusal)?;
     if is_open {
-        refuse_strangers(&listen, &listeners)?;
-    } else if tls.is_none() {
+        refuse_strangers(&listen, &listeners, &proxies)?;
+    } else if tls.is_none() && proxies.is_empty() {
         refuse_clear_basic(&model, &listen, &listeners)?;
     }
     listeners.extend(server::bind(&redirect, Door::Redirect).map_err(refusal)?);
@@ -61,7 +62,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
     let admission = admit(&database, &model, key, is_open);
     let outcome = admission.and_then(|admission| {
-        serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission))
+        serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
     });
     // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
@@ -82,7 +83,7 @@ fn serve(
     model: &Arc<Model>,
     (listeners, listen, tls): (Vec<Listener>, Vec<String>, Option<Arc<Tls>>),
     (log, metrics): (&Log, &Arc<Metrics>),
-    (store, admission): (&Store, Admission),
+    (store, admission, proxies): (&Store, Admission, Vec<Network>),
 ) -> Result<ExitOutcome, Refusal> {
     let Admission { auth, told } = admission;
     if let Some(Told::At(path)) = &told {
@@ -110,6 +111,7 @@ fn serve(
         log: log.clone(),
         metrics: Arc::clone(metrics),
         listen,
+        proxies,
         secure_port: port(&listeners),
         hsts: wire::hsts(model.server.hsts),
     });
@@ -249,7 +251,26 @@ fn strange<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a Strin
     found.map(|(address, _)| address)
 }
 
-fn refuse_strangers(listen: &[String], listeners: &[Listener]) -> Result<(), Refusal> {
+/// Those whose word is taken: by the flag or the environment, else by the model.
+fn proxies(flags: &[String], model: Option<&[Network]>) -> Result<Vec<Network>, Refusal> {
+    if flags.is_empty() {
+        return Ok(model.unwrap_or_default().to_vec());
+    }
+    let parsed = flags.iter().map(|text| Network::parse(text.trim()));
+    parsed.collect::<Result<_, _>>().map_err(|fault| refusal(format!("--behind-proxy: {fault}")))
+}
+
+fn refuse_strangers(
+    listen: &[String],
+    listeners: &[Listener],
+    proxies: &[Network],
+) -> Result<(), Refusal> {
+    if let Some(network) = proxies.first() {
+        return Err(refusal(format!(
+            "--open lets everyone do everything, and behind a proxy ({network}) that is whoever reaches the proxy; \
+             leave out --behind-proxy or --open"
+        )));
+    }
     match strange(listen, listeners) {
         None => Ok(()),
         Some(address) => Err(refusal(format!(

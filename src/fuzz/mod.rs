@@ -6,12 +6,14 @@
 mod accept;
 mod authorization;
 mod body;
+mod forwarded;
 mod model;
 mod target;
 
 pub use self::accept::accept;
 pub use self::authorization::authorization;
 pub use self::body::body;
+pub use self::forwarded::forwarded;
 pub use self::model::model;
 pub use self::target::target;
 
@@ -43,6 +45,7 @@ mod tests {
         ("accept", accept),
         ("authorization", authorization),
         ("body", body),
+        ("forwarded", forwarded),
         ("model", model),
         ("target", target),
     ];

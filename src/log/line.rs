@@ -55,6 +55,9 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
     json_text(out, "path", request.path);
     json_text(out, "caller", request.caller);
     json_peer(out, request.peer);
+    if let Some(client) = request.client() {
+        put(out, format_args!(",\"client\":\"{client}\""));
+    }
     json_number(out, "bytes", u64::try_from(request.bytes).unwrap_or(u64::MAX));
     json_number(out, "duration_us", micros(request.duration));
     if let Some(problem) = request.problem {
@@ -89,6 +92,9 @@ pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour
     pretty_pair(out, paint, "bytes", itoa::Buffer::new().format(request.bytes));
     pretty_pair(out, paint, "caller", request.caller);
     pretty_pair(out, paint, "peer", &request.peer.to_string());
+    if let Some(client) = request.client() {
+        pretty_pair(out, paint, "client", &client.to_string());
+    }
     pretty_pair(out, paint, "id", request.request_id);
     if let Some(problem) = request.problem {
         pretty_pair(out, paint, "problem", problem);
@@ -283,6 +289,7 @@ mod tests {
             time: Moment::parse("2026-11-15T02:28:14.123456Z").unwrap(),
             request_id: "01jcq0000000000000000000ab",
             peer: "127.0.0.1:5000".parse().unwrap(),
+            client: if status < 500 { [127, 0, 0, 1] } else { [192, 0, 2, 7] }.into(),
             method: "GET",
             path,
             status,
@@ -315,7 +322,7 @@ mod tests {
             },
             &expect![[r#"
                 {"time":"2026-11-15T02:28:14.123456Z","level":"info","message":"request","request_id":"01jcq0000000000000000000ab","status":200,"method":"GET","path":"/customers","caller":"open","peer":"127.0.0.1:5000","bytes":312,"duration_us":1234,"stages_us":{}}
-                {"time":"2026-11-15T02:28:14.123456Z","level":"error","message":"request","request_id":"01jcq0000000000000000000ab","status":500,"method":"GET","path":"/a\u000d\nb\u001b[2J\u202e\u009b\"\\","caller":"open","peer":"127.0.0.1:5000","bytes":312,"duration_us":1234,"problem":"internal","cause":"disk says \"no\"","stages_us":{}}"#]],
+                {"time":"2026-11-15T02:28:14.123456Z","level":"error","message":"request","request_id":"01jcq0000000000000000000ab","status":500,"method":"GET","path":"/a\u000d\nb\u001b[2J\u202e\u009b\"\\","caller":"open","peer":"127.0.0.1:5000","client":"192.0.2.7","bytes":312,"duration_us":1234,"problem":"internal","cause":"disk says \"no\"","stages_us":{}}"#]],
         );
     }
 
@@ -329,7 +336,7 @@ mod tests {
             },
             &expect![[r#"
                 02:28:14.123 200 GET         1.2ms /customers bytes=312 caller=open peer=127.0.0.1:5000 id=01jcq0000000000000000000ab
-                02:28:14.123 500 GET         1.2ms /a\u{d}\u{a}b\u{1b}[2J\u{202e}\u{9b}"\ bytes=312 caller=open peer=127.0.0.1:5000 id=01jcq0000000000000000000ab problem=internal cause="disk says \"no\"""#]],
+                02:28:14.123 500 GET         1.2ms /a\u{d}\u{a}b\u{1b}[2J\u{202e}\u{9b}"\ bytes=312 caller=open peer=127.0.0.1:5000 client=192.0.2.7 id=01jcq0000000000000000000ab problem=internal cause="disk says \"no\"""#]],
         );
     }
 

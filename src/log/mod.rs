@@ -10,7 +10,7 @@ mod writer;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,10 @@ impl Level {
 pub struct RequestLine<'a> {
     pub time: Moment,
     pub request_id: &'a str,
+    /// Who connected.
     pub peer: SocketAddr,
+    /// Who sent it, which is told where it is not the peer.
+    pub client: IpAddr,
     pub method: &'a str,
     /// Without the query, which may hold personal data.
     pub path: &'a str,
@@ -68,6 +71,10 @@ pub struct RequestLine<'a> {
 impl RequestLine<'_> {
     fn level(&self) -> Level {
         if self.status >= 500 { Level::Error } else { Level::Info }
+    }
+
+    fn client(&self) -> Option<IpAddr> {
+        (self.client != self.peer.ip().to_canonical()).then_some(self.client)
     }
 }
 

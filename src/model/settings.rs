@@ -8,11 +8,11 @@ use std::time::Duration;
 use http::Uri;
 use toml::de::DeValue;
 
-use super::Realm;
 use super::file::keys;
 use super::file::tree::{Entry, Table, Text};
 use super::report::Mistakes;
 use super::types::{is_port, is_url};
+use super::{Network, Realm};
 
 /// What the file says about serving.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct ServerTable {
     /// Where the key is.
     pub key_file: Option<String>,
     pub listen: Option<Vec<String>>,
+    /// Whose word is taken for where a request comes from.
+    pub behind_proxy: Option<Vec<Network>>,
     /// The files of the certificate and of its key.
     pub tls_cert: Option<String>,
     pub tls_key: Option<String>,
@@ -153,6 +155,9 @@ impl ServerTable {
                 .text("key_file", mistakes)
                 .and_then(|text| file("key_file", &text, mistakes)),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
+            behind_proxy: table
+                .find("behind_proxy")
+                .and_then(|entry| Network::read(entry, mistakes)),
             tls_cert: table
                 .text("tls_cert", mistakes)
                 .and_then(|text| file("tls_cert", &text, mistakes)),

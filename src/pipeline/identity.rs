@@ -73,7 +73,8 @@ fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> auth::Request<
         parts: asked.parts,
         id: asked.id.as_str(),
         realm,
-        address: asked.way.peer.ip(),
+        address: asked.sender.address,
+        is_private: asked.sender.is_private(),
         now: asked.now,
     }
 }

@@ -62,6 +62,7 @@ fn record(
         time: clock::moment(),
         request_id: id.as_str(),
         peer: way.peer,
+        client: wire::sender(way, &parts.headers, &app.shared.proxies).address,
         method: verb,
         path: parts.uri.path(),
         status,

@@ -345,6 +345,8 @@ pub(super) async fn refuse<S>(
         time: clock::moment(),
         request_id: id.as_str(),
         peer: way.peer,
+        // Nothing was read that could say otherwise.
+        client: way.peer.ip().to_canonical(),
         method: "-",
         path: "-",
         status: problem.kind().status.as_u16(),
@@ -401,7 +403,7 @@ impl Service<Request<Incoming>> for Requests {
                 self.shared.refusals.log.event(Level::Warning, message, &[]);
             }
             let mut answer = Answer::too_many_streams();
-            pipeline::secure(&self.shared.app, self.way, answer.headers_mut());
+            pipeline::secure(&self.shared.app, (self.way, request.headers()), answer.headers_mut());
             return Box::pin(ready(Ok(answer)));
         }
         let exchange = Exchange::begin(&self.watch);

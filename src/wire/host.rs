@@ -111,8 +111,13 @@ pub fn check_host_is_ours(authority: Option<&str>, listen: &[String]) -> Result<
     }
 }
 
-/// Refuses a change that a page of another site makes a browser send.
-pub fn check_site(parts: &Parts, base_url: Option<&str>) -> Result<(), Problem> {
+/// Refuses a change that a page of another site makes a browser send. `is_https`: how the request came,
+/// where that is known.
+pub fn check_site(
+    parts: &Parts,
+    base_url: Option<&str>,
+    is_https: Option<bool>,
+) -> Result<(), Problem> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
@@ -127,7 +132,7 @@ pub fn check_site(parts: &Parts, base_url: Option<&str>) -> Result<(), Problem> 
     }
     for origin in parts.headers.get_all(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
-        let is_ours = authority(parts).is_some_and(|own| is_at(origin, own))
+        let is_ours = authority(parts).is_some_and(|own| is_at(origin, own, is_https))
             || base_url.is_some_and(|base| is_same_origin(origin, base));
         if !is_ours {
             return refuse(format!("expected this server's own origin, got \"{origin}\""));
@@ -146,9 +151,13 @@ fn split_scheme(url: &str) -> Option<(u16, &str)> {
     }
 }
 
-/// Whether an origin has this host and port. Which scheme we are reached by, only `base_url` knows.
-fn is_at(origin: &str, own: &str) -> bool {
+/// Whether an origin has this host and port, and this scheme where it is known by which one we are
+/// reached.
+fn is_at(origin: &str, own: &str, is_https: Option<bool>) -> bool {
     let Some((port_default, rest)) = split_scheme(origin) else { return false };
+    if is_https.is_some_and(|is_https| is_https != (port_default == 443)) {
+        return false;
+    }
     match (Authority::parse(rest), Authority::parse(own)) {
         (Some(theirs), Some(own)) => {
             theirs.host == own.host
@@ -164,7 +173,7 @@ fn is_same_origin(origin: &str, base_url: &str) -> bool {
         return false;
     };
     let own_authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    theirs == own && is_at(origin, own_authority)
+    theirs == own && is_at(origin, own_authority, None)
 }
 
 #[cfg(test)]
@@ -278,7 +287,7 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            check_site(&request.body(()).unwrap().into_parts().0, base_url).is_ok()
+            check_site(&request.body(()).unwrap().into_parts().0, base_url, None).is_ok()
         };
         let (site, origin) = ("sec-fetch-site", "origin");
         for (headers, base_url, expected) in [
@@ -315,11 +324,28 @@ mod tests {
 
     #[test]
     fn a_host_that_leaves_out_the_default_port_is_the_same() {
-        assert!(is_at("http://a", "a:80"));
-        assert!(is_at("https://a", "a:443"));
-        assert!(is_at("https://a:443", "a"));
-        assert!(!is_at("https://a", "a:80"));
-        assert!(is_at("http://[::1]:80", "[0:0:0:0:0:0:0:1]"));
+        assert!(is_at("http://a", "a:80", None));
+        assert!(is_at("https://a", "a:443", None));
+        assert!(is_at("https://a:443", "a", None));
+        assert!(!is_at("https://a", "a:80", None));
+        assert!(is_at("http://[::1]:80", "[0:0:0:0:0:0:0:1]", None));
+    }
+
+    #[test]
+    fn a_known_scheme_is_the_only_one() {
+        for (origin, host) in [("http://a", "a"), ("http://a:8080", "a:8080"), ("HTTP://a", "a:80")]
+        {
+            assert!(is_at(origin, host, Some(false)), "{origin}");
+            assert!(!is_at(origin, host, Some(true)), "{origin}");
+        }
+        for (origin, host) in [("https://a", "a"), ("https://a:8080", "a:8080")] {
+            assert!(is_at(origin, host, Some(true)), "{origin}");
+            assert!(!is_at(origin, host, Some(false)), "{origin}");
+        }
+        let request = Request::post("/a").header("host", "a").header("origin", "https://a");
+        let parts = request.body(()).unwrap().into_parts().0;
+        assert!(check_site(&parts, None, Some(false)).is_err());
+        assert!(check_site(&parts, Some("https://a"), Some(false)).is_ok(), "it was declared");
     }
 
     proptest::proptest! {
@@ -327,6 +353,7 @@ mod tests {
         fn no_host_panics(text in ".{0,40}") {
             let _ = Authority::parse(&text);
             let _ = is_same_origin(&text, &text);
+            let _ = is_at(&text, &text, Some(true));
         }
     }
 }

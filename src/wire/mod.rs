@@ -5,6 +5,7 @@
 //! connection go on" is `Body::finish`, to be asked on every path out.
 
 mod body;
+mod forwarded;
 mod head;
 mod host;
 mod request_id;
@@ -13,6 +14,7 @@ mod secure;
 use std::net::SocketAddr;
 
 pub use body::{After, Body};
+pub use forwarded::{Sender, sender};
 pub use head::check_head;
 pub use host::{authority, check_host_is_ours, check_site};
 pub use request_id::RequestId;

@@ -51,9 +51,13 @@ mod pooling;
 #[cfg(test)]
 mod power;
 #[cfg(test)]
+mod proxy;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod replicas;
+#[cfg(test)]
+mod roles;
 #[cfg(test)]
 mod spec;
 #[cfg(test)]

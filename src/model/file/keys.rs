@@ -202,6 +202,11 @@ pub(in crate::model) static SERVER: &[Key] = &[
     ),
     key("key_file", Holds::Text, "the file that holds the key, which is not in the database"),
     key("listen", Holds::Texts, "addresses to listen on, such as 127.0.0.1:8080"),
+    key(
+        "behind_proxy",
+        Holds::Texts,
+        "networks of proxies that say where a request comes from, such as 10.0.0.0/8",
+    ),
     key("tls_cert", Holds::Text, "the file of the certificate and its chain, in PEM: HTTPS"),
     key("tls_key", Holds::Text, "the file of the certificate's key, in PEM"),
     key(

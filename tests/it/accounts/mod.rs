@@ -13,9 +13,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::{fs, thread};
 
-use crate::harness::{Backend, DEBUG, Ended, Folder, NOUNS, Process, sql};
+use crate::harness::{Backend, DEBUG, Ended, Folder, LastLook, NOUNS, Process, Secrets, sql};
 
 const PASSWORD: &str = "Circle of Life";
 
@@ -30,6 +31,27 @@ impl Desk {
         let desk = Self { backend, folder: Folder::new() };
         desk.database();
         desk
+    }
+
+    fn secrets(&self) -> Arc<Secrets> {
+        Secrets::of(&self.database())
+    }
+
+    /// Runs a command to its end, which says nothing that is secret.
+    fn end(&self, command: &mut Command, input: &str) -> Ended {
+        let secrets = self.secrets();
+        let words: Vec<_> =
+            command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        if let (Some(name), true) =
+            (words.get(2), words.iter().any(|word| word == "--password-stdin"))
+        {
+            secrets.learn_person(name, input.trim_end());
+        }
+        let ended = end(command, input);
+        secrets.learn_files(&self.key_file());
+        secrets
+            .check("what a command says", format!("{}{}", ended.stdout, ended.stderr).as_bytes());
+        ended
     }
 
     fn database(&self) -> String {
@@ -65,12 +87,12 @@ impl Desk {
     }
 
     fn run(&self, args: &[&str]) -> Ended {
-        end(&mut self.with_key(args), "")
+        self.end(&mut self.with_key(args), "")
     }
 
     /// Runs it and gives back what it said, which must have been done.
     fn done(&self, args: &[&str], input: &str) -> String {
-        let ended = end(&mut self.with_key(args), input);
+        let ended = self.end(&mut self.with_key(args), input);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?}");
         ended.stdout
     }
@@ -99,7 +121,10 @@ impl Desk {
         let process = Process::spawn(&mut command);
         let line = process.first_line();
         let (_, address) = line.rsplit_once(" at http://").expect("the line of a server");
-        Serving { address: address.parse().unwrap(), process }
+        let places = (self.folder.path(), self.key_file());
+        let last_look = LastLook::new(&process, self.backend, &self.database(), places);
+        last_look.secrets.learn_realm("store");
+        Serving { address: address.parse().unwrap(), _process: process, last_look }
     }
 
     /// A key that is not this database's.
@@ -111,14 +136,12 @@ impl Desk {
 /// A server that asks who is there; killed when dropped.
 struct Serving {
     address: SocketAddr,
-    process: Process,
+    _process: Process,
+    // After the process, whose log it searches.
+    last_look: LastLook,
 }
 
 impl Serving {
-    fn log(&self) -> String {
-        self.process.stderr()
-    }
-
     /// The status that a user gets.
     fn status(&self, scheme: &str, name: &str, password: &str) -> String {
         let mut command = Command::new("curl");

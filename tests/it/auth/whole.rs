@@ -42,6 +42,19 @@ on_every_backend! {
         assert_eq!(send(&held, &server, 1, (ANN, ANN)).status, 401);
     }
 
+    /// Nobody has proved anything yet when the body is read: a list of new items has to do with what one
+    /// item may have, while somebody who is known may send more.
+    fn a_list_is_read_as_far_as_one_item(backend: Backend) {
+        let server = Setup::new(backend).closed().start();
+        let held = Held::new(&server, &server.admin(), "/customers");
+        let list = r#"{"customers":[{"name":"Ann","email":"ann@example.com"}]}"#;
+        let large = format!("{}{list}", " ".repeat(2 << 20));
+        assert_eq!(send(&held, &server, 1, (&large, &large)).status, 413);
+        assert_eq!(send(&held, &server, 2, (list, list)).status, 201);
+        let basic = server.admin().basic();
+        assert_eq!(server.request("POST /customers", &[("Authorization", &basic)], &large).status, 201);
+    }
+
     /// RFC 7616 §3.4.4: a name may come as its hash.
     fn a_name_may_be_hashed(backend: Backend) {
         let server = Setup::new(backend).closed().start();

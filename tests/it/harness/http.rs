@@ -6,15 +6,16 @@
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use super::tls::Stream;
-use super::{Masks, PATIENCE};
+use super::{Masks, PATIENCE, Secrets};
 
 /// One answer, as it came.
 #[derive(Clone, PartialEq, Eq)]
@@ -86,18 +87,32 @@ impl std::fmt::Debug for Answer {
 pub struct Client {
     stream: Stream,
     address: SocketAddr,
+    /// What may be in no answer, where the server is one of ours.
+    secrets: Option<Arc<Secrets>>,
     /// What was read and not yet used.
     buffer: Vec<u8>,
 }
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream =
-            TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        let stream = TcpStream::connect(address);
+        Self::over(stream.unwrap_or_else(|error| panic!("{address}: {error}")), address)
+    }
+
+    /// From one of several addresses of this machine.
+    pub fn connect_from(source: IpAddr, address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
+        socket.connect(&address.into()).unwrap_or_else(|error| panic!("{address}: {error}"));
+        Self::over(socket.into(), address)
+    }
+
+    fn over(stream: TcpStream, address: SocketAddr) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream: Stream::Plain(stream), address, buffer: Vec::new() }
+        let secrets = Secrets::at(address);
+        Self { stream: Stream::Plain(stream), address, secrets, buffer: Vec::new() }
     }
 
     /// Over TLS, with those certificates trusted that the configuration says.
@@ -144,6 +159,9 @@ impl Client {
     }
 
     pub fn write(&mut self, bytes: &[u8]) {
+        if let Some(secrets) = &self.secrets {
+            secrets.learn_request(bytes);
+        }
         // A server may answer and close before it has read everything: what counts is the answer.
         drop(self.stream.write_all(bytes).and_then(|()| self.stream.flush()));
     }
@@ -168,6 +186,9 @@ impl Client {
         // RFC 9112 §6.3: these never have a body, whatever their headers say.
         if !to_head && !matches!(status, 100..=199 | 204 | 304) {
             answer.body = self.body(&answer);
+        }
+        if let Some(secrets) = &self.secrets {
+            secrets.check_answer(&answer);
         }
         answer
     }

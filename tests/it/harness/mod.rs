@@ -13,6 +13,7 @@ mod login;
 mod masks;
 mod postgres;
 mod process;
+mod secrets;
 mod tls;
 
 use std::fs;
@@ -31,6 +32,7 @@ pub use login::Person;
 pub use masks::Masks;
 pub use postgres::{OwnPostgres, Postgres};
 pub use process::{Ended, Process};
+pub use secrets::{LastLook, Secrets};
 pub use tls::{Pair, trust};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
@@ -173,7 +175,15 @@ impl Setup {
     pub fn try_start_in(self, folder: Folder) -> Result<Server, (Ended, Folder)> {
         let process = Process::spawn(&mut self.command(&folder));
         let Some(line) = process.line() else { return Err((process.end(), folder)) };
-        Ok(Server { address: address_in(&line), setup: self, folder, process })
+        let (address, key_file) = (address_in(&line), self.key_path(folder.path()));
+        let last_look = LastLook::new(
+            &process,
+            self.backend,
+            &self.address(&folder),
+            (folder.path(), key_file),
+        );
+        last_look.secrets.serve_at(address);
+        Ok(Server { address, setup: self, process, last_look, folder })
     }
 
     /// The command line of the server, in its folder and without any of our environment.
@@ -199,8 +209,10 @@ impl Setup {
             pair.write(folder.path());
             command.args(["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
         }
-        command.args(&self.flags);
-        command.args(["--listen", "127.0.0.1:0", "--log", "json", "--database"]);
+        if !self.flags.iter().any(|flag| flag == "--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.args(&self.flags).args(["--log", "json", "--database"]);
         command.arg(self.address(folder));
         if self.is_closed {
             command.arg("--key-file").arg(self.key_path(folder.path()));
@@ -230,6 +242,8 @@ pub struct Server {
     setup: Setup,
     // Before the folder, so that the process is gone when the folder goes.
     process: Process,
+    // In between, since it looks at what the process has left in the folder.
+    pub last_look: LastLook,
     folder: Folder,
 }
 
@@ -393,7 +407,10 @@ impl Server {
 fn address_in(line: &str) -> SocketAddr {
     let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
     match found {
-        Some((front, address)) if front.starts_with("nouns: serving ") => address.parse().unwrap(),
+        Some((front, address)) if front.starts_with("nouns: serving ") => {
+            // All addresses of the machine are one that a client cannot name.
+            address.replace("0.0.0.0:", "127.0.0.1:").parse().unwrap()
+        }
         _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
     }
 }

@@ -5,6 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{PATIENCE, wait_until};
 
@@ -73,6 +74,15 @@ impl Process {
         drop(self.child.wait());
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended.
+    pub fn ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     pub fn wait(&mut self) -> ExitStatus {
         wait_until("the process ends", || self.child.try_wait().unwrap())
     }
@@ -95,6 +105,11 @@ impl Drop for Process {
             eprintln!("the process had ended: {status}; stderr:\n{}", self.stderr.lock().unwrap());
         }
         self.kill();
+        // What it wrote last is searched too. Somebody whom it has started may go on writing.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -274,6 +274,9 @@ fn help_of_serve() {
                                      repeated
               --key-file <FILE>      The key that seals and signs, 32 bytes in base64; NOUNS_KEY may hold
                                      the key itself [default: nouns.key beside the SQLite file]
+              --behind-proxy <CIDR>  Network of a proxy in front, such as 10.0.0.0/8, whose word is taken
+                                     for the address and the scheme of a client (Forwarded, X-Forwarded-For,
+                                     X-Forwarded-Proto); may be repeated
               --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
                                      everything; loopback addresses only
               --wait[=<BOOL>]        Keep trying while the database cannot be reached

@@ -1,0 +1,256 @@
+//! Who sent a request, as far as the proxies tell whom we trust: `Forwarded` (RFC 7239),
+//! `X-Forwarded-For` and `X-Forwarded-Proto`.
+//!
+//! Pure. Nothing else that proxies send is looked at, and nothing of it ever becomes part of an address
+//! that we give out.
+//! The one surprising thing: a proxy that writes one of the two kinds may pass on the other one as its
+//! client sent it, so where both are there only what they agree on is believed.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::Way;
+use crate::model::Network;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// No chain of proxies is longer; what lies further to the left is not looked at.
+const HOPS_MAX: usize = 32;
+
+/// Who sent a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sender {
+    /// In its shortest form: never an IPv4 address that is written as IPv6.
+    pub address: IpAddr,
+    /// Whether it was sent by https; None: nobody whom we believe says so.
+    pub is_https: Option<bool>,
+}
+
+impl Sender {
+    /// Whether what is sent cannot be read on its way: by https, or on one machine.
+    pub fn is_private(&self) -> bool {
+        self.is_https == Some(true) || self.address.is_loopback()
+    }
+}
+
+/// One step of the way, as the proxy at its end tells it.
+#[derive(Debug, Clone, Copy)]
+struct Hop {
+    /// None: it does not want to say.
+    from: Option<IpAddr>,
+    is_https: Option<bool>,
+}
+
+/// From left to right; None: what stands there cannot be read.
+type Hops = VecDeque<Option<Hop>>;
+
+/// Who sent a request that came this way, if these are the proxies whose word counts.
+pub fn sender(way: Way, headers: &HeaderMap, proxies: &[Network]) -> Sender {
+    let peer = way.peer.ip().to_canonical();
+    let is_trusted = |address: IpAddr| proxies.iter().any(|network| network.contains(address));
+    if !is_trusted(peer) {
+        // Where no proxy was declared there may be one all the same.
+        let is_clear = (!proxies.is_empty()).then_some(false);
+        return Sender { address: peer, is_https: if way.is_tls { Some(true) } else { is_clear } };
+    }
+    match (by_forwarded(headers, peer, is_trusted), by_x_forwarded(headers, peer, is_trusted)) {
+        // The proxy itself is asking.
+        (None, None) => Sender { address: peer, is_https: way.is_tls.then_some(true) },
+        (Some(told), None) | (None, Some(told)) => told,
+        (Some(told), Some(other)) => Sender {
+            address: if told.address == other.address { told.address } else { peer },
+            is_https: told.is_https.filter(|is_https| other.is_https == Some(*is_https)),
+        },
+    }
+}
+
+fn by_forwarded(
+    headers: &HeaderMap,
+    peer: IpAddr,
+    is_trusted: impl Fn(IpAddr) -> bool,
+) -> Option<Sender> {
+    headers.get(FORWARDED)?;
+    let mut hops = Hops::new();
+    for line in headers.get_all(FORWARDED) {
+        match split(&String::from_utf8_lossy(line.as_bytes()), b',') {
+            Some(elements) => elements.for_each(|element| push(&mut hops, hop(element))),
+            // Where a quote is left open, nobody can tell which element a proxy has added.
+            None => push(&mut hops, None),
+        }
+    }
+    Some(walk(&hops, peer, is_trusted))
+}
+
+fn by_x_forwarded(
+    headers: &HeaderMap,
+    peer: IpAddr,
+    is_trusted: impl Fn(IpAddr) -> bool,
+) -> Option<Sender> {
+    let (addresses, schemes) = (X_FORWARDED_FOR, X_FORWARDED_PROTO);
+    headers.get(&addresses).or_else(|| headers.get(&schemes))?;
+    let mut hops = Hops::new();
+    for text in list(&joined(headers, &addresses)) {
+        push(&mut hops, address(text).map(|from| Hop { from: Some(from), is_https: None }));
+    }
+    let Sender { address, .. } = walk(&hops, peer, is_trusted);
+    // They belong to no element of the other list, so they count only where all say the same.
+    let schemes = joined(headers, &schemes);
+    let mut said = list(&schemes).map(is_https);
+    let first = said.next().flatten();
+    let is_https = first.filter(|first| said.all(|other| other == Some(*first)));
+    Some(Sender { address, is_https })
+}
+
+/// From the right, where we are, to the left: whoever is trusted is believed about the one before.
+fn walk(hops: &Hops, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> Sender {
+    let mut sender = Sender { address: peer, is_https: None };
+    for hop in hops.iter().rev() {
+        let Some(hop) = hop else { return Sender { is_https: None, ..sender } };
+        sender.is_https = hop.is_https;
+        let Some(address) = hop.from else { return sender };
+        sender.address = address;
+        if !is_trusted(address) {
+            return sender;
+        }
+    }
+    sender
+}
+
+/// Keeps the last ones: what is dropped cannot be read.
+fn push(hops: &mut Hops, hop: Option<Hop>) {
+    if hops.len() == HOPS_MAX {
+        hops.pop_front();
+        if let Some(first) = hops.front_mut() {
+            *first = None;
+        }
+    }
+    hops.push_back(hop);
+}
+
+/// RFC 9110 §5.3: all lines of a header as one.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    lines.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
+}
+
+/// RFC 9110 §5.6.1.2: empty elements are ignored.
+fn list(line: &str) -> impl Iterator<Item = &str> {
+    line.split(',').map(|text| text.trim_matches([' ', '\t'])).filter(|text| !text.is_empty())
+}
+
+/// The parts between separators that are not within quotes; nothing when a quote is left open.
+fn split(text: &str, separator: u8) -> Option<impl Iterator<Item = &str>> {
+    let (mut ends, mut is_quoted, mut is_escaped) = (Vec::new(), false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            _ if byte == separator && !is_quoted => ends.push(at),
+            _ => {}
+        }
+    }
+    ends.push(text.len());
+    let mut start = 0;
+    let parts = ends.into_iter().map(move |end| {
+        let part = text.get(start..end).unwrap_or_default();
+        start = end + 1;
+        part.trim_matches([' ', '\t'])
+    });
+    (!is_quoted).then_some(parts.filter(|part| !part.is_empty()))
+}
+
+/// RFC 7239 §4: `for=192.0.2.60;proto=http;by=203.0.113.43`. Spaces around `;` are not in the grammar,
+/// and common.
+fn hop(element: &str) -> Option<Hop> {
+    let mut seen: Vec<&str> = Vec::new();
+    let mut hop = Hop { from: None, is_https: None };
+    for pair in split(element, b';')? {
+        let (name, value) = pair.split_once('=').filter(|(name, _)| is_token(name))?;
+        // RFC 7239 §4: each parameter occurs once.
+        if seen.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            return None;
+        }
+        seen.push(name);
+        let value = unquoted(value)?;
+        if name.eq_ignore_ascii_case("for") {
+            hop.from = node(&value)?;
+        } else if name.eq_ignore_ascii_case("proto") {
+            hop.is_https = is_https(&value);
+        }
+    }
+    Some(hop)
+}
+
+/// A token, or what a quoted string holds.
+fn unquoted(value: &str) -> Option<String> {
+    if is_token(value) {
+        return Some(value.to_owned());
+    }
+    let inner = value.strip_prefix('"')?.strip_suffix('"')?;
+    let (mut text, mut characters) = (String::new(), inner.chars());
+    while let Some(character) = characters.next() {
+        text.push(match character {
+            '\\' => characters.next()?,
+            '"' => return None,
+            plain => plain,
+        });
+    }
+    Some(text)
+}
+
+fn is_token(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_letter)
+}
+
+/// RFC 7239 §6: an address with or without a port, or a name that hides it.
+fn node(text: &str) -> Option<Option<IpAddr>> {
+    let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) => (Some(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?)), port),
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            let is_hidden = name.eq_ignore_ascii_case("unknown") || is_obfuscated(name);
+            let address = || name.parse::<Ipv4Addr>().ok().map(IpAddr::V4);
+            (if is_hidden { None } else { Some(address()?) }, port)
+        }
+    };
+    let is_port = |port: &str| {
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        is_obfuscated(port) || (is_number && (1..=5).contains(&port.len()))
+    };
+    let is_whole = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+    is_whole.then_some(name.map(|address| address.to_canonical()))
+}
+
+/// RFC 7239 §6.3.
+fn is_obfuscated(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    text.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_letter))
+}
+
+/// What `X-Forwarded-For` has for an address: some write a port behind it.
+fn address(text: &str) -> Option<IpAddr> {
+    // A zone means something on the machine of the proxy alone.
+    if text.contains('%') {
+        return None;
+    }
+    let bare = text.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|at| at.ip()));
+    let inner = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok();
+    bare.ok().or_else(|| inner().map(IpAddr::V6)).map(|address| address.to_canonical())
+}
+
+fn is_https(scheme: &str) -> Option<bool> {
+    match scheme {
+        _ if scheme.eq_ignore_ascii_case("https") => Some(true),
+        _ if scheme.eq_ignore_ascii_case("http") => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

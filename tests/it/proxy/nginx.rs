@@ -1,0 +1,174 @@
+//! An nginx in front of a server, by the configuration of `docs/operating.md`.
+//!
+//! It has a folder of its own and no rights beyond the test's.
+//! The one surprising thing: it cannot say which port it was given, so one is found for it, and where
+//! another program was faster it is tried again.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Client, Ended, Folder, PATIENCE, Process, Secrets, wait_until};
+
+const OPERATING: &str = include_str!("../../../docs/operating.md");
+
+/// A proxy that runs; killed when dropped.
+#[derive(Debug)]
+pub struct Nginx {
+    pub address: SocketAddr,
+    // Before the folder goes.
+    process: Process,
+    folder: Folder,
+}
+
+impl Nginx {
+    /// In clear.
+    pub fn start(server: SocketAddr) -> Self {
+        Self::start_as(server, |block| block)
+    }
+
+    /// With TLS.
+    pub fn start_tls(server: SocketAddr) -> Self {
+        Self::launch(server, true, |block| block)
+    }
+
+    /// In clear, with changes to what the document shows.
+    pub fn start_as(server: SocketAddr, change: impl Fn(String) -> String) -> Self {
+        Self::launch(server, false, change)
+    }
+
+    fn launch(server: SocketAddr, is_tls: bool, change: impl Fn(String) -> String) -> Self {
+        let folder = Folder::new();
+        if is_tls {
+            certify(folder.path());
+        }
+        for _ in 0..20 {
+            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = free.local_addr().unwrap();
+            drop(free);
+            let text = change(documented(server, address, is_tls.then(|| folder.path())));
+            fs::write(folder.path().join("nginx.conf"), whole(folder.path(), &text)).unwrap();
+            let mut command = Command::new("nginx");
+            command.arg("-p").arg(folder.path()).args(["-c", "nginx.conf"]);
+            command.args(["-g", "daemon off;", "-e", "stderr"]);
+            let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
+            let mut process = Process::spawn(command.env_clear().env("PATH", path));
+            // The file is written once the port is its own: somebody else may answer there before.
+            let pid = folder.path().join("pid");
+            let is_up = wait_until("nginx listens or ends", || {
+                let is_up = pid.exists() && TcpStream::connect(address).is_ok();
+                if process.ended() { Some(false) } else { is_up.then_some(true) }
+            });
+            if is_up {
+                if let Some(secrets) = Secrets::at(server) {
+                    secrets.serve_at(address);
+                }
+                return Self { address, process, folder };
+            }
+            let Ended { stderr, .. } = process.end();
+            assert!(stderr.contains("Address already in use"), "{stderr}");
+        }
+        panic!("no port was free");
+    }
+
+    /// A connection from this address, which is one of this machine.
+    pub fn client_at(&self, source: &str) -> Client {
+        Client::connect_from(source.parse().unwrap(), self.address)
+    }
+
+    /// `curl` with these arguments, by TLS: what it says of the answer.
+    pub fn curl(&self, path: &str, args: &[&str]) -> String {
+        let mut command = Command::new("curl");
+        command
+            .args(["-s", "-S", "--max-time", "30", "--cacert"])
+            .arg(self.folder.path().join("cert.pem"));
+        command.args(["--resolve", &format!("shop.example:{}:127.0.0.1", self.address.port())]);
+        command.args(args).arg(format!("https://shop.example:{}{path}", self.address.port()));
+        let ended = Process::spawn(command.env_clear()).end();
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{path} {args:?}");
+        ended.stdout.trim_end().to_owned()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Asked to end, it takes its workers along; killed, it leaves them behind. Nothing fails here,
+        // since a test may be failing already.
+        if !self.process.ended() {
+            let line = format!("kill -TERM {}", self.process.id());
+            drop(Command::new("sh").args(["-c", &line]).status());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !self.process.ended() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// What the document shows, with the places of this test.
+fn documented(server: SocketAddr, own: SocketAddr, folder: Option<&Path>) -> String {
+    let (_, rest) = OPERATING.split_once("```nginx\n").unwrap();
+    let mut text = rest.split_once("```").unwrap().0.to_owned();
+    let mut change = |from: &str, to: &str| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text = text.replace(from, to);
+    };
+    change("127.0.0.1:8080", &server.to_string());
+    match folder {
+        Some(folder) => {
+            let folder = folder.display();
+            change("listen 443 ssl http2", &format!("listen {own} ssl http2"));
+            change("/etc/ssl/shop.example.pem", &format!("{folder}/cert.pem"));
+            change("/etc/ssl/shop.example.key", &format!("{folder}/key.pem"));
+        }
+        None => {
+            change("listen 443 ssl http2", &format!("listen {own}"));
+            change("    ssl_certificate     /etc/ssl/shop.example.pem;\n", "");
+            change("    ssl_certificate_key /etc/ssl/shop.example.key;\n", "");
+        }
+    }
+    text
+}
+
+/// All that nginx writes is in its folder. Root's workers would take another user, who may not.
+fn whole(folder: &Path, servers: &str) -> String {
+    let is_root =
+        fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let user = if is_root { "user root;" } else { "" };
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let folders =
+        kinds.map(|kind| format!("{kind}_temp_path {}/{kind};\n", folder.display())).concat();
+    format!(
+        "{user}\nworker_processes 1;\npid {}/pid;\nevents {{ worker_connections 256; }}\n\
+         http {{\naccess_log off;\n{folders}{servers}}}\n",
+        folder.display()
+    )
+}
+
+/// A pair for `shop.example` that certifies itself.
+fn certify(folder: &Path) {
+    let mut command = Command::new("openssl");
+    command.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ]);
+    command.args([
+        "-days",
+        "2",
+        "-subj",
+        "/CN=shop.example",
+        "-addext",
+        "subjectAltName=DNS:shop.example",
+    ]);
+    command.args(["-keyout", "key.pem", "-out", "cert.pem"]).current_dir(folder);
+    let ended = Process::spawn(&mut command).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}

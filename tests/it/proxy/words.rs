@@ -1,0 +1,137 @@
+//! What a proxy says of its clients, said by the test itself: it stands at an address that is trusted.
+
+use super::{Server, get, lines};
+use crate::harness::{Answer, Backend, Folder, Person, Setup, run};
+
+const BASIC_ALONE: &str = "title = \"Store\"\n[realms.store]\nschemes = [\"basic\"]\n[resources.thing.fields]\nname = { type = \"text\" }\n";
+
+fn ask(server: &Server, path: &str, headers: &[(&str, &str)]) -> Answer {
+    server.request(&format!("GET {path}"), headers, "")
+}
+
+/// The schemes that an answer offers.
+fn offered(answer: &Answer) -> Vec<&str> {
+    answer.all("WWW-Authenticate").iter().map(|line| line.split(' ').next().unwrap()).collect()
+}
+
+const CLEAR: &[(&str, &str)] = &[("X-Forwarded-For", "203.0.113.9"), ("X-Forwarded-Proto", "http")];
+const SAFE: &[(&str, &str)] = &[("X-Forwarded-For", "203.0.113.9"), ("X-Forwarded-Proto", "https")];
+const SILENT: &[(&str, &str)] = &[("X-Forwarded-For", "203.0.113.9")];
+const FORWARDED: &[(&str, &str)] = &[("Forwarded", "for=203.0.113.9;proto=https")];
+const LOCAL: &[(&str, &str)] = &[("X-Forwarded-For", "127.0.0.9"), ("X-Forwarded-Proto", "http")];
+
+on_every_backend! {
+    /// Basic is for those whose password nobody can read on its way.
+    fn a_password_is_not_taken_in_clear(backend: Backend) {
+        // On all addresses of the machine: with a proxy that may be so.
+        let server = Setup::new(backend).closed().flags(&["--behind-proxy", "127.0.0.1/32", "--listen", "0.0.0.0:0"]).start();
+        let admin = server.admin();
+        let basic = admin.basic();
+        for way in [CLEAR, SILENT] {
+            assert_eq!(offered(&ask(&server, "/customers", way)), ["Digest"], "{way:?}");
+            let refused = ask(&server, "/customers", &[way, &[("Authorization", &basic)]].concat());
+            assert_eq!((refused.status, refused.problem().as_str()), (401, "credentials-wrong"), "{way:?}");
+            assert_eq!(offered(&refused), ["Digest"], "{way:?}");
+            let mut session = admin.digest(&refused, "SHA-256");
+            let answer = session.answer("GET /customers", b"");
+            assert_eq!(ask(&server, "/customers", &[way, &[("Authorization", &answer)]].concat()).status, 200, "{way:?}");
+        }
+        for way in [SAFE, FORWARDED, LOCAL, &[]] {
+            assert_eq!(offered(&ask(&server, "/customers", way)), ["Digest", "Basic"], "{way:?}");
+            assert_eq!(ask(&server, "/customers", &[way, &[("Authorization", &basic)]].concat()).status, 200, "{way:?}");
+        }
+        // What is remembered of a right password lets nobody in whose way is in clear.
+        assert_eq!(ask(&server, "/customers", &[CLEAR, &[("Authorization", &basic)]].concat()).status, 401);
+        let clients: Vec<_> = lines(&server, "/customers", 15).iter().map(|line| line["client"].clone()).collect();
+        assert_eq!(clients.iter().filter(|client| *client == "203.0.113.9").count(), 11, "{clients:?}");
+    }
+
+    /// A realm without Digest has nothing left to ask for.
+    fn a_realm_with_basic_alone(backend: Backend) {
+        let server = Setup::new(backend).model(BASIC_ALONE).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
+        let basic = server.admin().basic();
+        for headers in [CLEAR.to_vec(), [CLEAR, &[("Authorization", &basic)]].concat()] {
+            let refused = ask(&server, "/things", &headers);
+            assert_eq!((refused.status, refused.problem().as_str()), (403, "password-in-clear"));
+            assert_eq!(offered(&refused), [""; 0]);
+        }
+        assert_eq!(offered(&ask(&server, "/things", SAFE)), ["Basic"]);
+        assert_eq!(ask(&server, "/things", &[SAFE, &[("Authorization", &basic)]].concat()).status, 200);
+    }
+
+    /// Browsers are told to come by HTTPS alone when they came by it, and not before.
+    fn hsts_by_the_word_of_a_proxy(backend: Backend) {
+        let model = concat!(include_str!("../../../examples/store/nouns.toml"), "\n[server]\nhsts = \"180d\"\n");
+        let server = Setup::new(backend).model(model).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
+        let told = |way: &[(&str, &str)]| {
+            let answer = ask(&server, "/-/health", way);
+            answer.header("Strict-Transport-Security").map(str::to_owned)
+        };
+        for way in [SAFE, FORWARDED] {
+            assert_eq!(told(way).as_deref(), Some("max-age=15552000"), "{way:?}");
+        }
+        for way in [CLEAR, SILENT, LOCAL, &[], &[SAFE, &[("Forwarded", "for=203.0.113.9;proto=http")]].concat()] {
+            assert_eq!(told(way), None, "{way:?}");
+        }
+    }
+
+    /// An `Origin` of another scheme than the one that the client came by is another site.
+    fn the_scheme_of_an_origin(backend: Backend) {
+        let server = Setup::new(backend).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
+        let basic = server.admin().basic();
+        let body = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+        for (way, http, https) in [(SAFE, 403, 201), (LOCAL, 201, 403), (FORWARDED, 403, 201), (&[], 201, 201)] {
+            for (scheme, expected) in [("http", http), ("https", https)] {
+                let origin = format!("{scheme}://{}", server.address);
+                let headers = [way, &[("Authorization", basic.as_str()), ("Origin", origin.as_str())]].concat();
+                let answer = server.request("POST /customers", &headers, body);
+                assert_eq!(answer.status, expected, "{scheme} by {way:?}: {answer:?}");
+            }
+        }
+    }
+
+    /// Without the flag, and from another network, nothing of it is looked at.
+    fn who_was_not_named_is_not_believed(backend: Backend) {
+        for flags in [&[][..], &["--behind-proxy", "10.0.0.0/8", "--behind-proxy", "fd00::/8,127.0.0.2"]] {
+            let server = Setup::new(backend).closed().flags(flags).start();
+            for way in [CLEAR, SAFE, SILENT, FORWARDED, LOCAL] {
+                assert_eq!(get(&mut server.client(), "/-/health", way), 200);
+                assert_eq!(offered(&ask(&server, "/customers", way)), ["Digest", "Basic"]);
+            }
+            for line in lines(&server, "/-/health", 5) {
+                assert_eq!(line.get("client"), None, "{line}");
+            }
+            let ann = Person::new("ann", "a good password");
+            server.add_user(&ann, &["clerk"]);
+            assert_eq!(ask(&server, "/customers", &[("Authorization", &ann.basic())]).status, 200);
+        }
+    }
+}
+
+/// A network that cannot be meant ends the start, with the way out.
+#[test]
+fn bad_networks_are_refused_at_start() {
+    let folder = Folder::new();
+    let mut said = String::new();
+    for args in [
+        &["--behind-proxy", "10.0.0.1/8"][..],
+        &["--behind-proxy", "127.0.0.1,0.0.0.0/0"],
+        &["--behind-proxy", "::/0"],
+        &["--behind-proxy", "proxy.example"],
+        &["--behind-proxy", "10.0.0.0/33"],
+        &["--behind-proxy", "127.0.0.1", "--open"],
+    ] {
+        let ended = run(folder.path(), &[&["serve", "--listen", "127.0.0.1:0"], args].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{args:?}");
+        said += &ended.stderr;
+    }
+    assert!(!folder.path().join("nouns.db").exists(), "nothing was made");
+    expect_test::expect![[r#"
+        nouns: --behind-proxy: "10.0.0.1/8" has an address with more bits than its prefix of 8; write 10.0.0.0/8 for the network, or 10.0.0.1 for the one address
+        nouns: --behind-proxy: "0.0.0.0/0" would let everyone claim to be at any address; name the addresses of the proxies alone
+        nouns: --behind-proxy: "::/0" would let everyone claim to be at any address; name the addresses of the proxies alone
+        nouns: --behind-proxy: expected a network, got "proxy.example"; such as 10.0.0.0/8, fd00::/8, or the address of one proxy, 127.0.0.1
+        nouns: --behind-proxy: expected a prefix from 1 to 32 behind the /, got "10.0.0.0/33"; such as 10.0.0.0/8, fd00::/8, or the address of one proxy, 127.0.0.1
+        nouns: --open lets everyone do everything, and behind a proxy (127.0.0.1/32) that is whoever reaches the proxy; leave out --behind-proxy or --open
+    "#]].assert_eq(&said);
+}

@@ -1,0 +1,130 @@
+//! A field that is hidden from somebody gives the very answer that a field gives which is not there.
+//!
+//! Each request is sent twice: with the name of the hidden field, and with one of the same length that
+//! means nothing. With one name for the other, both answers are the same to the byte, head and body.
+
+use serde_json::{Value, json};
+
+use super::{Office, Rows};
+use crate::harness::{Backend, Masks};
+
+/// A role, what is hidden from it, where, and its item and collection.
+const HIDDEN: &[(&str, &str, &str, &str, &str)] = &[
+    ("member", "team", "budget", "{mine}", "/teams"),
+    ("member", "team", "nickname", "{mine}", "/teams"),
+    ("member", "project", "code", "{mine.live}", "{mine}/projects"),
+    ("member", "project", "cost", "{mine.live}", "{mine}/projects"),
+    ("member", "project", "rate", "{mine.live}", "{mine}/projects"),
+    ("member", "task", "points", "{mine.live.own}", "{mine.live}/tasks"),
+    ("clerk", "project", "code", "{mine.live}", "{mine}/projects"),
+];
+
+/// Letters that are near no name.
+const NOTHING: &str = "qxzjvqwkq";
+
+/// In place of the name.
+const NAME: &str = "NAME";
+
+/// Queries in which a field may be named.
+fn queries() -> Vec<String> {
+    let mut all: Vec<String> =
+        ["NAME=1", "NAME", "NAME=", "NAME:eq=1", "NAME:gt=0", "NAME:exists=true", "NAME.a=1"]
+            .map(str::to_owned)
+            .to_vec();
+    for control in [
+        "sort=NAME",
+        "sort=-NAME",
+        "fields=NAME",
+        "fields=id,NAME",
+        "expand=NAME",
+        "q=NAME",
+        "NAME=1&NAME=2",
+    ] {
+        all.push(control.to_owned());
+    }
+    all.push("limit=1&NAME=1".to_owned());
+    all
+}
+
+/// Bodies in which a field may be named: with every kind of value, at every place.
+fn bodies(resource: &str) -> Vec<String> {
+    let plain = |resource: &str| match resource {
+        "team" => json!({"name": "new", "lead": "ann"}),
+        "project" => json!({"title": "new", "place": {"city": "Rome"}}),
+        _ => json!({"text": "new", "assignee": "ann"}),
+    };
+    let with = |value: Value| {
+        let mut item = plain(resource);
+        item[NAME] = value;
+        item
+    };
+    let mut bodies = Vec::new();
+    for value in [
+        json!(1),
+        json!(5),
+        json!(-9.5),
+        json!("x"),
+        json!("9.50"),
+        json!(null),
+        json!(true),
+        json!([]),
+        json!({}),
+        json!([{"a": 1}]),
+    ] {
+        bodies.push(json!({resource: with(value.clone())}));
+        bodies.push(json!({resource: {NAME: value}}));
+    }
+    bodies.push(json!({format!("{resource}s"): [plain(resource), with(json!(1))]}));
+    bodies.push(json!({NAME: plain(resource)}));
+    bodies.push(json!({resource: {"place": {NAME: 1}}}));
+    bodies.push(json!({resource: plain(resource), NAME: 1}));
+    let mut bodies: Vec<String> = bodies.iter().map(Value::to_string).collect();
+    bodies.push(format!(r#"{{"{resource}":{{"NAME":1,"NAME":2}}}}"#));
+    bodies.push(format!(r#"{{"{resource}":{{"NAME":1"#));
+    bodies
+}
+
+on_every_backend! {
+    fn a_hidden_field_is_an_unknown_one(backend: Backend) {
+        let mut office = Office::open(backend);
+        let rows = Rows::make(&mut office, "x");
+        let mut compared = 0;
+        for (role, resource, hidden, item, collection) in HIDDEN {
+            office.play(role);
+            // The clerk may know of `cost`, to which this one is as near.
+            let unknown = if *role == "clerk" { "coxe" } else { &NOTHING[..hidden.len()] };
+            let (item, collection) = (rows.path(item), rows.path(collection));
+            let mut asked = Vec::new();
+            for query in queries() {
+                for (method, path) in [("GET", &collection), ("HEAD", &collection), ("GET", &item), ("POST", &collection), ("PUT", &item), ("DELETE", &item), ("OPTIONS", &item)] {
+                    asked.push((format!("{method} {path}?{query}"), String::new()));
+                }
+            }
+            for body in bodies(resource) {
+                asked.push((format!("POST {collection}"), body.clone()));
+                asked.push((format!("PUT {item}"), body));
+            }
+            for line in [format!("GET {item}/NAME"), format!("GET {collection}/NAME"), format!("PATCH {item}/NAME")] {
+                asked.push((line, String::new()));
+            }
+            for (line, body) in asked {
+                // Without its first letter it is as near to the hidden name as can be.
+                for cut in 0..2 {
+                    let [hidden, unknown] = [&hidden[cut..], &unknown[cut..]];
+                    let mut ask = |name: &str| {
+                        let answer = office.ask(&line.replace(NAME, name), &body.replace(NAME, name));
+                        assert_ne!(answer.status, 500, "{answer:?}");
+                        Masks::default().answer(&answer).replace(unknown, hidden)
+                    };
+                    let (theirs, ours) = (ask(unknown), ask(hidden));
+                    assert_eq!(ours, theirs, "{role}, {resource}.{hidden}: {line} {body}");
+                }
+                compared += 1;
+            }
+        }
+        assert!(compared > 500, "{compared}");
+        // What was asked has changed nothing that could be told apart later.
+        office.play("admin");
+        assert_eq!(office.ask(&rows.path("GET {mine}"), "").json()["team"]["budget"], "9.50");
+    }
+}

@@ -1,0 +1,227 @@
+//! Who may do what, over the wire: the same rows, routes and tables as in `src/pipeline/grants/`, which
+//! hold them against the program from inside.
+//!
+//! The one surprising thing: there is one user, whose roles are changed from column to column; a
+//! password costs time, and a change of roles takes effect at the next request.
+
+mod hidden;
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Client, Person, Server, Setup};
+
+const MODEL: &str = include_str!("../models/grants.toml");
+const ROWS: &str = include_str!("../../../src/pipeline/grants/rows.txt");
+const ROUTES: &str = include_str!("../../../src/pipeline/grants/routes.txt");
+const TABLE: &str = include_str!("../../../src/pipeline/grants/table.txt");
+const TOLD: &str = include_str!("../../../src/pipeline/grants/told.txt");
+const SEEN: &str = include_str!("../../../src/pipeline/grants/seen.txt");
+
+/// A server with ann, and a connection to it.
+struct Office {
+    client: Client,
+    _server: Server,
+    admin: String,
+    ann: String,
+    /// Where ann is.
+    path: String,
+    is_anyone: bool,
+}
+
+impl Office {
+    fn open(backend: Backend) -> Self {
+        let server = Setup::new(backend).model(MODEL).closed().start();
+        let ann = Person::new("ann", "one for all roles");
+        let path = server.add_user(&ann, &[]);
+        let (admin, ann) = (server.admin().basic(), ann.basic());
+        Self { client: server.client(), _server: server, admin, ann, path, is_anyone: false }
+    }
+
+    /// Ann has this role from now on, or none; `anyone` has no name.
+    fn play(&mut self, role: &str) {
+        self.is_anyone = role == "anyone";
+        let roles = [role];
+        self.play_all(if matches!(role, "none" | "anyone") { &[] } else { &roles });
+    }
+
+    fn play_all(&mut self, roles: &[&str]) {
+        let body = json!({"user": {"name": "ann", "roles": roles}}).to_string();
+        let line = format!("PUT {}", self.path);
+        assert_eq!(self.by_admin(&line, &body).status, 200);
+    }
+
+    fn ask(&mut self, line: &str, body: &str) -> Answer {
+        let headers = [("Authorization", self.ann.as_str())];
+        let headers = if self.is_anyone { &[] } else { &headers[..] };
+        self.client.request(line, headers, body)
+    }
+
+    fn by_admin(&mut self, line: &str, body: &str) -> Answer {
+        self.client.request(line, &[("Authorization", &self.admin)], body)
+    }
+
+    fn make(&mut self, line: &str, body: &str) -> String {
+        let answer = self.by_admin(line, body);
+        assert_eq!(answer.status, 201, "{line} {body}: {answer:?}");
+        answer.header("Location").unwrap().to_owned()
+    }
+}
+
+/// Names and paths of what is there.
+struct Rows(Vec<(&'static str, String)>);
+
+impl Rows {
+    fn make(office: &mut Office, of: &str) -> Self {
+        let mut rows = Self(Vec::new());
+        for (name, asked) in ROWS.lines().map(|line| line.split_once(' ').unwrap()) {
+            let (line, body) = parted(asked);
+            let (line, body) = (rows.path(line), body.replace("OF", of));
+            if line.starts_with("POST ") {
+                rows.0.push((name, office.make(&line, &body)));
+            } else {
+                assert_eq!(office.by_admin(&line, &body).status, 200);
+            }
+        }
+        rows
+    }
+
+    fn replaced(&self, text: &str, pair: impl Fn(&str, &str) -> (String, String)) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (name, path)| {
+            let (from, to) = pair(name, path);
+            text.replace(&from, &to)
+        })
+    }
+
+    /// A request line with the paths in place of the names in braces.
+    fn path(&self, line: &str) -> String {
+        self.replaced(line, |name, path| (format!("{{{name}}}"), path.to_owned()))
+    }
+
+    /// A body with the ids in place of `{id:NAME}`.
+    fn ids(&self, body: &str) -> String {
+        self.replaced(body, |name, path| (format!("{{id:{name}}}"), id(path).to_owned()))
+    }
+
+    /// The other way round.
+    fn named(&self, text: &str) -> String {
+        self.replaced(text, |name, path| (id(path).to_owned(), format!("{{id:{name}}}")))
+    }
+}
+
+fn id(path: &str) -> &str {
+    path.rsplit('/').next().unwrap()
+}
+
+/// Method and path, and the body, which may be missing.
+fn parted(line: &str) -> (&str, &str) {
+    let (asked, body) = line.split_at(line.find(" {\"").unwrap_or(line.len()));
+    (asked, body.trim_start())
+}
+
+/// As the table has it, from what was answered.
+fn table(office: &mut Office) -> String {
+    let roles: Vec<&str> = TABLE.lines().next().unwrap().split_whitespace().collect();
+    let mut lines: Vec<String> = vec![format!("{:<26}", "")];
+    lines.extend(ROUTES.lines().map(|line| format!("{:<26}", parted(line).0)));
+    for role in roles {
+        let rows = Rows::make(office, role);
+        office.play(role);
+        write!(lines[0], "{role:<9}").unwrap();
+        for (number, (line, body)) in ROUTES.lines().map(parted).enumerate() {
+            let answer = office.ask(&rows.path(line), &body.replace("ROLE", role));
+            write!(lines[number + 1], "{:<9}", answer.status).unwrap();
+        }
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// What an answer says, as `told.txt` and `seen.txt` have it.
+fn shown(answer: &Answer, rows: &Rows) -> String {
+    let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let mut text = format!("  {}", answer.status);
+    for name in ["type", "detail", "state", "allowed", "errors"] {
+        if body[name] != Value::Null {
+            write!(text, " {name}={}", body[name]).unwrap();
+        }
+    }
+    for name in ["deprecation", "link"] {
+        if let Some(value) = answer.header(name) {
+            write!(text, " {name}: {value}").unwrap();
+        }
+    }
+    if answer.status < 300 {
+        strip(&mut body);
+        write!(text, " {body}").unwrap();
+    }
+    rows.named(&text)
+}
+
+/// Takes out what differs from run to run.
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for name in ["id", "created_at", "updated_at", "team_id", "project_id", "page"] {
+                members.remove(name);
+            }
+            members.values_mut().for_each(strip);
+        }
+        Value::Array(list) => list.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+/// Asks what a file has, as the roles that it names, and writes down what comes.
+fn repeated(office: &mut Office, rows: &Rows, file: &str) -> String {
+    let mut text = String::new();
+    for line in file.lines() {
+        if let Some(role) = line.strip_prefix("- ") {
+            office.play(role);
+            writeln!(text, "{line}").unwrap();
+        } else if !line.starts_with(' ') {
+            let (asked, body) = parted(line);
+            let answer = office.ask(&rows.path(asked), &rows.ids(body));
+            writeln!(text, "{line}\n{}", shown(&answer, rows)).unwrap();
+        }
+    }
+    text
+}
+
+on_every_backend! {
+    fn every_verb_on_every_route_for_every_role(backend: Backend) {
+        let mut office = Office::open(backend);
+        assert_eq!(table(&mut office), TABLE);
+    }
+
+    /// Two roles add their rows, and neither lends its fields to the rows of the other.
+    fn roles_together(backend: Backend) {
+        let mut office = Office::open(backend);
+        let rows = Rows::make(&mut office, "x");
+        let mut seen = |roles: &[&str]| {
+            office.play_all(roles);
+            let teams = office.ask("GET /teams", "").json();
+            let teams = teams["teams"].as_array().unwrap().clone();
+            let shown = teams.iter().filter(|team| team.get("budget").is_some()).count();
+            let put = office.ask(&rows.path("PUT {mine}"), r#"{"team":{"name":"mine x","lead":"ann","budget":"1.00"}}"#);
+            (teams.len(), shown, put.status)
+        };
+        assert_eq!(seen(&["lead"]), (1, 1, 200), "its own team, with its budget");
+        assert_eq!(seen(&["member"]), (2, 0, 403), "both, and no budget");
+        assert_eq!(seen(&["lead", "member"]), (2, 0, 200), "the budget of some would be that of all");
+        assert_eq!(seen(&["lead", "manager"]), (2, 2, 200));
+    }
+
+    /// Rows and fields out of reach, in answers and in refusals.
+    fn what_each_role_sees_and_is_told(backend: Backend) {
+        let mut office = Office::open(backend);
+        let mut rows = Rows::make(&mut office, "x");
+        assert_eq!(repeated(&mut office, &rows, SEEN), SEEN);
+        let task = rows.ids(r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#);
+        let kept = office.make(&rows.path("POST {mine.live}/tasks"), &task);
+        rows.0.push(("kept", kept));
+        let held = rows.ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);
+        office.make(&rows.path("POST {theirs.live}/tasks"), &held);
+        assert_eq!(repeated(&mut office, &rows, TOLD), TOLD);
+    }
+}
