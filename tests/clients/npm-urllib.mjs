@@ -1,0 +1,13 @@
+// Node: urllib, which is a package of npm.
+
+import { load, take, versionOf } from './steps.mjs'
+
+const { request } = await load('urllib')
+
+await take(versionOf('urllib'), async ({ scheme, name, password }) => {
+  const login = { [scheme === 'basic' ? 'auth' : 'digestAuth']: `${name}:${password}` }
+  return async (url, { method, headers, body }) => {
+    const answer = await request(url, { ...login, method, headers, content: body, dataType: 'text', timeout: 60000 })
+    return { status: answer.status, text: answer.data }
+  }
+})
