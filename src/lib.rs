@@ -31,6 +31,8 @@ mod problem;
 // JSON text, strictly, and the words every stage speaks.
 mod json;
 mod value;
+// Where the elements of a certificate end.
+mod der;
 
 // Around it all: one file a command; sockets, threads and time limits; one line a request; what
 // is counted; the only clock.

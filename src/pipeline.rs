@@ -13,6 +13,7 @@ mod identity;
 #[cfg(test)]
 mod grants;
 mod measure;
+mod redirect;
 
 use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
@@ -25,10 +26,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
+pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
@@ -61,6 +63,10 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The `--listen` addresses: names that an open server answers to.
     pub listen: Vec<String>,
+    /// Where HTTPS is spoken, for those who are sent there.
+    pub secure_port: u16,
+    /// How long clients shall come by HTTPS alone.
+    pub hsts: Option<HeaderValue>,
 }
 
 /// What one worker thread needs to answer requests.
@@ -209,13 +215,22 @@ pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<
     let (parts, incoming) = request.into_parts();
     let (id, version) = (RequestId::new(), parts.version);
     let answered = catch(pin!(exchange(app, parts, incoming, id, way))).await;
-    answered.unwrap_or_else(|cause| {
+    let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
         app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
         respond(reply::speechless(), &Method::GET, &id, after)
-    })
+    });
+    secure(app, way, response.headers_mut());
+    response
+}
+
+/// RFC 6797 §7: what is said of HTTPS is said over ways that are secure, and over no other.
+pub fn secure(app: &App, way: Way, headers: &mut HeaderMap) {
+    if let Some(hsts) = app.shared.hsts.as_ref().filter(|_| way.is_secure()) {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
 }
 
 /// One request and its answer; what `answer` panics with is a problem like any other.

@@ -2,7 +2,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -102,12 +101,12 @@ fn keep(path: &Path, password: &str) -> io::Result<(PathBuf, PathBuf)> {
     Ok((new, path.to_owned()))
 }
 
-/// A line that works when it is pasted.
-pub(super) fn line(model: &Model, password: &str, address: SocketAddr) -> String {
+/// A line that works when it is pasted; `place` is where to call, as `curl` wants it said.
+pub(super) fn line(model: &Model, password: &str, place: &str) -> String {
     let realm = model.realms.get(model.server_realm());
     let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&Scheme::Digest));
     let scheme = if has_digest { "--digest" } else { "--basic" };
     format!(
-        "nouns: the first user is {NAME}; this is told once:\n  curl {scheme} -u {NAME}:{password} http://{address}/"
+        "nouns: the first user is {NAME}; this is told once:\n  curl {scheme} -u {NAME}:{password} {place}"
     )
 }

@@ -4,6 +4,7 @@
 //! else the environment, else the model's `[server]` table, else the default.
 
 mod accounts;
+mod cert;
 mod changes;
 mod check;
 mod first;
@@ -64,6 +65,8 @@ enum Command {
     /// Add, change and remove users
     #[command(subcommand)]
     User(user::User),
+    /// Make a certificate of your own, to try HTTPS with
+    Cert(cert::Cert),
     /// Change the key that seals what Digest needs of passwords
     #[command(subcommand)]
     Key(key::Key),
@@ -81,6 +84,7 @@ Files:
   keep a copy of it apart from the database.
 
 Ending:
+  SIGHUP reads the certificate and its key again.
   SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at once.
   Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.
   2: could not start; the message says why, and nothing was changed.")]
@@ -101,6 +105,24 @@ struct Serve {
         value_delimiter = ','
     )]
     listen: Vec<String>,
+
+    /// The certificate with its chain, in PEM: all addresses then speak HTTPS; read again on SIGHUP
+    #[arg(long, env = "NOUNS_TLS_CERT", hide_env = true, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate, in PEM, without a passphrase
+    #[arg(long, env = "NOUNS_TLS_KEY", hide_env = true, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// Address whose callers, who come without TLS, are sent to HTTPS; may be repeated
+    #[arg(
+        long,
+        env = "NOUNS_REDIRECT",
+        hide_env = true,
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    redirect: Vec<String>,
 
     /// The key that seals and signs, 32 bytes in base64; NOUNS_KEY may hold the key itself
     /// [default: nouns.key beside the SQLite file]
@@ -205,6 +227,7 @@ pub fn run() -> ExitCode {
         Command::Check(flags) => check::run(&flags),
         Command::Changes(flags) => changes::run(&flags),
         Command::User(command) => user::run(&command),
+        Command::Cert(flags) => cert::run(&flags),
         Command::Key(command) => key::run(&command),
     }));
     match done {

@@ -2,10 +2,14 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use http::HeaderValue;
+
 use super::accounts;
+use super::cert::quoted;
 use super::first::{self, Telling, Told};
 use super::{
     Refusal, Serve, colours, database, fault_of_ours, find_model, key_source, read_model, refusal,
@@ -20,7 +24,8 @@ use crate::model::settings;
 use crate::model::{Model, Scheme};
 use crate::pipeline::{App, Shared};
 use crate::reply::Replies;
-use crate::server::{self, ExitOutcome, Listener};
+use crate::server::tls::{Files, Tls};
+use crate::server::{self, Door, ExitOutcome, Listener};
 use crate::store::{self, Beside, Database, Store};
 
 const LISTEN: &str = "127.0.0.1:8080";
@@ -37,13 +42,17 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
     let is_open = flags.open.or(settings.open).unwrap_or(false);
     let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
-    // The port first: it costs nothing to give back.
-    let listeners = server::bind(&listen).map_err(refusal)?;
+    let tls = tls((flags.tls_cert, flags.tls_key), &model)?.map(Arc::new);
+    let redirect = redirect(flags.redirect, &model, tls.is_some())?;
+    // The ports first: they cost nothing to give back.
+    let door = if tls.is_some() { Door::Tls } else { Door::Plain };
+    let mut listeners = server::bind(&listen, door).map_err(refusal)?;
     if is_open {
         refuse_strangers(&listen, &listeners)?;
-    } else {
+    } else if tls.is_none() {
         refuse_clear_basic(&model, &listen, &listeners)?;
     }
+    listeners.extend(server::bind(&redirect, Door::Redirect).map_err(refusal)?);
     let key = key_source(flags.key_file.as_deref(), &model, &database);
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
     catch_panics(&log);
@@ -53,7 +62,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
     let admission = admit(&database, &model, key, is_open);
     let outcome = admission.and_then(|admission| {
-        serve(&model, (listeners, listen), (&log, &metrics), (&store, admission))
+        serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission))
     });
     // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
@@ -72,7 +81,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
 
 fn serve(
     model: &Arc<Model>,
-    (listeners, listen): (Vec<Listener>, Vec<String>),
+    (listeners, listen, tls): (Vec<Listener>, Vec<String>, Option<Arc<Tls>>),
     (log, metrics): (&Log, &Arc<Metrics>),
     (store, admission): (&Store, Admission),
 ) -> Result<ExitOutcome, Refusal> {
@@ -91,6 +100,8 @@ fn serve(
         http2_prior_knowledge: model.server.http2_prior_knowledge.unwrap_or(false),
         base_path: model.server.base_path.as_deref().unwrap_or("").into(),
         metrics: Arc::clone(metrics),
+        tls: tls.clone(),
+        hsts: hsts(model),
     };
     let shared = Arc::new(Shared {
         model: Arc::clone(model),
@@ -100,6 +111,8 @@ fn serve(
         log: log.clone(),
         metrics: Arc::clone(metrics),
         listen,
+        secure_port: port(&listeners),
+        hsts: hsts(model),
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let app = |_| {
@@ -108,9 +121,10 @@ fn serve(
     };
     let apps = (0..cores).map(app).collect::<Result<Vec<_>, Refusal>>()?;
     Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
-        announce(&model.title, addresses);
+        announce(&model.title, addresses, tls.is_some());
         if let (Some(Told::Password(password)), Some(address)) = (&told, addresses.first()) {
-            say(&mut std::io::stderr(), first::line(model, password, *address));
+            let place = place(model, *address, tls.as_deref());
+            say(&mut std::io::stderr(), first::line(model, password, &place));
         }
     }))
 }
@@ -157,9 +171,79 @@ fn admit(
 }
 
 /// The one line on standard output, for each address.
-fn announce(title: &str, addresses: &[SocketAddr]) {
+fn announce(title: &str, addresses: &[SocketAddr], is_tls: bool) {
+    let scheme = if is_tls { "https" } else { "http" };
     for address in addresses {
-        say(&mut std::io::stdout(), format_args!("nouns: serving {title} at http://{address}"));
+        say(&mut std::io::stdout(), format_args!("nouns: serving {title} at {scheme}://{address}"));
+    }
+}
+
+/// What `curl` is called with to reach the server.
+fn place(model: &Model, address: SocketAddr, tls: Option<&Tls>) -> String {
+    let Some(tls) = tls else { return format!("http://{address}/") };
+    if !tls.is_self_signed() {
+        let declared = model.server.base_url.as_deref().filter(|base| base.starts_with("https:"));
+        return declared.map_or(format!("https://{address}/"), |base| format!("{base}/"));
+    }
+    // Certificates are made out for names, and to listen everywhere is no name.
+    let host = match address.ip().is_unspecified() {
+        true => format!("localhost:{}", address.port()),
+        false => address.to_string(),
+    };
+    format!("--cacert {} https://{host}/", quoted(&tls.files().certificate))
+}
+
+/// Where HTTPS is spoken; for those who are sent there.
+fn port(listeners: &[Listener]) -> u16 {
+    let first = listeners.first().and_then(|listener| listener.addresses().first());
+    first.map_or(0, SocketAddr::port)
+}
+
+/// RFC 6797 §6.1.
+fn hsts(model: &Model) -> Option<HeaderValue> {
+    let time = model.server.hsts?;
+    HeaderValue::try_from(format!("max-age={}", time.as_secs())).ok()
+}
+
+/// The certificate that is served, when there is one; both of its files are named, or none.
+fn tls(
+    (certificate, key): (Option<PathBuf>, Option<PathBuf>),
+    model: &Model,
+) -> Result<Option<Tls>, Refusal> {
+    let certificate = certificate.or(model.server.tls_cert.as_ref().map(PathBuf::from));
+    let key = key.or(model.server.tls_key.as_ref().map(PathBuf::from));
+    let alone = |given: &str, other: &str, what: &str| {
+        Err(refusal(format!(
+            "{given} alone is not enough: name {what} by {other} as well, or make a pair to try with: \
+             nouns cert"
+        )))
+    };
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(_), None) => alone("--tls-cert", "--tls-key", "the key of the certificate"),
+        (None, Some(_)) => alone("--tls-key", "--tls-cert", "the certificate of the key"),
+        (Some(certificate), Some(key)) => {
+            Tls::read(Files { certificate, key }).map(Some).map_err(refusal)
+        }
+    }
+}
+
+/// The addresses that lead to HTTPS, which there has to be.
+fn redirect(flags: Vec<String>, model: &Model, is_tls: bool) -> Result<Vec<String>, Refusal> {
+    let declared = model.server.redirect.clone().unwrap_or_default();
+    let addresses = if flags.is_empty() { declared } else { flags };
+    let base_url = model.server.base_url.as_deref().unwrap_or_default();
+    match (addresses.first(), is_tls) {
+        (None, _) => Ok(addresses),
+        (Some(address), false) => Err(refusal(format!(
+            "--redirect {address} sends callers to HTTPS, which is not served; name a certificate by \
+             --tls-cert and --tls-key, or make a pair to try with: nouns cert"
+        ))),
+        (Some(address), true) if base_url.starts_with("http:") => Err(refusal(format!(
+            "--redirect {address} sends callers to HTTPS, but base_url is {base_url}; let base_url begin \
+             with https://"
+        ))),
+        (Some(_), true) => Ok(addresses),
     }
 }
 
@@ -196,7 +280,8 @@ fn refuse_clear_basic(
         None => Ok(()),
         Some(address) => Err(refusal(format!(
             "the realm \"{}\" offers Basic, which sends passwords in clear, and {address} can be reached from \
-             other machines; listen on a loopback address behind a proxy that speaks TLS, or declare \
+             other machines; speak HTTPS with --tls-cert and --tls-key (nouns cert makes a pair to try), say \
+             --behind-proxy where a proxy speaks TLS, listen on a loopback address, or declare \
              schemes = [\"digest\"] for the realm",
             realm.name
         ))),

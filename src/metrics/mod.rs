@@ -51,10 +51,23 @@ pub struct Server {
     pub cut_unread: Count,
     pub cut_streams: Count,
     pub cut_frames: Count,
+    pub cut_handshake: Count,
+    pub handshakes_full: Count,
+    pub handshakes_resumed: Count,
+    pub handshakes_failed: Count,
+    /// Plain HTTP where TLS is spoken.
+    pub handshakes_plain: Count,
+    /// Seconds since 1970, once there is one.
+    certificate_end: OnceLock<Gauge>,
     refusals: Statuses,
 }
 
 impl Server {
+    pub fn set_certificate_end(&self, seconds: u64) {
+        let gauge = self.certificate_end.get_or_init(Gauge::default);
+        gauge.set(usize::try_from(seconds).unwrap_or(usize::MAX));
+    }
+
     /// An answer to something that never became a request.
     pub fn count_refusal(&self, status: u16) {
         if let Some(count) = self.refusals.of(status) {

@@ -23,6 +23,7 @@ impl Metrics {
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
         self.write_requests(&mut text);
         self.write_server(&mut text, now);
+        self.write_tls(&mut text);
         self.write_changes(&mut text, now);
         self.write_writer(&mut text);
         self.write_pool(&mut text);
@@ -94,12 +95,14 @@ impl Metrics {
             "nouns_connections_cut_total",
             Counter,
             "Connections cut: the answer is not read (unread), too many requests are left open \
-             (streams), too many frames ask for nothing (frames)",
+             (streams), too many frames ask for nothing (frames), the handshake of TLS takes too \
+             long (handshake)",
         );
         for (reason, count) in [
             ("unread", &server.cut_unread),
             ("streams", &server.cut_streams),
             ("frames", &server.cut_frames),
+            ("handshake", &server.cut_handshake),
         ] {
             if count.value() > 0 {
                 text.sample(&[("reason", reason)], count.value());
@@ -117,6 +120,32 @@ impl Metrics {
             "Log lines dropped: they came faster than they could be written",
         )
         .sample(&[], now.log_lines_dropped);
+    }
+
+    fn write_tls(&self, text: &mut Text) {
+        let server = &self.server;
+        text.family(
+            "nouns_tls_handshakes_total",
+            Kind::Counter,
+            "Handshakes of TLS: whole ones (full), those that went on with an earlier session \
+             (resumed), those that failed (failed), and clients that spoke HTTP without TLS (plain)",
+        );
+        for (result, count) in [
+            ("full", &server.handshakes_full),
+            ("resumed", &server.handshakes_resumed),
+            ("failed", &server.handshakes_failed),
+            ("plain", &server.handshakes_plain),
+        ] {
+            if count.value() > 0 {
+                text.sample(&[("result", result)], count.value());
+            }
+        }
+        text.family(
+            "nouns_tls_certificate_end_seconds",
+            Kind::Gauge,
+            "When the certificate that is served ends, since 1970",
+        )
+        .optional(server.certificate_end.get().map(|end| end.value()));
     }
 
     fn write_changes(&self, text: &mut Text, now: &Now) {

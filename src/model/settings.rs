@@ -22,6 +22,13 @@ pub struct ServerTable {
     /// Where the key is.
     pub key_file: Option<String>,
     pub listen: Option<Vec<String>>,
+    /// The files of the certificate and of its key.
+    pub tls_cert: Option<String>,
+    pub tls_key: Option<String>,
+    /// Addresses without TLS that lead to HTTPS.
+    pub redirect: Option<Vec<String>>,
+    /// How long clients shall come by HTTPS alone.
+    pub hsts: Option<Duration>,
     pub open: Option<bool>,
     pub wait: Option<bool>,
     pub log: Option<Log>,
@@ -114,6 +121,7 @@ limits! {
     target_bytes_max: usize = 8 * 1024, "path and query of a request";
     headers_bytes_max: usize = 32 * 1024, "all header lines of a request";
     headers_max: usize = 100, "header lines of a request";
+    handshake_seconds_max: u32 = 10, "time for the handshake of TLS";
     header_seconds_max: u32 = 10, "time for the headers to arrive";
     body_seconds_max: u32 = 30, "time for the body to arrive";
     request_seconds_max: u32 = 30, "time for a request from first byte to last";
@@ -141,8 +149,12 @@ impl ServerTable {
         Some(Self {
             database: table.text("database", mistakes).and_then(|text| database(&text, mistakes)),
             database_pooling: table.choice("database_pooling", keys::POOLINGS, mistakes),
-            key_file: table.text("key_file", mistakes).and_then(|text| file(&text, mistakes)),
+            key_file: table.text("key_file", mistakes).and_then(|text| file("key_file", &text, mistakes)),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
+            tls_cert: table.text("tls_cert", mistakes).and_then(|text| file("tls_cert", &text, mistakes)),
+            tls_key: table.text("tls_key", mistakes).and_then(|text| file("tls_key", &text, mistakes)),
+            redirect: table.find("redirect").and_then(|entry| listen(entry, mistakes)),
+            hsts: table.text("hsts", mistakes).and_then(|text| hsts(&text, mistakes)),
             open: table.flag("open", mistakes),
             wait: table.flag("wait", mistakes),
             log: table.choice("log", keys::LOGS, mistakes),
@@ -180,9 +192,10 @@ fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
     None
 }
 
-fn file(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+fn file(key: &str, text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
     if text.value.is_empty() {
-        mistakes.add(text.span.clone(), "`key_file` expected the path of a file, got nothing");
+        let message = format!("`{key}` expected the path of a file, got nothing");
+        mistakes.add(text.span.clone(), message);
     }
     (!text.value.is_empty()).then(|| text.value.to_owned())
 }
@@ -197,7 +210,7 @@ fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
         }
     };
     if texts.is_empty() {
-        mistakes.add(entry.span(), "`listen` is empty: nobody could connect");
+        mistakes.add(entry.span(), format!("`{}` is empty: nobody could connect", entry.key));
     }
     for text in &texts {
         let split = text.value.rsplit_once(':');
@@ -205,7 +218,7 @@ fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
             host.contains(':') && !(host.starts_with('[') && host.ends_with(']'))
         });
         if bare || !split.is_some_and(|(host, port)| !host.is_empty() && is_port(port)) {
-            let message = format!("`listen` expected ADDRESS:PORT, got {:?}", text.value);
+            let message = format!("`{}` expected ADDRESS:PORT, got {:?}", entry.key, text.value);
             mistakes.add_with(
                 text.span.clone(),
                 message,
@@ -278,6 +291,18 @@ fn changes_keep(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<Keep> {
         );
     }
     keep
+}
+
+fn hsts(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<Duration> {
+    if let Some(Keep::For(time)) = Keep::parse(text.value) {
+        return Some(time);
+    }
+    mistakes.add_with(
+        text.span.clone(),
+        format!("`hsts` expected a time such as \"180d\", got {:?}", text.value),
+        "a number and `d` for days, `h` for hours or `m` for minutes",
+    );
+    None
 }
 
 fn limits(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Limits> {

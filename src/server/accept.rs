@@ -11,9 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
+use super::Door;
 use super::connection;
 use super::refusal::Refusals;
 use super::worker::Worker;
@@ -21,9 +23,12 @@ use crate::clock;
 use crate::formats::accept::Accept;
 use crate::log::Level;
 use crate::problem::{self, Problem};
+use crate::wire::Way;
 
 /// Connections over the limit that are being told so at one time.
 const REFUSALS_MAX: usize = 64;
+/// RFC 8446 §6: a fatal alert, `internal_error`: what can be said in place of a handshake.
+const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 /// The same trouble is logged once in this time.
 const REPEAT: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no room for one more connection.
@@ -50,16 +55,16 @@ impl Acceptor {
         }
     }
 
-    fn take(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    fn take(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, door: Door) -> io::Result<()> {
         crate::fault::point("accept");
         // Answers are written whole; waiting to fill a packet would only delay them.
         stream.set_nodelay(true)?;
         self.refusals.metrics.server.accepted.add(1);
         if self.workers.iter().map(Worker::open).sum::<usize>() >= self.connections_max {
-            self.refuse(stream, peer);
+            self.refuse(stream, peer, door);
             return Ok(());
         }
-        let mut arrival = (stream.into_std()?, peer);
+        let mut arrival = (stream.into_std()?, peer, door);
         let mut by_load: Vec<&Worker> = self.workers.iter().collect();
         by_load.sort_by_key(|worker| worker.open());
         for worker in by_load {
@@ -71,7 +76,7 @@ impl Acceptor {
         Err(io::Error::other("no worker thread is left"))
     }
 
-    fn refuse(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) {
+    fn refuse(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr, door: Door) {
         self.refusals.metrics.server.refused.add(1);
         self.complain(
             "too many connections",
@@ -83,8 +88,20 @@ impl Acceptor {
         self.refusing.set(self.refusing.get() + 1);
         let acceptor = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let busy = Problem::new(&problem::BUSY).detail("too many connections");
-            connection::refuse(stream, (&busy, &Accept::Anything), peer, &acceptor.refusals).await;
+            match door {
+                Door::Plain | Door::Redirect => {
+                    let busy = Problem::new(&problem::BUSY).detail("too many connections");
+                    let way = Way { peer, is_tls: false };
+                    let said = (&busy, &Accept::Anything);
+                    connection::refuse(stream, said, way, &acceptor.refusals).await;
+                }
+                // A handshake is what there is no room for.
+                Door::Tls => {
+                    if stream.write_all(&ALERT).await.is_ok() {
+                        connection::close(stream).await;
+                    }
+                }
+            }
             acceptor.refusing.set(acceptor.refusing.get() - 1);
         });
     }
@@ -99,12 +116,13 @@ impl Acceptor {
 }
 
 /// Accepts on one socket until it is dropped.
-pub(super) async fn run(socket: TcpListener, acceptor: Rc<Acceptor>) {
+pub(super) async fn run(socket: TcpListener, door: Door, acceptor: Rc<Acceptor>) {
     loop {
         let taken = match socket.accept().await {
             // A panic costs one connection, never the socket.
             Ok((stream, peer)) => {
-                catch_unwind(AssertUnwindSafe(|| acceptor.take(stream, peer))).unwrap_or(Ok(()))
+                let take = || acceptor.take(stream, peer, door);
+                catch_unwind(AssertUnwindSafe(take)).unwrap_or(Ok(()))
             }
             Err(error) => Err(error),
         };

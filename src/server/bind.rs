@@ -21,11 +21,23 @@ const BACKLOG: u32 = 4096;
 /// all connections share.
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
-/// What one `--listen` stands for.
+/// What one address to listen on stands for.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) sockets: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
+    pub(super) door: Door,
+}
+
+/// What an address is listened on for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// HTTP.
+    Plain,
+    /// HTTPS.
+    Tls,
+    /// HTTP, whose every answer leads to HTTPS.
+    Redirect,
 }
 
 impl Listener {
@@ -51,17 +63,17 @@ impl fmt::Display for BindError {
 impl std::error::Error for BindError {}
 
 /// Takes all addresses or none.
-pub fn bind(addresses: &[String]) -> Result<Vec<Listener>, BindError> {
+pub fn bind(addresses: &[String], door: Door) -> Result<Vec<Listener>, BindError> {
     addresses
         .iter()
         .map(|address| {
-            bind_one(address).map_err(|reason| BindError { address: address.clone(), reason })
+            bind_one(address, door).map_err(|reason| BindError { address: address.clone(), reason })
         })
         .collect()
 }
 
-fn bind_one(address: &str) -> Result<Listener, String> {
-    let mut listener = Listener { sockets: Vec::new(), addresses: Vec::new() };
+fn bind_one(address: &str, door: Door) -> Result<Listener, String> {
+    let mut listener = Listener { sockets: Vec::new(), addresses: Vec::new(), door };
     let mut unavailable = None;
     for mut candidate in resolve(address)? {
         if let (0, Some(first)) = (candidate.port(), listener.addresses.first()) {
@@ -144,12 +156,12 @@ mod tests {
     use super::*;
 
     fn message(address: &str) -> String {
-        bind(&[address.to_owned()]).map_or_else(|error| error.to_string(), |_| "fine".to_owned())
+        bind(&[address.to_owned()], Door::Plain).map_or_else(|error| error.to_string(), |_| "fine".to_owned())
     }
 
     #[test]
     fn port_0_picks_one_and_a_taken_port_is_told() {
-        let first = bind(&["127.0.0.1:0".to_owned()]).unwrap();
+        let first = bind(&["127.0.0.1:0".to_owned()], Door::Plain).unwrap();
         let taken = first[0].addresses()[0];
         assert_ne!(taken.port(), 0);
         let expected = format!(
@@ -160,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_name_takes_all_its_addresses_with_one_port() {
-        let listeners = bind(&["localhost:0".to_owned()]).unwrap();
+        let listeners = bind(&["localhost:0".to_owned()], Door::Plain).unwrap();
         let addresses = listeners[0].addresses();
         assert!(addresses.iter().all(|a| a.ip().is_loopback() && a.port() == addresses[0].port()));
         assert_eq!(addresses.len(), listeners[0].sockets.len());

@@ -9,6 +9,7 @@ use std::future::{Future, poll_fn, ready};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::Settings;
+use super::tls::{Tls, Turns};
+use super::{Door, Settings};
 use super::answer::Answer;
 use super::refusal::{self, Refusals};
 use super::socket::{Stream, Watched};
@@ -61,6 +63,24 @@ pub(super) struct Shared {
     http2_prior_knowledge: bool,
     limits: Limits,
     closings: Semaphore,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) turns: Turns,
+}
+
+/// What is known of a connection when HTTP begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Guest {
+    pub(super) way: Way,
+    pub(super) door: Door,
+    pub(super) protocol: Protocol,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+    /// HTTP/1, unless it begins like HTTP/2 and that is offered.
+    Untold,
 }
 
 impl Shared {
@@ -74,6 +94,8 @@ impl Shared {
             http2_prior_knowledge: settings.http2_prior_knowledge,
             limits,
             closings: Semaphore::new(CLOSINGS_MAX),
+            tls: settings.tls.clone(),
+            turns: Turns::new(),
         }
     }
 
@@ -157,17 +179,23 @@ fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
 }
 
 /// Serves a stream until it ends.
-pub(super) async fn serve<S>(stream: S, way: Way, shared: Rc<Shared>, watch: Rc<Watch>)
+pub(super) async fn serve<S>(stream: S, guest: Guest, shared: Rc<Shared>, watch: Rc<Watch>)
 where
     S: Stream,
 {
     let mut stream = Watched::new(stream, Rc::clone(&watch));
-    let is_http2 = shared.http2_prior_knowledge
-        && match with_cut(&watch, begins_with_preface(&mut stream)).await {
-            Some(is_http2) => is_http2,
-            None => return,
-        };
-    let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way };
+    let is_http2 = match guest.protocol {
+        Protocol::Http2 => true,
+        Protocol::Untold if shared.http2_prior_knowledge => {
+            match with_cut(&watch, begins_with_preface(&mut stream)).await {
+                Some(is_http2) => is_http2,
+                None => return,
+            }
+        }
+        Protocol::Http1 | Protocol::Untold => false,
+    };
+    let Guest { way, door, .. } = guest;
+    let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way, door };
     if is_http2 {
         watch.enter(Phase::Streams);
         serve_http2(stream, service).await;
@@ -193,7 +221,7 @@ async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
 }
 
 /// Runs a future until it is done, or the connection is asked to end.
-async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
+pub(super) async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| match watch.asked(cx) {
         Ask::Nothing => future.as_mut().poll(cx).map(Some),
@@ -206,8 +234,7 @@ async fn serve_http1<S>(stream: Watched<S>, service: Requests)
 where
     S: Stream,
 {
-    let (shared, watch, peer) =
-        (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way.peer);
+    let (shared, watch, way) = (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way);
     let mut connection = shared.http1.serve_connection(TokioIo::new(stream), service);
     let mut leaving = false;
     let mut has_nothing_to_lose = false;
@@ -240,7 +267,7 @@ where
         (Some(Err(_)), _) => return shared.close_in_turn(stream).await,
         (None, _) if has_unread => {
             stream.forget_unsent();
-            return shared.say_cut(Cut::Unread, peer);
+            return shared.say_cut(Cut::Unread, way.peer);
         }
         (None, Phase::Head) => Some(Problem::new(&problem::TOO_SLOW).detail(format!(
             "expected the whole head within {} seconds",
@@ -253,7 +280,7 @@ where
     match refusal {
         Some(problem) => {
             let accept = refusal::accept_in(&parts.read_buf);
-            refuse(stream, (&problem, &accept), peer, &shared.refusals).await;
+            refuse(stream, (&problem, &accept), way, &shared.refusals).await;
         }
         None if has_ended || has_nothing_to_lose => shared.close_in_turn(stream).await,
         None => close(stream).await,
@@ -303,21 +330,21 @@ where
 pub(super) async fn refuse<S>(
     mut stream: S,
     (problem, accept): (&Problem, &Accept<'_>),
-    peer: SocketAddr,
+    way: Way,
     refusals: &Refusals,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut stages = Stages::start();
     let id = RequestId::new();
-    let answer = refusals.answer(problem, accept, &id);
+    let answer = refusals.answer(problem, accept, &id, way);
     refusals.metrics.server.count_refusal(problem.kind().status.as_u16());
     let sent = timeout(LINGER_MAX, stream.write_all(&answer)).await;
     stages.mark("refuse");
     refusals.log.request(&RequestLine {
         time: clock::moment(),
         request_id: id.as_str(),
-        peer,
+        peer: way.peer,
         method: "-",
         path: "-",
         status: problem.kind().status.as_u16(),
@@ -334,7 +361,7 @@ pub(super) async fn refuse<S>(
 }
 
 /// Ends our side, then reads and forgets what the other side is still sending.
-async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     if stream.shutdown().await.is_err() {
         return;
     }
@@ -357,6 +384,7 @@ struct Requests {
     shared: Rc<Shared>,
     watch: Rc<Watch>,
     way: Way,
+    door: Door,
 }
 
 impl Service<Request<Incoming>> for Requests {
@@ -371,12 +399,17 @@ impl Service<Request<Incoming>> for Requests {
                 let message = "requests refused: too many streams of HTTP/2 are under way";
                 self.shared.refusals.log.event(Level::Warning, message, &[]);
             }
-            return Box::pin(ready(Ok(Answer::too_many_streams())));
+            let mut answer = Answer::too_many_streams();
+            pipeline::secure(&self.shared.app, self.way, answer.headers_mut());
+            return Box::pin(ready(Ok(answer)));
         }
         let exchange = Exchange::begin(&self.watch);
-        let (app, way) = (Rc::clone(&self.shared.app), self.way);
+        let (app, way, door) = (Rc::clone(&self.shared.app), self.way, self.door);
         Box::pin(async move {
-            let response = pipeline::serve(&app, request, way).await;
+            let response = match door {
+                Door::Plain | Door::Tls => pipeline::serve(&app, request, way).await,
+                Door::Redirect => pipeline::redirect(&app, request, way),
+            };
             Ok(response.map(|body| Answer::new(exchange, &app, body)))
         })
     }

@@ -12,6 +12,7 @@ mod files;
 mod frames;
 mod refusal;
 mod socket;
+pub mod tls;
 mod watch;
 mod worker;
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{future, io};
 
+use http::HeaderValue;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::{self as channel, Sender};
@@ -29,8 +31,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::accept::Acceptor;
-pub use self::bind::{Listener, bind};
+pub use self::bind::{Door, Listener, bind};
 use self::refusal::Refusals;
+use self::tls::Tls;
 use self::worker::{Reports, Seed, Worker};
 use crate::log::{Level, Log};
 use crate::metrics::Metrics;
@@ -53,6 +56,9 @@ pub struct Settings {
     /// The deployment's prefix of every path; may be empty.
     pub base_path: Arc<str>,
     pub metrics: Arc<Metrics>,
+    pub tls: Option<Arc<Tls>>,
+    /// How long clients shall come by HTTPS alone, as a header says it.
+    pub hsts: Option<HeaderValue>,
 }
 
 /// How serving ended.
@@ -106,7 +112,9 @@ pub fn run(
             log,
             base_path: Arc::clone(&settings.base_path),
             metrics: Arc::clone(&settings.metrics),
+            hsts: settings.hsts.clone(),
         };
+        let tls = settings.tls.clone();
         let settings = Arc::new(settings);
         // HTTP/1 has a request for each connection; with HTTP/2 there shall be no more of them.
         let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_LEAST);
@@ -126,14 +134,14 @@ pub fn run(
         let connections_max =
             files::connections_max(settings.limits.connections_max, &refusals.log);
         let acceptor = Acceptor::new(workers, connections_max, refusals);
-        runtime.block_on(until_told(listeners, acceptor, reports, &stage, ready))
+        runtime.block_on(until_told(listeners, (acceptor, tls), reports, &stage, ready))
     };
     serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))
 }
 
 async fn until_told(
     listeners: Vec<Listener>,
-    acceptor: Acceptor,
+    (acceptor, tls): (Acceptor, Option<Arc<Tls>>),
     mut reports: Vec<Reports>,
     stage: &Sender<Stage>,
     ready: impl FnOnce(&[SocketAddr]),
@@ -144,22 +152,32 @@ async fn until_told(
         }
     }
     let mut signals = Signals::new()?;
+    let hangups = signal(SignalKind::hangup())?;
     let acceptor = Rc::new(acceptor);
+    let log = &acceptor.refusals.log;
     let mut accepting = JoinSet::new();
     let mut shown = Vec::new();
     for listener in listeners {
-        shown.extend(listener.addresses().first());
+        match (listener.door, listener.addresses().first()) {
+            (Door::Plain | Door::Tls, first) => shown.extend(first),
+            (Door::Redirect, None) => {}
+            (Door::Redirect, Some(first)) => {
+                let message = "callers without TLS are sent to HTTPS";
+                log.event(Level::Info, message, &[("address", first)]);
+            }
+        }
         for socket in listener.sockets {
             let socket = tokio::net::TcpListener::from_std(socket)?;
-            accepting.spawn_local(accept::run(socket, Rc::clone(&acceptor)));
+            accepting.spawn_local(accept::run(socket, listener.door, Rc::clone(&acceptor)));
         }
     }
+    let keeping = (log.clone(), Arc::clone(&acceptor.refusals.metrics));
+    let keeper = tokio::task::spawn_local(tls::keep(tls, hangups, keeping));
     ready(&shown);
     let mut working = JoinSet::new();
     for report in reports {
         working.spawn_local(report.done);
     }
-    let log = &acceptor.refusals.log;
     let message = "ending: finishing what is under way";
     let died = tokio::select! {
         signal = signals.next() => {
@@ -175,6 +193,7 @@ async fn until_told(
     }
     // With the loops go the sockets: whoever comes now is refused by the system.
     accepting.shutdown().await;
+    keeper.abort();
     // No worker is left to tell when all have died.
     let _ = stage.send(Stage::Leaving);
     let mut all_done = Box::pin(async { while working.join_next().await.is_some() {} });

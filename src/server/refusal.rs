@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use http::{HeaderValue, header};
+
 use crate::clock;
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
@@ -15,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::model::settings::Limits;
 use crate::problem::{self, Kind, Problem};
 use crate::reply::{self, Reply};
-use crate::wire::RequestId;
+use crate::wire::{RequestId, Way};
 
 /// What hyper's error means to the client. `unparsed` is what the parser has not used up.
 pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) -> Problem {
@@ -64,13 +66,24 @@ pub(super) struct Refusals {
     pub(super) log: Log,
     pub(super) base_path: Arc<str>,
     pub(super) metrics: Arc<Metrics>,
+    /// What is said over ways that are secure.
+    pub(super) hsts: Option<HeaderValue>,
 }
 
 impl Refusals {
     /// A whole HTTP/1.1 message.
-    pub(super) fn answer(&self, problem: &Problem, accept: &Accept<'_>, id: &RequestId) -> Vec<u8> {
+    pub(super) fn answer(
+        &self,
+        problem: &Problem,
+        accept: &Accept<'_>,
+        id: &RequestId,
+        way: Way,
+    ) -> Vec<u8> {
         let occasion = Occasion { base_path: &self.base_path, path: None, request_id: id.as_str() };
-        let Reply { status, headers, body } = reply::problem(problem, accept, occasion);
+        let Reply { status, mut headers, body } = reply::problem(problem, accept, occasion);
+        if let Some(hsts) = self.hsts.as_ref().filter(|_| way.is_secure()) {
+            headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+        }
         let mut text = format!(
             "HTTP/1.1 {} {}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n",
             status.as_str(),
@@ -128,14 +141,19 @@ mod tests {
         let model =
             crate::model::read("nouns.toml", include_str!("../../examples/store/nouns.toml"));
         let metrics = Metrics::new(&model.unwrap());
-        let refusals = Refusals { log, base_path: "/v1".into(), metrics };
+        let hsts = Some(HeaderValue::from_static("max-age=60"));
+        let refusals = Refusals { log, base_path: "/v1".into(), metrics, hsts };
+        let way = |is_tls| Way { peer: ([127, 0, 0, 1], 1).into(), is_tls };
         for problem in [
             Problem::new(&problem::BAD_REQUEST).detail("a \"quoted\" \\ word\r\n"),
             Problem::new(&problem::BUSY),
             Problem::new(&problem::HEADERS_TOO_LARGE),
         ] {
             let text =
-                String::from_utf8(refusals.answer(&problem, &Accept::Anything, &id)).unwrap();
+                String::from_utf8(refusals.answer(&problem, &Accept::Anything, &id, way(true))).unwrap();
+            let plain = refusals.answer(&problem, &Accept::Anything, &id, way(false));
+            assert!(!String::from_utf8(plain).unwrap().contains("strict-transport-security"));
+            assert!(text.contains("strict-transport-security: max-age=60\r\n"), "{text}");
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
             assert!(
                 head.starts_with(&format!("HTTP/1.1 {} ", problem.kind().status.as_u16())),

@@ -166,7 +166,8 @@ impl<S: Stream> AsyncWrite for Watched<S> {
         match this.watch.phase() {
             // HTTP/2 does not give the stream back, so it has to close it itself.
             Phase::Streams => Pin::new(&mut this.stream).poll_shutdown(cx),
-            Phase::Fresh
+            Phase::Handshake
+            | Phase::Fresh
             | Phase::Head
             | Phase::Busy
             | Phase::Sending
@@ -194,7 +195,7 @@ mod tests {
             let (ours, mut theirs) = duplex(1024);
             let watch = Watch::new(&Rc::default());
             let mut stream = Watched::new(ours, Rc::clone(&watch));
-            for phase in [Phase::Fresh, Phase::Head, Phase::Idle] {
+            for phase in [Phase::Handshake, Phase::Fresh, Phase::Head, Phase::Idle] {
                 watch.enter(phase);
                 assert_eq!(stream.write(b"hyper's own").await.unwrap(), 11);
                 let slices = [IoSlice::new(b"hyper's"), IoSlice::new(b" own")];

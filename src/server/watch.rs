@@ -5,11 +5,14 @@
 //! The one surprising thing: only the socket sees the first byte of a head, and only the service knows
 //! that a request is under way, so both write here, and `Exchange` is how the service does.
 
+mod exchange;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+pub(super) use self::exchange::Exchange;
 use super::frames::Allowance;
 use crate::gate;
 
@@ -21,6 +24,9 @@ const HEADS_BYTES_MAX: usize = 32 << 20;
 /// After the time that sending may stand still, this much must have been read of an answer with every
 /// tick: 32 KiB a second.
 const ANSWER_BYTES_PER_TICK: usize = 8 << 10;
+
+/// Handshakes that one worker may have under way before those that take long are hurried.
+const HANDSHAKES_MANY: usize = 1_000;
 
 /// Streams that a connection may have also when there are too many of them.
 const STREAMS_FAIR: usize = 10;
@@ -36,6 +42,12 @@ pub(super) struct Common {
     streams: Cell<usize>,
     streams_max: usize,
     complained: Cell<Option<u64>>,
+    /// When a handshake was last told of in the log.
+    told: Cell<Option<u64>>,
+    /// Connections whose handshake is under way.
+    handshakes: Cell<usize>,
+    /// Requests so far.
+    requests: Cell<u64>,
 }
 
 impl Common {
@@ -47,7 +59,9 @@ impl Common {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Accepted; nothing has come yet.
+    /// Accepted, and to be encrypted.
+    Handshake,
+    /// Nothing has come yet of HTTP.
     Fresh,
     /// The first byte of a head has come, the last has not.
     Head,
@@ -76,10 +90,11 @@ pub(super) enum Ask {
 /// How long each phase may last, in ticks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
+    pub(super) handshake: u64,
     pub(super) head: u64,
     pub(super) idle: u64,
     pub(super) sending: u64,
-    /// For heads and answers that are large, when memory is short.
+    /// For heads and answers that are large, when memory is short, and for handshakes that are many.
     pub(super) hurry: u64,
 }
 
@@ -147,8 +162,15 @@ impl Watch {
 
     pub(super) fn enter(&self, phase: Phase) {
         self.forget_head();
+        self.count_handshake(phase == Phase::Handshake);
         self.phase.set(phase);
         self.since.set(self.now());
+    }
+
+    fn count_handshake(&self, begins: bool) {
+        let count = &self.common.handshakes;
+        let ends = self.phase.get() == Phase::Handshake && !self.ended.get();
+        count.set(count.get() + usize::from(begins) - usize::from(ends));
     }
 
     fn forget_head(&self) {
@@ -160,7 +182,7 @@ impl Watch {
     pub(super) fn answers(&self) -> bool {
         match self.phase.get() {
             Phase::Busy | Phase::Sending | Phase::Streams | Phase::Closing => true,
-            Phase::Fresh | Phase::Head | Phase::Idle => false,
+            Phase::Handshake | Phase::Fresh | Phase::Head | Phase::Idle => false,
         }
     }
 
@@ -171,7 +193,11 @@ impl Watch {
                 self.head_bytes.set(self.head_bytes.get() + bytes);
                 self.common.heads_bytes.set(self.common.heads_bytes.get() + bytes);
             }
-            Phase::Busy | Phase::Sending | Phase::Streams | Phase::Closing => {}
+            Phase::Handshake
+            | Phase::Busy
+            | Phase::Sending
+            | Phase::Streams
+            | Phase::Closing => {}
         }
     }
 
@@ -187,7 +213,12 @@ impl Watch {
                 }
                 self.allowance.has_sent(bytes);
             }
-            Phase::Fresh | Phase::Head | Phase::Busy | Phase::Idle | Phase::Closing => {}
+            Phase::Handshake
+            | Phase::Fresh
+            | Phase::Head
+            | Phase::Busy
+            | Phase::Idle
+            | Phase::Closing => {}
         }
     }
 
@@ -212,8 +243,16 @@ impl Watch {
 
     /// Of too many streams, once in a while.
     pub(super) fn may_complain(&self) -> bool {
+        self.is_time_for(&self.common.complained)
+    }
+
+    /// Of handshakes that fail, once in a while: whoever wants to make them fail can.
+    pub(super) fn may_tell_of_handshake(&self) -> bool {
+        self.is_time_for(&self.common.told)
+    }
+
+    fn is_time_for(&self, last: &Cell<Option<u64>>) -> bool {
         const REPEAT: u64 = 20;
-        let last = &self.common.complained;
         let may = last.get().is_none_or(|last| self.now() >= last + REPEAT);
         if may {
             last.set(Some(self.now()));
@@ -257,8 +296,19 @@ impl Watch {
         }
     }
 
+    /// It was asked to end now, not to leave.
+    pub(super) fn is_cut(&self) -> bool {
+        self.ask.get() == Ask::Cut
+    }
+
+    /// Requests that have begun at this worker, of all its connections.
+    pub(super) fn requests_of_all(&self) -> u64 {
+        self.common.requests.get()
+    }
+
     pub(super) fn end(&self) {
         self.forget_head();
+        self.count_handshake(false);
         self.ended.set(true);
         self.waker.borrow_mut().take();
     }
@@ -280,6 +330,10 @@ impl Watch {
             Phase::Head if is_crowded && self.head_bytes.get() > 0 => {
                 over(patience.head.min(patience.hurry))
             }
+            Phase::Handshake if self.common.handshakes.get() > HANDSHAKES_MANY => {
+                over(patience.handshake.min(patience.hurry))
+            }
+            Phase::Handshake => over(patience.handshake),
             Phase::Fresh | Phase::Head => over(patience.head),
             Phase::Idle => over(patience.idle),
             Phase::Sending => over(patience.sending),
@@ -320,54 +374,6 @@ impl Watch {
     /// Whether there is room for one more request; in HTTP/1 there is one for each connection.
     pub(super) fn has_room(&self) -> bool {
         self.phase.get() != Phase::Streams || self.common.streams.get() < self.common.streams_max
-    }
-}
-
-/// One request, from its head to the moment the system has all of its answer.
-#[derive(Debug)]
-pub(super) struct Exchange {
-    watch: Rc<Watch>,
-    number: u32,
-}
-
-impl Exchange {
-    pub(super) fn begin(watch: &Rc<Watch>) -> Self {
-        // Zero is kept for a connection without any.
-        let number = watch.requests.get().wrapping_add(1).max(1);
-        watch.requests.set(number);
-        let request = UnderWay { number, begun: watch.now(), answered: None };
-        watch.under_way.borrow_mut().push(request);
-        if watch.phase() == Phase::Streams {
-            watch.common.streams.set(watch.common.streams.get() + 1);
-            watch.enter(Phase::Streams);
-        } else {
-            watch.enter(Phase::Busy);
-        }
-        Self { watch: Rc::clone(watch), number }
-    }
-
-    /// The answer is with hyper.
-    pub(super) fn answered(&self, bytes: usize) {
-        let watch = &self.watch;
-        let mut under_way = watch.under_way.borrow_mut();
-        if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
-            request.answered = Some((watch.now(), bytes));
-        }
-        if watch.phase() == Phase::Busy {
-            watch.enter(Phase::Sending);
-        }
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        let watch = &self.watch;
-        watch.under_way.borrow_mut().retain(|request| request.number != self.number);
-        if watch.phase() == Phase::Streams {
-            watch.common.streams.set(watch.common.streams.get().saturating_sub(1));
-            watch.enter(Phase::Streams);
-            watch.allowance.has_served();
-        }
     }
 }
 

@@ -16,10 +16,10 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::connection::{self, Shared};
+use super::connection::{self, Guest, Protocol, Shared};
 use super::refusal::Refusals;
 use super::watch::{Ask, Patience, TICK, Watch, Watches};
-use super::{Settings, Stage};
+use super::{Door, Settings, Stage, tls};
 use crate::log::Level;
 use crate::pipeline::App;
 use crate::wire::Way;
@@ -32,7 +32,7 @@ const HURRY: Duration = Duration::from_secs(2);
 const ASIDE_MAX: usize = 1;
 
 /// An accepted connection on its way to a worker.
-pub(super) type Arrival = (TcpStream, SocketAddr);
+pub(super) type Arrival = (TcpStream, SocketAddr, Door);
 
 /// The way to a worker thread.
 #[derive(Debug)]
@@ -110,6 +110,7 @@ async fn run(
 ) {
     let limits = &seed.settings.limits;
     let patience = Patience {
+        handshake: Patience::ticks(Duration::from_secs(limits.handshake_seconds_max.into())),
         head: Patience::ticks(Duration::from_secs(limits.header_seconds_max.into())),
         idle: Patience::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
         sending: Patience::ticks(Duration::from_secs(limits.sending_seconds_max.into())),
@@ -132,7 +133,7 @@ async fn run(
                 }
                 (Ok(()), Stage::Ended) | (Err(_), _) => return,
             },
-            Some((stream, peer)) = arrivals.recv() => {
+            Some((stream, peer, door)) = arrivals.recv() => {
                 crate::fault::point("worker");
                 // While nobody is watched the sweep stands still; its first tick must be a whole one.
                 if watches.is_empty() {
@@ -144,7 +145,7 @@ async fn run(
                 }
                 shared.refusals.metrics.server.open.raise();
                 let place = Place { watch, open: Arc::clone(&open), ended: Rc::clone(&ended), shared: Rc::clone(&shared), peer };
-                tokio::task::spawn_local(place.serve(stream));
+                tokio::task::spawn_local(place.serve(stream, door));
             },
             _ = sweep.tick(), if !watches.is_empty() => {
                 watches.sweep(&patience, shared.app.shared.gate.is_pressed());
@@ -164,13 +165,22 @@ struct Place {
 }
 
 impl Place {
-    async fn serve(self, stream: TcpStream) {
+    async fn serve(self, stream: TcpStream, door: Door) {
         crate::fault::point("connection");
         match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => {
                 let (shared, watch) = (Rc::clone(&self.shared), Rc::clone(&self.watch));
                 let way = Way { peer: self.peer, is_tls: false };
-                connection::serve(stream, way, shared, watch).await;
+                let guest = |protocol| Guest { way, door, protocol };
+                match door {
+                    Door::Plain => {
+                        connection::serve(stream, guest(Protocol::Untold), shared, watch).await;
+                    }
+                    Door::Redirect => {
+                        connection::serve(stream, guest(Protocol::Http1), shared, watch).await;
+                    }
+                    Door::Tls => tls::serve(stream, self.peer, shared, watch).await,
+                }
             }
             Err(error) => self.shared.refusals.log.event(
                 Level::Error,

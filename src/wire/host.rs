@@ -1,7 +1,8 @@
 //! Host and origin: whom a request is for, and which page it came from.
 //!
 //! Pure. Which addresses the server listens on is given.
-//! The one surprising thing: Host is never used to build an address; it only ever leads to a refusal.
+//! The one surprising thing: Host is never used to build an address, but where callers are sent to HTTPS
+//! (`secure`); it only ever leads to a refusal.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -8,6 +8,7 @@ mod body;
 mod head;
 mod host;
 mod request_id;
+mod secure;
 
 use std::net::SocketAddr;
 
@@ -15,6 +16,7 @@ pub use body::{After, Body};
 pub use head::check_head;
 pub use host::{authority, check_host_is_ours, check_site};
 pub use request_id::RequestId;
+pub use secure::secure_address;
 
 /// How a request reached us.
 #[derive(Debug, Clone, Copy)]
@@ -23,4 +25,11 @@ pub struct Way {
     pub peer: SocketAddr,
     /// Whether the connection is one of TLS, with us at its end.
     pub is_tls: bool,
+}
+
+impl Way {
+    /// Whether nobody on the way could listen or change anything.
+    pub fn is_secure(self) -> bool {
+        self.is_tls
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PATIENCE: Patience = Patience { head: 4, idle: 8, sending: 6, hurry: 2 };
+const PATIENCE: Patience = Patience { handshake: 3, head: 4, idle: 8, sending: 6, hurry: 2 };
 
 /// How many sweeps a connection survives in this state.
 fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
@@ -17,6 +17,7 @@ fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
 
 #[test]
 fn each_phase_has_its_own_patience_and_never_less() {
+    assert_eq!(sweeps(|watch| watch.enter(Phase::Handshake)), Some(4), "handshake");
     assert_eq!(sweeps(|_| ()), Some(5), "fresh");
     assert_eq!(sweeps(|watch| watch.has_read(1)), Some(5), "head");
     assert_eq!(sweeps(|watch| std::mem::forget(Exchange::begin(watch))), None, "busy");
@@ -172,4 +173,44 @@ fn limits_are_rounded_up_to_ticks() {
     assert_eq!(Patience::ticks(Duration::from_secs(1)), 4);
     assert_eq!(Patience::ticks(Duration::from_millis(251)), 2);
     assert_eq!(Patience::ticks(Duration::ZERO), 0);
+}
+
+#[test]
+fn handshakes_are_hurried_when_there_are_many() {
+    let mut watches = Watches::new(100);
+    let begin = |watches: &mut Watches| {
+        let watch = watches.add();
+        watch.enter(Phase::Handshake);
+        watch
+    };
+    let first = begin(&mut watches);
+    let others: Vec<_> = (0..HANDSHAKES_MANY).map(|_| begin(&mut watches)).collect();
+    for _ in 0..PATIENCE.hurry {
+        watches.sweep(&PATIENCE, false);
+        assert_eq!(first.ask.get(), Ask::Nothing);
+    }
+    watches.sweep(&PATIENCE, false);
+    assert_eq!(first.ask.get(), Ask::Cut);
+    for (number, watch) in others.iter().enumerate() {
+        // However it ends, it is counted once.
+        if number % 2 == 0 {
+            watch.enter(Phase::Fresh);
+        }
+        watch.end();
+        watch.end();
+    }
+    assert_eq!(watches.common.handshakes.get(), 1);
+}
+
+#[test]
+fn a_drip_does_not_make_a_handshake_last() {
+    let mut watches = Watches::new(100);
+    let watch = watches.add();
+    watch.enter(Phase::Handshake);
+    let cut = (1..100).find(|_| {
+        watch.has_read(1);
+        watches.sweep(&PATIENCE, false);
+        watch.is_cut()
+    });
+    assert_eq!(cut, Some(4));
 }

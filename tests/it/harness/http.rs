@@ -1,15 +1,19 @@
 //! A small HTTP/1.1 client that forgives nothing.
 //!
-//! It speaks over one plain connection and follows no redirects.
+//! It speaks over one connection, encrypted or not, and follows no redirects.
 //! The one surprising thing: it checks each answer's bytes while it reads (CR LF at the end of every
 //! line, three digits and a reason, no space before a colon), so every test tests the framing as well.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
+use super::tls::Stream;
 use super::{Masks, PATIENCE};
 
 /// One answer, as it came.
@@ -80,7 +84,7 @@ impl std::fmt::Debug for Answer {
 /// One connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     address: SocketAddr,
     /// What was read and not yet used.
     buffer: Vec<u8>,
@@ -93,7 +97,21 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, address, buffer: Vec::new() }
+        Self { stream: Stream::Plain(stream), address, buffer: Vec::new() }
+    }
+
+    /// Over TLS, with those certificates trusted that the configuration says.
+    pub fn connect_tls(address: SocketAddr, config: Arc<ClientConfig>) -> Self {
+        let mut client = Self::connect(address);
+        if let Stream::Plain(socket) = client.stream {
+            client.stream = Stream::encrypted(socket, config);
+        }
+        client
+    }
+
+    /// The certificate that the server has shown; there after the first answer.
+    pub fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.stream.certificate()
     }
 
     /// Sends a request and reads its answer. `Host` and `Content-Length` are added unless given.
@@ -127,12 +145,12 @@ impl Client {
 
     pub fn write(&mut self, bytes: &[u8]) {
         // A server may answer and close before it has read everything: what counts is the answer.
-        drop(self.stream.write_all(bytes));
+        drop(self.stream.write_all(bytes).and_then(|()| self.stream.flush()));
     }
 
     /// Says that nothing more will be sent.
     pub fn finish_writing(&mut self) {
-        drop(self.stream.shutdown(std::net::Shutdown::Write));
+        self.stream.finish_writing();
     }
 
     /// Reads one answer; `to_head` says that the request was a HEAD, whose answer has no body.

@@ -13,6 +13,7 @@ mod login;
 mod masks;
 mod postgres;
 mod process;
+mod tls;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ pub use login::Person;
 pub use masks::Masks;
 pub use postgres::{OwnPostgres, Postgres};
 pub use process::{Ended, Process};
+pub use tls::{Pair, trust};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,6 +82,9 @@ pub struct Setup {
     /// Whether callers have to say who they are; and the key file, when it is not in the folder.
     is_closed: bool,
     key_file: Option<PathBuf>,
+    /// The certificate it serves, and the flags that tests add.
+    tls: Option<Pair>,
+    flags: Vec<String>,
 }
 
 impl Setup {
@@ -93,6 +98,8 @@ impl Setup {
             shared: None,
             is_closed: false,
             key_file: None,
+            tls: None,
+            flags: Vec::new(),
         }
     }
 
@@ -129,6 +136,18 @@ impl Setup {
     pub fn key_file(mut self, path: PathBuf) -> Self {
         self.key_file = Some(path);
         self.closed()
+    }
+
+    /// Serves over TLS, with this certificate, in `cert.pem` and `key.pem` of its folder.
+    pub fn tls(mut self, pair: &Pair) -> Self {
+        self.tls = Some(pair.clone());
+        self
+    }
+
+    /// More flags of `serve`.
+    pub fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self
     }
 
     /// Runs the server by another program, such as a tracer, which must leave it the child of the tests.
@@ -176,6 +195,11 @@ impl Setup {
         if let Some(fault) = &self.fault {
             command.env("NOUNS_FAULT", fault);
         }
+        if let Some(pair) = &self.tls {
+            pair.write(folder.path());
+            command.args(["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
+        }
+        command.args(&self.flags);
         command.args(["--listen", "127.0.0.1:0", "--log", "json", "--database"]);
         command.arg(self.address(folder));
         if self.is_closed {
@@ -268,7 +292,10 @@ impl Server {
 
     /// A connection that stays open between requests.
     pub fn client(&self) -> Client {
-        Client::connect(self.address)
+        match &self.setup.tls {
+            None => Client::connect(self.address),
+            Some(pair) => Client::connect_tls(self.address, pair.trust()),
+        }
     }
 
     /// Writes bytes on a new connection and gives back all that comes until the server closes it.
@@ -309,6 +336,11 @@ impl Server {
         let answer = self.post(path, body);
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.header("Location").expect("a created item has a Location").to_owned()
+    }
+
+    /// Sends SIGHUP, at which the certificate is read again.
+    pub fn hang_up(&self) {
+        self.process.signal("HUP");
     }
 
     /// Sends SIGTERM without waiting for the end.
@@ -359,7 +391,8 @@ impl Server {
 
 /// The address in the line that a server prints when it serves.
 fn address_in(line: &str) -> SocketAddr {
-    match line.rsplit_once(" at http://") {
+    let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
+    match found {
         Some((front, address)) if front.starts_with("nouns: serving ") => address.parse().unwrap(),
         _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
     }

@@ -1,0 +1,193 @@
+//! `nouns cert`: a certificate of one's own and its key, to try HTTPS with; never overwrites.
+//!
+//! Nobody else vouches for it, so clients have to be told of it; for others to trust a server, a
+//! certificate comes from a certificate authority.
+//! The one surprising thing: the names of this machine are always in it, also when others are given, so
+//! that the lines it prints work.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::Args;
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
+};
+
+use super::{Refusal, refusal, say};
+use crate::clock;
+use crate::server::tls::is_dns_name;
+
+const CERTIFICATE_FILE: &str = "nouns-cert.pem";
+const KEY_FILE: &str = "nouns-key.pem";
+/// How this machine calls itself.
+const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// Browsers refuse a server's certificate that is valid for more than 398 days.
+const VALID: Duration = Duration::from_secs(397 * 86_400);
+/// The clocks of others may be late.
+const LATE: Duration = Duration::from_secs(60 * 60);
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Writes nouns-cert.pem and nouns-key.pem, which only you can read, and prints how to serve and how to call
+with them. Browsers warn of such a certificate. For a server that others use, take one from a certificate
+authority, such as Let's Encrypt.")]
+pub(super) struct Cert {
+    /// One more name or address of the server, beside localhost, 127.0.0.1 and ::1; may be repeated
+    #[arg(long, value_name = "HOST")]
+    name: Vec<String>,
+
+    /// The folder to write to [default: here]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(flags: &Cert) -> Result<ExitCode, Refusal> {
+    let mut names: Vec<String> = NAMES.map(str::to_owned).into();
+    for name in &flags.name {
+        let name = check_name(name)?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let folder = flags.out.as_deref().unwrap_or(Path::new(""));
+    let (certificate_file, key_file) = (folder.join(CERTIFICATE_FILE), folder.join(KEY_FILE));
+    let (certificate, key) = make(&names).map_err(|error| {
+        refusal(format!("a certificate for {} cannot be made ({error})", names.join(", ")))
+    })?;
+    // Both or none: half a pair is of no use, and would keep the next one away.
+    refuse_overwriting(&[&certificate_file, &key_file])?;
+    write(&key_file, &key, 0o600)?;
+    write(&certificate_file, &certificate, 0o644).inspect_err(|_| {
+        let _ = fs::remove_file(&key_file);
+    })?;
+    let (certificate, key) = (quoted(&certificate_file), quoted(&key_file));
+    say(
+        &mut io::stdout(),
+        format_args!(
+            "wrote {certificate} and {key}, for {}; valid for {} days\n  \
+             nouns serve --tls-cert {certificate} --tls-key {key}\n  \
+             curl --cacert {certificate} https://localhost:8080/-/health",
+            names.join(", "),
+            (VALID - LATE).as_secs() / 86_400,
+        ),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_name(name: &str) -> Result<String, Refusal> {
+    // Addresses have one spelling in a certificate; names are compared without regard to case.
+    let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(address.to_string());
+    }
+    if is_dns_name(name) {
+        return Ok(name.to_ascii_lowercase());
+    }
+    Err(refusal(format!(
+        "--name: expected a host name such as shop.example, or an address such as 192.0.2.1, got \
+         \"{name}\"; scheme, port and path are no part of it"
+    )))
+}
+
+/// The certificate and its key, as PEM.
+fn make(names: &[String]) -> Result<(String, String), rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "nouns, self-signed");
+    let now = clock::system().duration_since(UNIX_EPOCH).unwrap_or_default();
+    params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(LATE);
+    params.not_after = params.not_before + VALID;
+    // It vouches for itself alone: whoever trusts it trusts no other that its key has signed.
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let certificate = params.self_signed(&key)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+fn refuse_overwriting(files: &[&Path]) -> Result<(), Refusal> {
+    match files.iter().find(|file| file.symlink_metadata().is_ok()) {
+        None => Ok(()),
+        Some(file) => Err(is_there(file)),
+    }
+}
+
+fn is_there(file: &Path) -> Refusal {
+    let place = file.display();
+    refusal(format!(
+        "{place} is here already, and is not overwritten; move it away first, or choose another folder \
+         with --out"
+    ))
+}
+
+fn write(file: &Path, text: &str, mode: u32) -> Result<(), Refusal> {
+    let written = || -> io::Result<()> {
+        let mut opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(file)?;
+        let done = opened.write_all(text.as_bytes()).and_then(|()| opened.sync_all());
+        if done.is_err() {
+            let _ = fs::remove_file(file);
+        }
+        done
+    };
+    written().map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => is_there(file),
+        ErrorKind::NotFound => refusal(format!(
+            "cannot write {}: there is no such folder; make it first",
+            file.display()
+        )),
+        _ => refusal(format!("cannot write {}: {error}", file.display())),
+    })
+}
+
+/// A path as a shell reads it.
+pub(super) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%,:=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('-') {
+        return text;
+    }
+    let dash = if text.starts_with('-') { "./" } else { "" };
+    format!("'{dash}{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_are_told_from_addresses_of_pages() {
+        for (name, expected) in [
+            ("Shop.Example", "shop.example"),
+            ("*.shop.example", "*.shop.example"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("[2001:DB8::1]", "2001:db8::1"),
+            ("0:0:0:0:0:0:0:1", "::1"),
+        ] {
+            assert_eq!(check_name(name).as_deref(), Ok(expected), "{name}");
+        }
+        for bad in ["", "https://a.example", "a.example:443", "a b", "bücher.example", "a/b"] {
+            assert!(check_name(bad).unwrap_err().contains(&format!("got \"{bad}\"")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths_are_quoted_for_a_shell() {
+        for (path, expected) in [
+            ("nouns-cert.pem", "nouns-cert.pem"),
+            ("/tmp/a b/c", "'/tmp/a b/c'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("-a", "'./-a'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), expected);
+        }
+    }
+}

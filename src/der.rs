@@ -1,0 +1,59 @@
+//! The elements of DER text, as far as certificates need them: X.690.
+//!
+//! Nothing is understood here but where an element ends; which one means what is the reader's business.
+//! The one surprising thing: a length is taken in any spelling of up to four bytes, since what is read
+//! was made by others and is only looked at.
+
+/// X.690 §8.9: elements one after the other.
+pub const SEQUENCE: u8 = 0x30;
+
+/// One element: its tag, its contents, and all of its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Element<'a> {
+    pub tag: u8,
+    pub contents: &'a [u8],
+    pub whole: &'a [u8],
+}
+
+/// Takes one element from the front.
+pub fn take<'a>(bytes: &mut &'a [u8]) -> Option<Element<'a>> {
+    let all = *bytes;
+    let (&tag, rest) = all.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        // X.690 §8.1.3.5: so many bytes of length follow.
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let (contents, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    let whole = all.get(..all.len() - rest.len())?;
+    Some(Element { tag, contents, whole })
+}
+
+/// An element that must have this tag.
+pub fn expect<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<Element<'a>> {
+    take(bytes).filter(|element| element.tag == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lengths_that_lie_are_found_out(length in any::<u32>(), tail in 0_usize..9) {
+            let mut bytes = vec![SEQUENCE, 0x84];
+            bytes.extend(length.to_be_bytes());
+            bytes.extend(vec![SEQUENCE; tail]);
+            let found = take(&mut bytes.as_slice()).map(|element| element.contents.len());
+            prop_assert_eq!(found, (length as usize <= tail).then_some(length as usize));
+        }
+    }
+}

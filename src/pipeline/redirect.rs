@@ -1,0 +1,77 @@
+//! The way of a request that came without TLS to an address that only leads to HTTPS.
+//!
+//! Nothing is asked of the model or the store, and no body is read: the answer is 308 with the same path
+//! and query, or what is wrong with the head.
+//! The one surprising thing: every answer ends its connection, since the next request goes elsewhere.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use super::{App, respond};
+use crate::formats::accept;
+use crate::formats::json::Occasion;
+use crate::log::{RequestLine, Stages};
+use crate::metrics::Answered;
+use crate::problem::{self, Problem};
+use crate::reply::Reply;
+use crate::wire::{self, After, RequestId, Way};
+use crate::{clock, fault, reply};
+
+/// Answers one request; its body is left where it is.
+pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
+    let mut stages = Stages::start();
+    let (id, (parts, _)) = (RequestId::new(), request.into_parts());
+    let target = catch_unwind(AssertUnwindSafe(|| target(app, &parts)));
+    let internal = |panic: Box<dyn std::any::Any + Send>| {
+        Err(Problem::new(&problem::INTERNAL).cause(fault::words(&*panic)))
+    };
+    let (reply, problem) = match target.unwrap_or_else(internal) {
+        Ok(to) => (reply::moved(&to), None),
+        Err(problem) => {
+            let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
+            let base_path = app.shared.model.server.base_path.as_deref().unwrap_or("");
+            let occasion =
+                Occasion { base_path, path: Some(parts.uri.path()), request_id: id.as_str() };
+            (reply::problem(&problem, &accept::parse(accepted), occasion), Some(problem))
+        }
+    };
+    stages.mark("head");
+    record(app, (&parts, &id, way), (&reply, problem.as_ref()), &stages);
+    respond(reply, &parts.method, &id, After::Close)
+}
+
+fn target(app: &App, parts: &Parts) -> Result<String, Problem> {
+    let server = &app.shared.model.server;
+    wire::check_head(parts, &server.limits)?;
+    wire::secure_address(parts, server.base_url.as_deref(), app.shared.secure_port)
+}
+
+fn record(
+    app: &App,
+    (parts, id, way): (&Parts, &RequestId, Way),
+    (reply, problem): (&Reply, Option<&Problem>),
+    stages: &Stages,
+) {
+    let (verb, status) = (parts.method.as_str(), reply.status.as_u16());
+    app.shared.log.request(&RequestLine {
+        time: clock::moment(),
+        request_id: id.as_str(),
+        peer: way.peer,
+        method: verb,
+        path: parts.uri.path(),
+        status,
+        caller: "-",
+        bytes: reply.body.len(),
+        duration: stages.total(),
+        problem: problem.map(|problem| problem.kind().slug),
+        cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
+        stages,
+    });
+    let answered = Answered { resource: None, verb, status, took: stages.total() };
+    app.metrics.count(&answered, stages.iter());
+}

@@ -1,0 +1,124 @@
+//! What we must know of our own certificate that rustls does not say: when it is valid, and who made it.
+//!
+//! Only the outermost elements of the DER text are walked (RFC 5280 §4.1); what does not have that shape
+//! gives nothing.
+
+use crate::der::{SEQUENCE, expect, take};
+use crate::value::Moment;
+
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+/// The version, where it is not the first one.
+const VERSION: u8 = 0xa0;
+
+/// What a certificate says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) begin: Moment,
+    pub(super) end: Moment,
+    /// Nobody else vouches for it.
+    pub(super) is_self_signed: bool,
+}
+
+pub(super) fn read(certificate: &[u8]) -> Option<Said> {
+    let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
+    let mut inner = expect(&mut outer, SEQUENCE)?.contents;
+    // The serial number comes first in the first version.
+    if take(&mut inner)?.tag == VERSION {
+        take(&mut inner)?;
+    }
+    // The signature's algorithm.
+    expect(&mut inner, SEQUENCE)?;
+    let issuer = expect(&mut inner, SEQUENCE)?.whole;
+    let mut times = expect(&mut inner, SEQUENCE)?.contents;
+    let subject = expect(&mut inner, SEQUENCE)?.whole;
+    let (begin, end) = (time(&mut times)?, time(&mut times)?);
+    Some(Said { begin, end, is_self_signed: issuer == subject })
+}
+
+/// RFC 5280 §4.1.2.5: `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, always to the second and in UTC.
+fn time(bytes: &mut &[u8]) -> Option<Moment> {
+    let element = take(bytes)?;
+    let text = str::from_utf8(element.contents).ok()?.strip_suffix('Z')?;
+    let text = match element.tag {
+        // Two digits from 50 on are years of the last century.
+        UTC_TIME if text.get(..2)? >= "50" => format!("19{text}"),
+        UTC_TIME => format!("20{text}"),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    if text.len() != 14 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
+    Moment::parse(&format!(
+        "{}-{}-{}T{}:{}:{}Z",
+        part(0, 4),
+        part(4, 6),
+        part(6, 8),
+        part(8, 10),
+        part(10, 12),
+        part(12, 14)
+    ))
+}
+
+/// To the second, as certificates have it.
+pub(super) fn shown(moment: Moment) -> String {
+    let text = moment.text();
+    let text = str::from_utf8(&text).unwrap_or_default();
+    format!("{}Z", text.split('.').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn element(tag: u8, contents: &str) -> Vec<u8> {
+        let mut bytes = vec![tag, u8::try_from(contents.len()).unwrap()];
+        bytes.extend(contents.bytes());
+        bytes
+    }
+
+    fn shown_time(tag: u8, contents: &str) -> Option<String> {
+        time(&mut element(tag, contents).as_slice()).map(shown)
+    }
+
+    #[test]
+    fn times_are_read_in_both_spellings() {
+        for (tag, text, expected) in [
+            (UTC_TIME, "261115022814Z", "2026-11-15T02:28:14Z"),
+            (UTC_TIME, "491231235959Z", "2049-12-31T23:59:59Z"),
+            (UTC_TIME, "500101000000Z", "1950-01-01T00:00:00Z"),
+            (GENERALIZED_TIME, "20500101000000Z", "2050-01-01T00:00:00Z"),
+            (GENERALIZED_TIME, "99991231235959Z", "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(shown_time(tag, text).as_deref(), Some(expected), "{text}");
+        }
+        for (tag, text) in [
+            (UTC_TIME, "2611150228Z"),
+            (UTC_TIME, "261115022814"),
+            (UTC_TIME, "261115022814+0100"),
+            (UTC_TIME, "261315022814Z"),
+            (UTC_TIME, "é1115022814Z"),
+            (GENERALIZED_TIME, "20261115022814.5Z"),
+            (GENERALIZED_TIME, "2026111502281xZ"),
+            (SEQUENCE, "261115022814Z"),
+        ] {
+            assert_eq!(shown_time(tag, text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+        }
+
+        #[test]
+        fn any_time_is_taken(text in ".{0,20}") {
+            let _ = (shown_time(UTC_TIME, &text), shown_time(GENERALIZED_TIME, &text));
+        }
+    }
+}

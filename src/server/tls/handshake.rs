@@ -1,0 +1,201 @@
+//! The beginning of an encrypted connection, up to the point where HTTP begins.
+//!
+//! What is offered is in `pair`; how long it may take is the sweep's to say.
+//! The one surprising thing: handshakes take turns. One costs as much as dozens of requests, so at each
+//! round of the thread's tasks one step of one handshake is computed, after everything else that is
+//! ready; and while requests are served, handshakes rest as long as they have worked.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rustls::HandshakeKind;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::yield_now;
+use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
+
+use super::Tls;
+use super::stream::Encrypted;
+use crate::clock;
+use crate::formats::accept::Accept;
+use crate::log::Level;
+use crate::problem::{self, Problem};
+use crate::server::Door;
+use crate::server::connection::{self, Guest, Protocol, Shared};
+use crate::server::watch::{Phase, Watch};
+use crate::wire::Way;
+
+/// What rustls may keep of an answer that the client does not read: as much as two records hold. The rest
+/// stays where it is counted.
+const UNSENT_BYTES_MAX: usize = 32 << 10;
+
+/// RFC 8446 §5.1: a handshake begins with such a record.
+const HANDSHAKE: u8 = 22;
+
+/// Timers are no finer than this, so shorter rests are saved up.
+const REST_LEAST: Duration = Duration::from_millis(1);
+
+/// Lets the handshakes of one worker compute one after the other.
+#[derive(Debug)]
+pub(in crate::server) struct Turns {
+    one: Semaphore,
+    /// How long handshakes are still to rest.
+    owed: Cell<Duration>,
+    /// Requests that had begun at the last turn.
+    requests: Cell<u64>,
+}
+
+impl Turns {
+    pub(in crate::server) fn new() -> Self {
+        Self { one: Semaphore::new(1), owed: Cell::default(), requests: Cell::default() }
+    }
+
+    async fn take<'a>(&'a self, watch: &'a Watch) -> Turn<'a> {
+        // It is never closed.
+        let permit = self.one.acquire().await.ok();
+        // Woken only when everything that is ready has run and the system was asked for more.
+        yield_now().await;
+        if self.owed.get() >= REST_LEAST {
+            sleep(self.owed.take()).await;
+        }
+        Turn { turns: self, watch, began: clock::now(), _permit: permit }
+    }
+}
+
+struct Turn<'a> {
+    turns: &'a Turns,
+    watch: &'a Watch,
+    began: Instant,
+    _permit: Option<SemaphorePermit<'a>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let requests = self.watch.requests_of_all();
+        let is_alone = self.turns.requests.replace(requests) == requests;
+        let owed = &self.turns.owed;
+        owed.set(match is_alone {
+            true => Duration::ZERO,
+            false => owed.get() + clock::now().duration_since(self.began),
+        });
+    }
+}
+
+/// Why there is no encrypted connection.
+enum Failed {
+    /// The client left before it said anything.
+    Gone,
+    /// It speaks HTTP without TLS.
+    Plain(TcpStream),
+    Broken(io::Error),
+}
+
+/// Serves a connection that is to begin with a handshake.
+pub(in crate::server) async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: Rc<Shared>,
+    watch: Rc<Watch>,
+) {
+    let Some(tls) = shared.tls.clone() else { return };
+    watch.enter(Phase::Handshake);
+    let (done, server) = {
+        let handshake = handshake(stream, &tls, &shared.turns, &watch);
+        (connection::with_cut(&watch, handshake).await, &shared.refusals.metrics.server)
+    };
+    let stream = match done {
+        Some(Ok(stream)) => stream,
+        Some(Err(Failed::Gone)) => return,
+        Some(Err(Failed::Plain(stream))) => {
+            server.handshakes_plain.add(1);
+            watch.enter(Phase::Closing);
+            let refused = Problem::new(&problem::BAD_REQUEST)
+                .detail("this port speaks HTTPS: expected TLS, got HTTP without it");
+            let way = Way { peer, is_tls: false };
+            let said = (&refused, &Accept::Anything);
+            return connection::refuse(stream, said, way, &shared.refusals).await;
+        }
+        Some(Err(Failed::Broken(error))) => {
+            server.handshakes_failed.add(1);
+            if watch.may_tell_of_handshake() {
+                let message = "handshakes fail; this is one of them";
+                let pairs: [(&str, &dyn std::fmt::Display); 2] =
+                    [("peer", &peer), ("cause", &error)];
+                shared.refusals.log.event(Level::Info, message, &pairs);
+            }
+            return;
+        }
+        None if watch.is_cut() => {
+            server.cut_handshake.add(1);
+            if watch.may_tell_of_handshake() {
+                let message = "connections cut: handshakes take too long; this is one of them";
+                shared.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
+            }
+            return;
+        }
+        None => return,
+    };
+    let (_, session) = stream.0.get_ref();
+    match session.handshake_kind() {
+        Some(HandshakeKind::Resumed) => server.handshakes_resumed.add(1),
+        Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest) | None => {
+            server.handshakes_full.add(1);
+        }
+    }
+    let protocol = match session.alpn_protocol() {
+        Some(b"h2") => Protocol::Http2,
+        // RFC 9113 §3.2: HTTP/2 over TLS is chosen by name, or not at all.
+        Some(_) | None => Protocol::Http1,
+    };
+    watch.enter(Phase::Fresh);
+    let guest = Guest { way: Way { peer, is_tls: true }, door: Door::Tls, protocol };
+    connection::serve(stream, guest, shared, watch).await;
+}
+
+async fn handshake(
+    stream: TcpStream,
+    tls: &Tls,
+    turns: &Turns,
+    watch: &Watch,
+) -> Result<Encrypted, Failed> {
+    // Nothing is kept for those who say nothing.
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(0) | Err(_) => return Err(Failed::Gone),
+        Ok(_) => {}
+    }
+    // RFC 9110 §9.1: a method is a token; RFC 9112 §2.2 lets an empty line come before it.
+    let [first] = first;
+    if first != HANDSHAKE && (first.is_ascii_alphabetic() || b"\r\n".contains(&first)) {
+        return Err(Failed::Plain(stream));
+    }
+    let mut accept = TlsAcceptor::from(tls.config())
+        .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES_MAX)));
+    loop {
+        let turn = turns.take(watch).await;
+        crate::fault::point("handshake");
+        let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut accept).poll(cx))).await;
+        drop(turn);
+        match polled {
+            Poll::Ready(done) => return done.map(Encrypted).map_err(Failed::Broken),
+            Poll::Pending => until_woken().await,
+        }
+    }
+}
+
+/// Ends when the task is woken, by whatever it waits for.
+async fn until_woken() {
+    let mut is_woken = false;
+    poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}

@@ -1,0 +1,140 @@
+//! Certificates for tests, and the client's side of TLS.
+//!
+//! It is made of the libraries that the server is made of; what others make of the server is for `openssl`,
+//! `curl` and the like to say.
+//! The one surprising thing: an end without `close_notify` is an error here, so every test that reads to
+//! the end of a connection tests the goodbye as well.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, date_time_ymd};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+const DAY: i64 = 86_400;
+
+/// A certificate for `localhost` and 127.0.0.1 that nobody else vouches for, and its key, as PEM.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
+
+impl Pair {
+    pub fn new() -> Self {
+        Self::valid(-DAY, 90 * DAY)
+    }
+
+    /// Valid between these times, in seconds from now.
+    pub fn valid(from: i64, to: i64) -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::new(["localhost".into(), "127.0.0.1".into()]).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let at = |seconds: i64| {
+            let moved = now.as_secs().checked_add_signed(seconds).unwrap();
+            date_time_ymd(1970, 1, 1) + Duration::from_secs(moved)
+        };
+        (params.not_before, params.not_after) = (at(from), at(to));
+        let certificate = params.self_signed(&key).unwrap();
+        Self { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// Puts both files into a folder, each at once.
+    pub fn write(&self, folder: &Path) {
+        for (name, text) in [("cert.pem", &self.certificate), ("key.pem", &self.key)] {
+            let new = folder.join(format!("{name}.new"));
+            fs::write(&new, text).unwrap();
+            fs::rename(new, folder.join(name)).unwrap();
+        }
+    }
+
+    pub fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()
+    }
+
+    /// A client that trusts this certificate alone, and remembers sessions.
+    pub fn trust(&self) -> Arc<ClientConfig> {
+        trust(&[self])
+    }
+}
+
+/// A client that trusts these certificates.
+pub fn trust(pairs: &[&Pair]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for pair in pairs {
+        roots.add(pair.der()).unwrap();
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+/// One connection, encrypted or not.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    pub(super) fn encrypted(socket: TcpStream, config: Arc<ClientConfig>) -> Self {
+        let name = ServerName::try_from("localhost").unwrap();
+        let session = ClientConnection::new(config, name).unwrap();
+        Self::Tls(Box::new(StreamOwned::new(session, socket)))
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) fn finish_writing(&mut self) {
+        match self {
+            Self::Plain(socket) => drop(socket.shutdown(Shutdown::Write)),
+            Self::Tls(stream) => {
+                stream.conn.send_close_notify();
+                drop(stream.flush());
+            }
+        }
+    }
+
+    /// The certificate that the server has shown, once the handshake has ended.
+    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => Some(stream.conn.peer_certificates()?.first()?.clone()),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Handshakes that do not come, come slowly, or are none.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::{metric, start_with};
+use crate::harness::{Client, wait_until};
+
+/// The first bytes of a ClientHello: a record that announces more than comes.
+const BEGUN: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_handshake_must_end_in_time() {
+    let (server, _) = start_with("limits = { handshake_seconds_max = 1 }");
+    for said in [&b""[..], BEGUN] {
+        let began = Instant::now();
+        let mut client = Client::connect(server.address);
+        client.write(said);
+        assert_eq!(client.read_to_close(), b"", "{said:?}");
+        assert!(began.elapsed() >= SECOND, "{said:?}");
+    }
+    // One byte at a time buys no time.
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream.write_all(BEGUN).unwrap();
+    let began = Instant::now();
+    wait_until("the drip is cut", || {
+        let _ = stream.write(&[0]);
+        match stream.read(&mut [0; 64]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            _ => Some(()),
+        }
+    });
+    assert!(began.elapsed() >= SECOND / 2);
+    assert_eq!(metric(&server, "nouns_connections_cut_total{reason=\"handshake\"}"), 3);
+    // Several are one line.
+    let log = server.log();
+    let lines = log.lines().filter(|line| line.contains("handshakes take too long")).count();
+    assert!((1..=3).contains(&lines), "{log}");
+}
+
+/// The time of the handshake is its own: the head has all of its time after it.
+#[test]
+fn what_is_served_is_not_cut_with_the_handshakes() {
+    let (server, _) = start_with("limits = { handshake_seconds_max = 1, header_seconds_max = 30 }");
+    let mut client = server.client();
+    assert_eq!(client.request("GET /", &[], "").status, 200);
+    let mut fresh = server.client();
+    fresh.write(b"GET / HTTP/1.1\r\nHost: local");
+    // Silence for longer than a handshake may last.
+    let mut stalled = Client::connect(server.address);
+    stalled.write(BEGUN);
+    assert_eq!(stalled.read_to_close(), b"");
+    assert_eq!(client.request("GET /", &[], "").status, 200);
+    assert_eq!(fresh.send(b"host\r\n\r\n").status, 200);
+}
+
+#[test]
+fn plain_http_is_told_so() {
+    let (server, _) = start_with("hsts = \"1d\"");
+    let requests = [
+        "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+        "POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 600000\r\n\r\n".to_owned() + &"a".repeat(600_000),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        "\r\n\r\nGET / HTTP/1.1\r\n\r\n".to_owned(),
+        "g".to_owned(),
+    ];
+    for (number, request) in (1..).zip(&requests) {
+        let mut client = Client::connect(server.address);
+        client.write(request.as_bytes());
+        client.finish_writing();
+        let answer = client.read_answer(false);
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "bad-request"));
+        assert_eq!(answer.json()["detail"], "this port speaks HTTPS: expected TLS, got HTTP without it");
+        assert_eq!(answer.header("Strict-Transport-Security"), None, "it would not be believed");
+        assert!(client.is_closed());
+        assert_eq!(metric(&server, "nouns_tls_handshakes_total{result=\"plain\"}"), number);
+    }
+}
+
+/// Whatever comes, it costs one connection, and the log is not filled by it.
+#[test]
+fn garbage_is_no_handshake() {
+    let (server, _) = start_with("limits = { handshake_seconds_max = 5 }");
+    let long = [&[22, 3, 1, 255, 255][..], &[0; 70_000]].concat();
+    let mut alert = BEGUN.to_vec();
+    alert.extend([0; 600]);
+    let garbage: [&[u8]; 6] =
+        [&[0], &[255; 40], &[0x80, 0x2e, 1, 0, 2, 0, 21, 0, 0, 0, 16], &[21, 3, 1, 0, 2, 1, 0], &long, &alert];
+    let rounds = 20;
+    for _ in 0..rounds {
+        for bytes in garbage {
+            let mut client = Client::connect(server.address);
+            client.write(bytes);
+            client.finish_writing();
+            let said = client.read_to_close();
+            assert!(said.is_empty() || said[0] == 21, "nothing but an alert: {said:?}");
+        }
+    }
+    let failed = metric(&server, "nouns_tls_handshakes_total{result=\"failed\"}");
+    assert_eq!(failed, rounds * garbage.len() as u64);
+    let log = server.log();
+    let lines = log.lines().filter(|line| line.contains("handshakes fail")).count();
+    assert!((1..20).contains(&lines), "{lines} lines for {failed} failures");
+    assert!(!log.contains("\"level\":\"error\"") && !log.contains("panic"), "{log}");
+    assert_eq!(server.get("/customers").status, 200);
+}
+
+/// A caller that is connected is served while hundreds of handshakes stand still.
+#[test]
+fn stalled_handshakes_hold_up_nobody() {
+    let (server, _) = start_with("limits = { handshake_seconds_max = 20 }");
+    let mut client = server.client();
+    assert_eq!(client.request("GET /customers", &[], "").status, 200);
+    let stalled: Vec<TcpStream> = (0..400)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.write_all(BEGUN).unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..100 {
+        assert_eq!(client.request("GET /customers", &[], "").status, 200);
+    }
+    assert_eq!(server.get("/customers").status, 200, "and so is one who comes anew");
+    drop(stalled);
+}

@@ -1,0 +1,55 @@
+//! HTTPS: what is offered, what is refused, how a certificate is renewed, and how callers are led here.
+//!
+//! What goes over it is the same as without TLS, and tested there.
+
+mod bad_pairs;
+mod certificates;
+mod handshakes;
+mod offered;
+mod redirect;
+mod reload;
+mod start;
+
+use std::process::Command;
+
+use crate::harness::{Backend, Ended, Pair, Process, Server, Setup};
+
+/// A server of the built-in store over TLS, with these lines in `[server]`.
+fn start_with(lines: &str) -> (Server, Pair) {
+    let pair = Pair::new();
+    (setup(lines).tls(&pair).start(), pair)
+}
+
+fn setup(lines: &str) -> Setup {
+    let model = format!(
+        "title = \"Safe\"\n\n[resources.customer.fields]\nname = {{ type = \"text\" }}\n\n[server]\n{lines}\n"
+    );
+    Setup::new(Backend::Sqlite).model(&model)
+}
+
+/// Runs a program of the system in the server's folder, which has its certificate.
+fn run(server: &Server, program: &str, args: &[&str]) -> Ended {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(server.folder()).env_clear();
+    command.env("PATH", std::env::var("PATH").unwrap());
+    Process::spawn(&mut command).end()
+}
+
+/// What curl got over HTTPS: the status and the headers as lines, and the body.
+fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
+    let address = format!("https://{}{target}", server.address);
+    let fixed = ["--disable", "--silent", "--show-error", "--include", "--max-time", "20"];
+    let trust = ["--cacert", "cert.pem", address.as_str()];
+    let ended = run(server, "curl", &[&fixed[..], args, &trust].concat());
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?} {target}");
+    let (head, body) = ended.stdout.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+/// The value of a metric, 0 where nothing was counted.
+fn metric(server: &Server, name: &str) -> u64 {
+    let answer = server.get("/-/metrics");
+    assert_eq!(answer.status, 200);
+    let line = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().unwrap())
+}

@@ -1,0 +1,152 @@
+//! SIGHUP: the certificate is read again, new connections see it, and nobody who is connected notices.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use super::{setup, start_with};
+use crate::harness::{Client, Pair, Server, Setup, Backend, trust, wait_until};
+
+/// How often the log has a line with this message.
+fn count(server: &Server, message: &str) -> usize {
+    server.log().lines().filter(|line| line.contains(&format!("\"message\":\"{message}"))).count()
+}
+
+fn reload(server: &Server, pair: &Pair) {
+    const MESSAGE: &str = "certificate read again";
+    let before = count(server, MESSAGE);
+    pair.write(server.folder());
+    server.hang_up();
+    wait_until("the certificate is read again", || (count(server, MESSAGE) > before).then_some(()));
+}
+
+/// Three times while 1,000 requests are under way, over connections that stay and over new ones.
+#[test]
+fn nobody_notices_a_new_certificate() {
+    let pairs: Vec<Pair> = (0..4).map(|_| Pair::new()).collect();
+    let config = trust(&pairs.iter().collect::<Vec<_>>());
+    let server = setup("").tls(&pairs[0]).start();
+    server.create("/customers", r#"{"customer":{"name":"Ann"}}"#);
+    std::fs::copy(server.folder().join("cert.pem"), server.folder().join("first.pem")).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/http2-client.mjs");
+    let mut node = Command::new("node")
+        .args([script, &format!("https://{}/customers", server.address), "first.pem"])
+        .current_dir(server.folder())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (answers, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let get = |client: &mut Client| {
+            assert_eq!(client.request("GET /customers", &[], "").status, 200);
+            answers.fetch_add(1, Ordering::Relaxed);
+        };
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = Client::connect_tls(server.address, config.clone());
+                while !is_over.load(Ordering::Relaxed) {
+                    get(&mut client);
+                }
+                assert_eq!(client.certificate().unwrap(), pairs[0].der(), "it is the first connection still");
+            });
+        }
+        // One that comes anew for each request.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                get(&mut Client::connect_tls(server.address, config.clone()));
+            }
+        });
+        for (number, pair) in (1..).zip(&pairs[1..]) {
+            // All are under way before each reload.
+            wait_until("requests are answered", || {
+                (answers.load(Ordering::Relaxed) >= number * 300).then_some(())
+            });
+            reload(&server, pair);
+            let mut client = Client::connect_tls(server.address, pair.trust());
+            get(&mut client);
+            assert_eq!(client.certificate().unwrap(), pair.der());
+        }
+        wait_until("there were enough", || (answers.load(Ordering::Relaxed) >= 1_000).then_some(()));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    node.stdin.take().unwrap().flush().unwrap();
+    let output = node.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.starts_with("begun\n"), "{said}");
+    let (number, bad) = said.trim_end().rsplit_once('\n').unwrap().1.split_once(" answers, ").unwrap();
+    assert!(number.parse::<usize>().unwrap() >= 8 && bad == "0 bad", "{said}");
+    assert!(!server.log().contains("\"status\":500"));
+}
+
+/// The pair before stays when the new one cannot be served, with one warning.
+#[test]
+fn a_bad_pair_leaves_the_old_one() {
+    const WARNING: &str = "certificate not read again: the one before is still served";
+    let (server, pair) = start_with("");
+    let other = Pair::new();
+    let bad = [
+        ("cert.pem", String::from("nothing"), "is not PEM"),
+        ("cert.pem", other.certificate.clone(), "does not belong to"),
+        ("cert.pem", Pair::valid(-7200, -3600).certificate, "does not belong to"),
+        ("key.pem", String::new(), "is not PEM"),
+    ];
+    for (number, (name, text, cause)) in (1..).zip(bad) {
+        pair.write(server.folder());
+        std::fs::write(server.folder().join(name), text).unwrap();
+        server.hang_up();
+        wait_until("it is warned of", || (count(&server, WARNING) >= number).then_some(()));
+        let log = server.log();
+        let line = log.lines().rfind(|line| line.contains(WARNING)).unwrap();
+        assert!(line.contains("\"level\":\"warning\"") && line.contains(cause), "{line}");
+        assert_eq!(server.get("/customers").status, 200, "the old one is served");
+    }
+    Pair::valid(-7200, -3600).write(server.folder());
+    server.hang_up();
+    wait_until("it is warned of", || (count(&server, WARNING) == 5).then_some(()));
+    assert!(server.log().contains("ended at"), "{}", server.log());
+    assert_eq!(server.get("/customers").status, 200);
+    reload(&server, &other);
+    let mut client = Client::connect_tls(server.address, other.trust());
+    assert_eq!(client.request("GET /customers", &[], "").status, 200);
+    assert_eq!(count(&server, WARNING), 5);
+}
+
+/// Without a certificate there is nothing to read, and nothing to end for.
+#[test]
+fn a_hangup_without_tls_is_ignored() {
+    let server = Setup::new(Backend::Sqlite).start();
+    for number in 1..=2 {
+        server.hang_up();
+        wait_until("it is logged", || {
+            (count(&server, "SIGHUP ignored: there is no certificate to read again") == number).then_some(())
+        });
+        assert_eq!(server.get("/customers").status, 200);
+    }
+    server.stop();
+}
+
+/// At the start and at its moment, each once.
+#[test]
+fn a_certificate_near_its_end_is_warned_of() {
+    const DAY: i64 = 86_400;
+    let first = "the certificate ends within 14 days: renew it, then send SIGHUP";
+    let second = "the certificate ends within a day: renew it, then send SIGHUP";
+    let last = "the certificate has ended: clients refuse it; renew it, then send SIGHUP";
+    let near = Pair::valid(-DAY, DAY + 4);
+    let server = setup("").tls(&near).start();
+    wait_until("the first warning", || (count(&server, first) == 1).then_some(()));
+    wait_until("the second, at its moment", || (count(&server, second) == 1).then_some(()));
+    let end = super::metric(&server, "nouns_tls_certificate_end_seconds");
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    assert!((now..=now + 86_404).contains(&end), "{end} {now}");
+    reload(&server, &Pair::valid(-DAY, 3));
+    wait_until("it has ended", || (count(&server, last) == 1).then_some(()));
+    // The last one of these has the same times as the one before, and is warned of as a new one.
+    assert_eq!((count(&server, first), count(&server, second)), (1, 2));
+    let fresh = Pair::new();
+    reload(&server, &fresh);
+    let mut client = Client::connect_tls(server.address, fresh.trust());
+    assert_eq!(client.request("GET /customers", &[], "").status, 200);
+}
