@@ -32,7 +32,9 @@ public class Java {
     static Client connection(SSLContext trust, Authenticator person) {
         return (method, url, body) -> {
             var connection = (HttpURLConnection) new URI(url).toURL().openConnection();
+            // In docs/clients.md:
             connection.setAuthenticator(person);
+            // Not in it:
             connection.setRequestMethod(method);
             if (connection instanceof HttpsURLConnection secure) {
                 secure.setSSLSocketFactory(trust.getSocketFactory());
@@ -49,7 +51,10 @@ public class Java {
     }
 
     static Client client(SSLContext trust, Authenticator person) {
-        var client = HttpClient.newBuilder().authenticator(person).sslContext(trust).build();
+        // In docs/clients.md:
+        var builder = HttpClient.newBuilder().authenticator(person);
+        // Not in it:
+        var client = builder.sslContext(trust).build();
         return (method, url, body) -> {
             var request = HttpRequest.newBuilder(new URI(url));
             if (body.isEmpty()) {
@@ -64,12 +69,14 @@ public class Java {
     }
 
     static Authenticator person(String name, String password) {
+        // In docs/clients.md:
         return new Authenticator() {
             @Override
             protected PasswordAuthentication getPasswordAuthentication() {
                 return new PasswordAuthentication(name, password.toCharArray());
             }
         };
+        // Not in it:
     }
 
     /** Trusts those whose certificates are signed by the one in a file. */

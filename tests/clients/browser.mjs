@@ -8,6 +8,8 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { load, take } from './steps.mjs'
 
 const { default: puppeteer } = await load('puppeteer-core')
+// Both are where the system has put them.
+const find = name => execFileSync('which', [name]).toString().trim()
 const home = mkdtempSync(`${process.env.HOME}/browser-`)
 process.on('exit', () => rmSync(home, { recursive: true, force: true }))
 
@@ -25,12 +27,12 @@ const launch = {
     const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--no-proxy-server',
       '--disable-background-networking', '--disable-component-update', '--disable-sync']
     return puppeteer.launch({
-      executablePath: '/usr/bin/chromium', pipe: true, args, userDataDir: `${home}/chromium`,
+      executablePath: find('chromium'), pipe: true, args, userDataDir: `${home}/chromium`,
       env: { ...process.env, HOME: home },
     })
   },
   firefox: () => puppeteer.launch({
-    browser: 'firefox', executablePath: '/usr/bin/firefox-esr', userDataDir: trust(`${home}/firefox`),
+    browser: 'firefox', executablePath: find('firefox-esr'), userDataDir: trust(`${home}/firefox`),
     env: { ...process.env, HOME: home },
     extraPrefsFirefox: { 'network.proxy.type': 0 },
   }),
@@ -50,7 +52,9 @@ await take(
     await page.authenticate({ username: name, password })
     await page.goto(`${base}/-/health`)
     return (url, options) => page.evaluate(async (url, options) => {
+      // In docs/clients.md:
       const answer = await fetch(url, options)
+      // Not in it:
       return { status: answer.status, text: await answer.text() }
     }, url, options)
   },

@@ -5,7 +5,9 @@ import { load, take, versionOf } from './steps.mjs'
 const { request } = await load('urllib')
 
 await take(versionOf('urllib'), async ({ scheme, name, password }) => {
+  // In docs/clients.md:
   const login = { [scheme === 'basic' ? 'auth' : 'digestAuth']: `${name}:${password}` }
+  // Not in it:
   return async (url, { method, headers, body }) => {
     const answer = await request(url, { ...login, method, headers, content: body, dataType: 'text', timeout: 60000 })
     return { status: answer.status, text: answer.data }

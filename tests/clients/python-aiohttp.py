@@ -13,13 +13,19 @@ CONTEXT = ssl.create_default_context(cafile=steps.CA)
 OPEN = []
 
 
-async def begin(scheme, name, password):
+async def close():
     while OPEN:
         await OPEN.pop().close()
+
+
+async def begin(scheme, name, password):
+    await close()
+    # In docs/clients.md:
     if scheme == "basic":
         login = {"headers": {"Authorization": aiohttp.encode_basic_auth(name, password, "utf-8")}}
     else:
         login = {"middlewares": [aiohttp.DigestAuthMiddleware(name, password)]}
+    # Not in it:
     OPEN.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=CONTEXT), **login))
     return OPEN[-1]
 
@@ -35,3 +41,4 @@ def log_in(_base, scheme, name, password):
 
 
 steps.take(aiohttp.__version__, log_in)
+LOOP.run_until_complete(close())

@@ -10,10 +10,12 @@ CONTEXT = ssl.create_default_context(cafile=steps.CA)
 
 
 def log_in(_base, scheme, name, password):
+    # In docs/clients.md:
     if scheme == "basic":
         auth = httpx.BasicAuth(name, password)
     else:
         auth = httpx.DigestAuth(name, password)
+    # Not in it:
     # No proxy and no .netrc of whoever runs the tests.
     client = httpx.Client(auth=auth, verify=CONTEXT, trust_env=False, timeout=60)
 

@@ -7,11 +7,13 @@ import steps
 
 
 def log_in(_base, scheme, name, password):
+    # In docs/clients.md:
     session = requests.Session()
     if scheme == "basic":
         session.auth = HTTPBasicAuth(name.encode(), password.encode())
     else:
         session.auth = HTTPDigestAuth(name, password)
+    # Not in it:
     session.verify = steps.CA
     # No proxy and no .netrc of whoever runs the tests.
     session.trust_env = False

@@ -9,12 +9,14 @@ import steps
 
 
 def log_in(base, scheme, name, password):
+    # In docs/clients.md:
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     passwords.add_password(None, base, name, password)
     if scheme == "basic":
         handler = urllib.request.HTTPBasicAuthHandler(passwords)
     else:
         handler = urllib.request.HTTPDigestAuthHandler(passwords)
+    # Not in it:
     https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=steps.CA))
     # No proxy of whoever runs the tests.
     opener = urllib.request.build_opener(handler, https, urllib.request.ProxyHandler({}))

@@ -6,20 +6,40 @@ source "$(dirname "$0")/steps.sh"
 
 version() { "${scheme% *}" --version | sed -n '1s/.*Wget2* \([0-9.]*\).*/\1/p'; }
 
+ask() {
+    case $scheme in
+        # In docs/clients.md:
+        'wget digest') wget --user="$name" --password="$password" "$@" ;;
+        'wget basic') wget --auth-no-challenge --user="$name" --password="$password" "$@" ;;
+        'wget2 digest') wget2 --user="$name" --password="$password" "$@" ;;
+        'wget2 basic') wget2 --auth-no-challenge --user="$name" --password="$password" "$@" ;;
+        # Not in it:
+    esac
+}
+
 send() {
-    local program=${scheme% *} seen arguments
-    arguments=(--no-config --no-hsts --tries=1 --timeout=60 --no-verbose --server-response --output-document=-)
+    local program=${scheme% *} arguments beside all
+    arguments=(--no-config --no-hsts --tries=1 --timeout=60 --quiet --output-document=-)
     case $1 in
         GET) ;;
         POST) arguments+=(--header='Content-Type: application/json' --post-data="$3") ;;
         *) arguments+=(--header='Content-Type: application/json' --method="$1" --body-data="$3") ;;
     esac
-    if [ "${scheme#* }" = basic ]; then arguments+=(--auth-no-challenge); fi
-    seen=$(mktemp)
-    text=$("$program" --user="$name" --password="$password" --ca-certificate="$CLIENT_CA" "${arguments[@]}" "$2" 2>"$seen")
-    status=$(sed -n 's/^ *HTTP\/[0-9.]* \([0-9]*\).*/\1/p' "$seen" | tail -1)
-    if [ -z "$status" ]; then status=0 text=$(<"$seen"); fi
-    rm "$seen"
+    # The one shows the heads of answers beside their bodies, the other before them.
+    case $program in
+        wget) arguments+=(--server-response) ;;
+        wget2) arguments+=(--save-headers --content-on-error) ;;
+    esac
+    beside=$(mktemp)
+    text=$(ask --ca-certificate="$CLIENT_CA" "${arguments[@]}" "$2" 2>"$beside")
+    all=$(<"$beside")$text
+    rm "$beside"
+    if [[ $all == *HTTP/1.1\ * ]]; then
+        status=${all##*HTTP/1.1 } text=${text##*$'\r\n\r\n'}
+        status=${status%% *}
+    else
+        text=$all
+    fi
 }
 
 steps
