@@ -149,10 +149,16 @@ impl ServerTable {
         Some(Self {
             database: table.text("database", mistakes).and_then(|text| database(&text, mistakes)),
             database_pooling: table.choice("database_pooling", keys::POOLINGS, mistakes),
-            key_file: table.text("key_file", mistakes).and_then(|text| file("key_file", &text, mistakes)),
+            key_file: table
+                .text("key_file", mistakes)
+                .and_then(|text| file("key_file", &text, mistakes)),
             listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
-            tls_cert: table.text("tls_cert", mistakes).and_then(|text| file("tls_cert", &text, mistakes)),
-            tls_key: table.text("tls_key", mistakes).and_then(|text| file("tls_key", &text, mistakes)),
+            tls_cert: table
+                .text("tls_cert", mistakes)
+                .and_then(|text| file("tls_cert", &text, mistakes)),
+            tls_key: table
+                .text("tls_key", mistakes)
+                .and_then(|text| file("tls_key", &text, mistakes)),
             redirect: table.find("redirect").and_then(|entry| listen(entry, mistakes)),
             hsts: table.text("hsts", mistakes).and_then(|text| hsts(&text, mistakes)),
             open: table.flag("open", mistakes),

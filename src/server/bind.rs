@@ -156,7 +156,8 @@ mod tests {
     use super::*;
 
     fn message(address: &str) -> String {
-        bind(&[address.to_owned()], Door::Plain).map_or_else(|error| error.to_string(), |_| "fine".to_owned())
+        bind(&[address.to_owned()], Door::Plain)
+            .map_or_else(|error| error.to_string(), |_| "fine".to_owned())
     }
 
     #[test]

@@ -22,12 +22,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::tls::{Tls, Turns};
-use super::{Door, Settings};
 use super::answer::Answer;
 use super::refusal::{self, Refusals};
 use super::socket::{Stream, Watched};
+use super::tls::{Tls, Turns};
 use super::watch::{Ask, Exchange, Phase, Watch};
+use super::{Door, Settings};
 use crate::clock;
 use crate::formats::accept::Accept;
 use crate::log::{Level, RequestLine, Stages};

@@ -16,6 +16,7 @@ pub mod tls;
 mod watch;
 mod worker;
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -211,6 +212,8 @@ async fn until_told(
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
+    is_on_terminal: bool,
 }
 
 impl Signals {
@@ -218,15 +221,25 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            is_on_terminal: io::stderr().is_terminal(),
         })
     }
 
     /// The number of the next one.
     async fn next(&mut self) -> u8 {
-        tokio::select! {
-            Some(()) = self.terminate.recv() => 15,
-            Some(()) = self.interrupt.recv() => 2,
-            else => future::pending().await,
+        loop {
+            tokio::select! {
+                Some(()) = self.terminate.recv() => return 15,
+                Some(()) = self.interrupt.recv() => return 2,
+                // Whoever closes a terminal ends what runs in it; any other is `tls::keep`'s.
+                Some(()) = self.hangup.recv() => {
+                    if self.is_on_terminal && !io::stderr().is_terminal() {
+                        return 1;
+                    }
+                }
+                else => future::pending().await,
+            }
         }
     }
 }

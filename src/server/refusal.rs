@@ -150,7 +150,8 @@ mod tests {
             Problem::new(&problem::HEADERS_TOO_LARGE),
         ] {
             let text =
-                String::from_utf8(refusals.answer(&problem, &Accept::Anything, &id, way(true))).unwrap();
+                String::from_utf8(refusals.answer(&problem, &Accept::Anything, &id, way(true)))
+                    .unwrap();
             let plain = refusals.answer(&problem, &Accept::Anything, &id, way(false));
             assert!(!String::from_utf8(plain).unwrap().contains("strict-transport-security"));
             assert!(text.contains("strict-transport-security: max-age=60\r\n"), "{text}");

@@ -150,7 +150,10 @@ fn warn(log: &Log, tls: &Tls, due: usize) {
     let (level, message) = match due {
         1 => (Level::Warning, "the certificate ends within 14 days: renew it, then send SIGHUP"),
         2 => (Level::Warning, "the certificate ends within a day: renew it, then send SIGHUP"),
-        _ => (Level::Error, "the certificate has ended: clients refuse it; renew it, then send SIGHUP"),
+        _ => (
+            Level::Error,
+            "the certificate has ended: clients refuse it; renew it, then send SIGHUP",
+        ),
     };
     let (certificate, end) = (tls.files.certificate.display(), shown(tls.end()));
     log.event(level, message, &[("certificate", &certificate), ("end", &end)]);

@@ -193,11 +193,7 @@ impl Watch {
                 self.head_bytes.set(self.head_bytes.get() + bytes);
                 self.common.heads_bytes.set(self.common.heads_bytes.get() + bytes);
             }
-            Phase::Handshake
-            | Phase::Busy
-            | Phase::Sending
-            | Phase::Streams
-            | Phase::Closing => {}
+            Phase::Handshake | Phase::Busy | Phase::Sending | Phase::Streams | Phase::Closing => {}
         }
     }
 

@@ -13,11 +13,7 @@ use crate::problem::{self, Problem};
 const HTTPS_PORT: u16 = 443;
 
 /// The address over HTTPS. `port` is where we speak TLS, for hosts that come from the request.
-pub fn secure_address(
-    parts: &Parts,
-    base_url: Option<&str>,
-    port: u16,
-) -> Result<String, Problem> {
+pub fn secure_address(parts: &Parts, base_url: Option<&str>, port: u16) -> Result<String, Problem> {
     let refuse = |kind, detail: String| Err(Problem::new(kind).detail(detail));
     if parts.method == Method::CONNECT {
         let detail = "expected a request for a path, which CONNECT does not have".to_owned();

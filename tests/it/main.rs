@@ -61,6 +61,8 @@ mod surface;
 #[cfg(test)]
 mod tidy;
 #[cfg(test)]
+mod tls;
+#[cfg(test)]
 mod twins;
 #[cfg(test)]
 mod users;

@@ -14,7 +14,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, ServerConfig};
-use rustls::sign::{CertifiedKey, SingleCertAndKey, SigningKey};
+use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
 
 use super::certificate::{self, Said, shown};
 use crate::value::Moment;
@@ -169,7 +169,9 @@ fn key(file: &Path, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, Pa
     let key = match PrivateKeyDer::pem_slice_iter(&bytes).next() {
         Some(Ok(key)) => key,
         Some(Err(error)) => {
-            return Err(PairError(format!("{KEY}: {place} is damaged ({error}); copy it once more")));
+            return Err(PairError(format!(
+                "{KEY}: {place} is damaged ({error}); copy it once more"
+            )));
         }
         None => {
             return Err(PairError(format!(

@@ -66,25 +66,82 @@ fn one_of_the_two_alone() {
 
 #[test]
 fn files_that_are_not_what_they_should_be() {
-    let remove = |name: &'static str| move |folder: &Path| fs::remove_file(folder.join(name)).unwrap();
+    let remove =
+        |name: &'static str| move |folder: &Path| fs::remove_file(folder.join(name)).unwrap();
+    check(
+        remove("cert.pem"),
+        &both(),
+        "--tls-cert: there is no file cert.pem; name the file with the certificate, or make a pair to try with: nouns cert",
+    );
+    check(
+        remove("key.pem"),
+        &both(),
+        "--tls-key: there is no file key.pem; name the file with the key, or .*",
+    );
+    check(
+        |_| (),
+        &["--tls-cert", ".", "--tls-key", "key.pem"],
+        r"--tls-cert: cannot read \. \(it is a folder\); expected a file in PEM with the certificate",
+    );
+    check(
+        |_| (),
+        &["--tls-cert", "/dev/zero", "--tls-key", "key.pem"],
+        r"--tls-cert: cannot read /dev/zero \(it is no file\); .*",
+    );
+}
+
+#[test]
+fn files_without_what_they_should_hold() {
     let write = |name: &'static str, text: &'static str| {
         move |folder: &Path| fs::write(folder.join(name), text).unwrap()
     };
-    check(remove("cert.pem"), &both(), "--tls-cert: there is no file cert.pem; name the file with the certificate, or make a pair to try with: nouns cert");
-    check(remove("key.pem"), &both(), "--tls-key: there is no file key.pem; name the file with the key, or .*");
-    check(|_| (), &["--tls-cert", ".", "--tls-key", "key.pem"], r"--tls-cert: cannot read \. \(it is a folder\); expected a file in PEM with the certificate");
-    check(|_| (), &["--tls-cert", "/dev/zero", "--tls-key", "key.pem"], r"--tls-cert: cannot read /dev/zero \(it is no file\); .*");
-    check(write("cert.pem", "0\u{82}"), &both(), "--tls-cert: cert.pem is not PEM: expected a line -----BEGIN CERTIFICATE-----, got none; .* openssl x509 -inform der -in cert.pem -out cert.pem");
+    check(
+        write("cert.pem", "0\u{82}"),
+        &both(),
+        "--tls-cert: cert.pem is not PEM: expected a line -----BEGIN CERTIFICATE-----, got none; .* openssl x509 -inform der -in cert.pem -out cert.pem",
+    );
     check(write("cert.pem", ""), &both(), "--tls-cert: cert.pem is not PEM: .*");
-    check(write("key.pem", "hunter2"), &both(), "--tls-key: key.pem is not PEM: expected a line -----BEGIN PRIVATE KEY-----, got none; .*");
-    check(write("cert.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"), &both(), r"--tls-cert: cert.pem is damaged \(.*\); copy it once more");
-    check(write("cert.pem", "-----BEGIN CERTIFICATE-----\nMAA=\n"), &both(), r"--tls-cert: cert.pem is damaged \(.*\); copy it once more");
-    check(write("cert.pem", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"), &both(), r"--tls-cert: the certificate in cert.pem cannot be used \(.*\); ask for a new one .*");
-    check(write("key.pem", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n"), &both(), r"--tls-key: the key in key.pem cannot be used \(.*\); expected ECDSA with .*");
-    check(|_| (), &["--tls-cert", "key.pem", "--tls-key", "cert.pem"], "--tls-cert: there is no certificate in key.pem, got PRIVATE KEY; .* by --tls-key");
-    check(|_| (), &["--tls-cert", "cert.pem", "--tls-key", "cert.pem"], "--tls-key: there is no private key in cert.pem, got CERTIFICATE; .* by --tls-cert");
+    check(
+        write("key.pem", "hunter2"),
+        &both(),
+        "--tls-key: key.pem is not PEM: expected a line -----BEGIN PRIVATE KEY-----, got none; .*",
+    );
+    check(
+        write("cert.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"),
+        &both(),
+        r"--tls-cert: cert.pem is damaged \(.*\); copy it once more",
+    );
+    check(
+        write("cert.pem", "-----BEGIN CERTIFICATE-----\nMAA=\n"),
+        &both(),
+        r"--tls-cert: cert.pem is damaged \(.*\); copy it once more",
+    );
+    check(
+        write("cert.pem", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"),
+        &both(),
+        r"--tls-cert: the certificate in cert.pem cannot be used \(.*\); ask for a new one .*",
+    );
+    check(
+        write("key.pem", "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n"),
+        &both(),
+        r"--tls-key: the key in key.pem cannot be used \(.*\); expected ECDSA with .*",
+    );
+    check(
+        |_| (),
+        &["--tls-cert", "key.pem", "--tls-key", "cert.pem"],
+        "--tls-cert: there is no certificate in key.pem, got PRIVATE KEY; .* by --tls-key",
+    );
+    check(
+        |_| (),
+        &["--tls-cert", "cert.pem", "--tls-key", "cert.pem"],
+        "--tls-key: there is no private key in cert.pem, got CERTIFICATE; .* by --tls-cert",
+    );
     let grow = |folder: &Path| fs::write(folder.join("cert.pem"), vec![b'a'; 2 << 20]).unwrap();
-    check(grow, &both(), r"--tls-cert: cannot read cert.pem \(it has more than 1048576 bytes\); .*");
+    check(
+        grow,
+        &both(),
+        r"--tls-cert: cannot read cert.pem \(it has more than 1048576 bytes\); .*",
+    );
 }
 
 #[test]
@@ -99,12 +156,19 @@ fn keys_with_a_passphrase_and_keys_of_others() {
     // RFC 1421 first, then PKCS#8.
     check(seal(&["-aes128", "-passout", "pass:hunter2"]), &both(), expected);
     let seal_new = |folder: &Path| {
-        openssl(folder, &["pkcs8", "-topk8", "-in", "key.pem", "-out", "new.pem", "-passout", "pass:hunter2"]);
+        openssl(
+            folder,
+            &["pkcs8", "-topk8", "-in", "key.pem", "-out", "new.pem", "-passout", "pass:hunter2"],
+        );
         fs::rename(folder.join("new.pem"), folder.join("key.pem")).unwrap();
     };
     check(seal_new, &both(), expected);
     let other = |folder: &Path| fs::write(folder.join("key.pem"), Pair::new().key).unwrap();
-    check(other, &both(), "the key in key.pem does not belong to the certificate in cert.pem; name the key that the certificate was made for, and let the server's own certificate come first in its file");
+    check(
+        other,
+        &both(),
+        "the key in key.pem does not belong to the certificate in cert.pem; name the key that the certificate was made for, and let the server's own certificate come first in its file",
+    );
     // The chain before the certificate.
     let turn = |folder: &Path| {
         let own = fs::read_to_string(folder.join("cert.pem")).unwrap();
@@ -112,16 +176,45 @@ fn keys_with_a_passphrase_and_keys_of_others() {
     };
     check(turn, &both(), "the key in key.pem does not belong to the certificate in cert.pem; .*");
     let weak = |folder: &Path| {
-        openssl(folder, &["req", "-x509", "-newkey", "rsa:1024", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "9", "-subj", "/CN=localhost"]);
+        openssl(
+            folder,
+            &[
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:1024",
+                "-nodes",
+                "-keyout",
+                "key.pem",
+                "-out",
+                "cert.pem",
+                "-days",
+                "9",
+                "-subj",
+                "/CN=localhost",
+            ],
+        );
     };
-    check(weak, &both(), r"--tls-key: the key in key.pem cannot be used \(.*\); expected .* RSA of 2048 .*");
+    check(
+        weak,
+        &both(),
+        r"--tls-key: the key in key.pem cannot be used \(.*\); expected .* RSA of 2048 .*",
+    );
 }
 
 #[test]
 fn certificates_out_of_their_time() {
     let pair = |from, to| move |folder: &Path| Pair::valid(from, to).write(folder);
-    check(pair(-7200, -3600), &both(), r"--tls-cert: the certificate in cert.pem ended at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ; renew it where it came from, or make one to try with: nouns cert");
-    check(pair(3600, 7200), &both(), r"--tls-cert: the certificate in cert.pem is valid only from \S+Z on, and it is \S+Z here; set the clock of this machine right, or .*");
+    check(
+        pair(-7200, -3600),
+        &both(),
+        r"--tls-cert: the certificate in cert.pem ended at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ; renew it where it came from, or make one to try with: nouns cert",
+    );
+    check(
+        pair(3600, 7200),
+        &both(),
+        r"--tls-cert: the certificate in cert.pem is valid only from \S+Z on, and it is \S+Z here; set the clock of this machine right, or .*",
+    );
 }
 
 #[test]
@@ -132,14 +225,30 @@ fn a_file_that_may_not_be_read() {
     let script = "chmod 711 . && chmod 000 key.pem && exec setpriv --reuid=65534 --regid=65534 --clear-groups \
         \"$0\" serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem";
     let mut command = Command::new("sh");
-    let is_root = fs::metadata("/proc/self").map(|found| std::os::unix::fs::MetadataExt::uid(&found)).unwrap() == 0;
-    let script = if is_root { script } else { "chmod 000 key.pem && exec \"$0\" serve --tls-cert cert.pem --tls-key key.pem" };
+    let is_root = fs::metadata("/proc/self")
+        .map(|found| std::os::unix::fs::MetadataExt::uid(&found))
+        .unwrap()
+        == 0;
+    let script = if is_root {
+        script
+    } else {
+        "chmod 000 key.pem && exec \"$0\" serve --tls-cert cert.pem --tls-key key.pem"
+    };
     let copy = folder.path().join("nouns");
     fs::copy(NOUNS, &copy).unwrap();
-    let ended = Process::spawn(command.args(["-c", script]).arg("./nouns").current_dir(folder.path()).env_clear()).end();
+    let ended = Process::spawn(
+        command.args(["-c", script]).arg("./nouns").current_dir(folder.path()).env_clear(),
+    )
+    .end();
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.starts_with("nouns: --tls-key: cannot read key.pem (Permission denied"), "{ended:?}");
-    assert!(ended.stderr.trim_end().ends_with("let the user that runs the server read it"), "{ended:?}");
+    assert!(
+        ended.stderr.starts_with("nouns: --tls-key: cannot read key.pem (Permission denied"),
+        "{ended:?}"
+    );
+    assert!(
+        ended.stderr.trim_end().ends_with("let the user that runs the server read it"),
+        "{ended:?}"
+    );
 }
 
 /// Every form of a key that others write.
@@ -148,11 +257,45 @@ fn keys_in_every_form() {
     let forms: [(&str, &[&[&str]]); 4] = [
         ("PKCS#8, ECDSA", &[]),
         ("SEC1", &[&["ec", "-in", "key.pem", "-out", "key.pem"]]),
-        ("PKCS#1", &[
-            &["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "new.pem", "-out", "cert.pem", "-days", "9", "-subj", "/CN=localhost"],
-            &["rsa", "-traditional", "-in", "new.pem", "-out", "key.pem"],
-        ]),
-        ("Ed25519", &[&["req", "-x509", "-newkey", "ed25519", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "9", "-subj", "/CN=localhost"]]),
+        (
+            "PKCS#1",
+            &[
+                &[
+                    "req",
+                    "-x509",
+                    "-newkey",
+                    "rsa:2048",
+                    "-nodes",
+                    "-keyout",
+                    "new.pem",
+                    "-out",
+                    "cert.pem",
+                    "-days",
+                    "9",
+                    "-subj",
+                    "/CN=localhost",
+                ],
+                &["rsa", "-traditional", "-in", "new.pem", "-out", "key.pem"],
+            ],
+        ),
+        (
+            "Ed25519",
+            &[&[
+                "req",
+                "-x509",
+                "-newkey",
+                "ed25519",
+                "-nodes",
+                "-keyout",
+                "key.pem",
+                "-out",
+                "cert.pem",
+                "-days",
+                "9",
+                "-subj",
+                "/CN=localhost",
+            ]],
+        ),
     ];
     for (form, commands) in forms {
         let folder = Folder::new();
@@ -163,6 +306,9 @@ fn keys_in_every_form() {
         let mut command = Command::new(NOUNS);
         command.args(["serve", "--open", "--listen", "127.0.0.1:0"]).args(both());
         let process = Process::spawn(command.current_dir(folder.path()).env_clear());
-        assert!(process.first_line().starts_with("nouns: serving Store at https://127.0.0.1:"), "{form}");
+        assert!(
+            process.first_line().starts_with("nouns: serving Store at https://127.0.0.1:"),
+            "{form}"
+        );
     }
 }

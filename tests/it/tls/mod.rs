@@ -12,7 +12,7 @@ mod start;
 
 use std::process::Command;
 
-use crate::harness::{Backend, Ended, Pair, Process, Server, Setup};
+use crate::harness::{Backend, Ended, Pair, Process, Server, Setup, wait_until};
 
 /// A server of the built-in store over TLS, with these lines in `[server]`.
 fn start_with(lines: &str) -> (Server, Pair) {
@@ -43,7 +43,12 @@ fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
     let ended = run(server, "curl", &[&fixed[..], args, &trust].concat());
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?} {target}");
     let (head, body) = ended.stdout.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
+    (head.to_owned(), body.trim_end().to_owned())
+}
+
+/// Waits until a metric has this value: it may be counted a moment after the client has seen what happened.
+fn wait_for_metric(server: &Server, name: &str, value: u64) {
+    wait_until(&format!("{name} is {value}"), || (metric(server, name) == value).then_some(()));
 }
 
 /// The value of a metric, 0 where nothing was counted.

@@ -1,0 +1,174 @@
+//! `--redirect`: callers without TLS are sent to HTTPS, wherever they wanted to go, and nowhere else.
+//! HSTS, which tells browsers not to come without TLS again.
+
+use std::net::SocketAddr;
+
+use super::{curl, run, setup, wait_for_metric};
+use crate::harness::{Backend, Client, Pair, Server, Setup, wait_until};
+
+/// A server over TLS with an address that leads to it, and that address.
+fn start(lines: &str) -> (Server, SocketAddr) {
+    let server = setup(lines).tls(&Pair::new()).flags(&["--redirect", "127.0.0.1:0"]).start();
+    let address = wait_until("the address is logged", || {
+        let log = server.log();
+        let line =
+            log.lines().find(|line| line.contains("callers without TLS are sent to HTTPS"))?;
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        Some(line["address"].as_str().unwrap().parse().unwrap())
+    });
+    (server, address)
+}
+
+/// The status and the Location of an answer after which the connection is closed.
+fn location(address: SocketAddr, request: &str) -> (u16, String) {
+    let mut client = Client::connect(address);
+    client.write(request.as_bytes());
+    let text = String::from_utf8(client.read_to_close()).unwrap();
+    let (head, _) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
+    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
+    assert_eq!(header("strict-transport-security: "), None, "{head}");
+    // To HTTP/1.0 that is said by silence.
+    let closes = head.starts_with("HTTP/1.0 ") || header("connection: ") == Some("close");
+    assert!(closes, "{head}");
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, header("location: ").unwrap_or_default().to_owned())
+}
+
+#[test]
+fn every_request_is_sent_to_the_same_place_over_https() {
+    let (server, address) = start("hsts = \"180d\"");
+    let port = server.address.port();
+    let table = [
+        ("GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n", "shop.example", "/"),
+        (
+            "GET /customers?limit=1&a=%20 HTTP/1.1\r\nHost: shop.example:80\r\n\r\n",
+            "shop.example",
+            "/customers?limit=1&a=%20",
+        ),
+        ("HEAD /x HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", "[::1]", "/x"),
+        (
+            "POST /customers HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 500000\r\n\r\n{",
+            "shop.example",
+            "/customers",
+        ),
+        (
+            "DELETE /no/such/path HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+            "shop.example",
+            "/no/such/path",
+        ),
+        ("BREW /pot HTTP/1.1\r\nHost: shop.example\r\n\r\n", "shop.example", "/pot"),
+        ("OPTIONS * HTTP/1.1\r\nHost: shop.example\r\n\r\n", "shop.example", "/"),
+        (
+            "GET //evil.example/ HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+            "shop.example",
+            "//evil.example/",
+        ),
+        (
+            "GET /\\evil.example HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+            "shop.example",
+            "/\\evil.example",
+        ),
+        (
+            "GET http://shop.example/x?y HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+            "shop.example",
+            "/x?y",
+        ),
+        ("GET /x HTTP/1.0\r\nHost: shop.example\r\n\r\n", "shop.example", "/x"),
+    ];
+    for (request, host, rest) in table {
+        let expected = format!("https://{host}:{port}{rest}");
+        assert_eq!(location(address, request), (308, expected), "{request:?}");
+    }
+    wait_for_metric(
+        &server,
+        "nouns_requests_total{resource=\"-\",verb=\"DELETE\",status=\"308\"}",
+        1,
+    );
+    wait_until("it is logged", || {
+        server.log().contains("\"path\":\"/no/such/path\"").then_some(())
+    });
+}
+
+#[test]
+fn what_names_no_place_is_refused() {
+    let (_server, address) = start("limits = { target_bytes_max = 100, header_seconds_max = 1 }");
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(100));
+    let table = [
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/1.0\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a!b\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: user@a\r\n\r\n", 400),
+        ("GET http://evil.example/ HTTP/1.1\r\nHost: shop.example\r\n\r\n", 400),
+        ("CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n", 400),
+        ("GET evil.example HTTP/1.1\r\nHost: shop.example\r\n\r\n", 400),
+        ("nonsense\r\n\r\n", 400),
+        (&long, 414),
+        ("GET / HTTP/1.1\r\nHos", 408),
+    ];
+    for (request, status) in table {
+        assert_eq!(location(address, request), (status, String::new()), "{request:?}");
+    }
+}
+
+/// The port of the first listener stays, and one declared place goes before all.
+#[test]
+fn a_declared_place_goes_before_the_host() {
+    let (_server, address) = start("base_url = \"https://shop.example:444\"");
+    for request in [
+        "GET /x?y HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        "GET http://evil.example/x?y HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        "GET /x?y HTTP/1.0\r\n\r\n",
+    ] {
+        let expected = "https://shop.example:444/x?y".to_owned();
+        assert_eq!(location(address, request), (308, expected), "{request:?}");
+    }
+}
+
+on_every_backend! {
+    /// A client that follows gets there with its method and its body.
+    fn a_client_that_follows_gets_there(backend: Backend) {
+        let pair = Pair::new();
+        let setup = Setup::new(backend).tls(&pair).flags(&["--redirect", "127.0.0.1:0"]);
+        let server = setup.start();
+        let plain = wait_until("the address is logged", || {
+            let log = server.log();
+            let (_, rest) = log.split_once("\"address\":\"")?;
+            Some(rest.split_once('"')?.0.to_owned())
+        });
+        let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+        let address = format!("http://{plain}/customers");
+        let args = ["--disable", "--silent", "--show-error", "--location", "--cacert", "cert.pem", "--json", ann, &address];
+        let ended = run(&server, "curl", &args);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        assert!(ended.stdout.contains("\"name\":\"Ann\""), "{}", ended.stdout);
+        assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
+    }
+}
+
+/// On every answer over TLS, whatever its status, and on no other.
+#[test]
+fn browsers_are_told_to_come_by_https_alone() {
+    let server = setup("hsts = \"180d\"").tls(&Pair::new()).start();
+    let expected = Some("max-age=15552000");
+    let header = |line: &str| server.request(line, &[], "");
+    for (line, status) in [
+        ("GET /customers", 200),
+        ("GET /nothing", 404),
+        ("DELETE /customers", 405),
+        ("BREW /customers", 501),
+        ("OPTIONS /customers", 204),
+    ] {
+        let answer = header(line);
+        assert_eq!((answer.status, answer.header("Strict-Transport-Security")), (status, expected));
+    }
+    let answer = server.send("nonsense\r\n\r\n");
+    assert_eq!((answer.status, answer.header("Strict-Transport-Security")), (400, expected));
+    let (head, _) = curl(&server, &["--http2"], "/nothing");
+    assert!(head.contains("strict-transport-security: max-age=15552000"), "{head}");
+    let plain = setup("hsts = \"180d\"").start();
+    assert_eq!(plain.get("/customers").header("Strict-Transport-Security"), None);
+    let silent = setup("").tls(&Pair::new()).start();
+    assert_eq!(silent.get("/customers").header("Strict-Transport-Security"), None);
+}
