@@ -49,9 +49,9 @@ impl Step {
 impl Driver {
     pub fn start(file: &'static str) -> Self {
         let home = Folder::new();
-        let mut child = command(file, &home).spawn().unwrap_or_else(|error| {
-            panic!("{file}: {error}; ./test installs what is missing")
-        });
+        let mut child = command(file, &home)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{file}: {error}; ./test installs what is missing"));
         let (sender, answers) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {

@@ -26,9 +26,8 @@ fn in_turn(driver: &mut Driver, offered: Offered, rows: &[&Kind]) {
     let first = place::setup(Setup::new(Backend::Postgres), offered).start();
     let (address, key) = (first.database(), first.key_file());
     let admin = first.admin();
-    let replica = || {
-        place::setup(Setup::replica(address.clone()), offered).key_file(key.clone()).start()
-    };
+    let replica =
+        || place::setup(Setup::replica(address.clone()), offered).key_file(key.clone()).start();
     // The first one last: the database goes with it.
     let servers = [replica(), replica(), first];
     for count in [2, 3] {
@@ -90,8 +89,9 @@ fn a_session_outlives_a_crash_of_the_database() {
     let base = format!("http://{}", balancer.address);
     // Those that keep a nonce, but for the browsers, which are many programs each.
     let rows = ALL.iter().filter(|kind| kind.offered == Offered::Both && kind.is_whole());
-    let rows: Vec<&Kind> =
-        rows.filter(|kind| kind.is_digest() && !kind.is_tls_only && kind.file != "browser.mjs").collect();
+    let rows: Vec<&Kind> = rows
+        .filter(|kind| kind.is_digest() && !kind.is_tls_only && kind.file != "browser.mjs")
+        .collect();
     let start = |kind: &&Kind| {
         let mut driver = Driver::start(kind.file);
         driver.log_in(kind, &base, &admin);

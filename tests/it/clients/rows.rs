@@ -80,7 +80,7 @@ pub const ALL: &[Kind] = &[
         .asks(Once, 20)
         .letters([Refused; 4]),
     java("Java, HttpURLConnection, Basic", "connection basic").asks(Once, 20).where_only(Basic),
-    java("Java, HttpClient, Basic", "client basic").asks(Once, 4).told(0),
+    java("Java, HttpClient, Basic", "client basic").asks(Once, 5).told(0),
     Kind::new("Perl, LWP with credentials", "lwp.pl", "digest")
         .of("lwp", "6.68")
         .asks(Once, 2)
@@ -124,7 +124,6 @@ const fn curl(name: &'static str, scheme: &'static str) -> Kind {
 const fn wget(name: &'static str, scheme: &'static str) -> Kind {
     Kind::new(name, "wget.sh", scheme)
 }
-
 
 const fn java(name: &'static str, scheme: &'static str) -> Kind {
     Kind::new(name, "Java.java", scheme).of("java", "17.")

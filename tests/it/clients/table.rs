@@ -23,7 +23,8 @@ fn the_document_shows_what_was_seen() {
 
 #[test]
 fn the_document_shows_how_they_are_used() {
-    let mut files: Vec<&str> = ALL.iter().filter(|kind| is_in(kind)).map(|kind| kind.file).collect();
+    let mut files: Vec<&str> =
+        ALL.iter().filter(|kind| is_in(kind)).map(|kind| kind.file).collect();
     files.dedup();
     let blocks: String = files.into_iter().map(block).collect();
     check(CODE, &format!("\n{blocks}"));
@@ -103,7 +104,8 @@ fn letters(kind: &Kind, latin1: Fate, all: Fate) -> &'static str {
 
 /// The methods that it can use.
 fn methods(kind: &Kind) -> String {
-    let all = [(Act::Read, "GET"), (Act::Create, "POST"), (Act::Replace, "PUT"), (Act::Delete, "DELETE")];
+    let all =
+        [(Act::Read, "GET"), (Act::Create, "POST"), (Act::Replace, "PUT"), (Act::Delete, "DELETE")];
     let fails = |act: Act| kind.fails.iter().any(|(failing, _)| *failing == act);
     let able: Vec<&str> =
         all.iter().filter(|(act, _)| !fails(*act)).map(|(_, method)| *method).collect();
