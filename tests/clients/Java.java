@@ -29,10 +29,22 @@ public class Java {
         Answer send(String method, String url, String body) throws Exception;
     }
 
+    static Authenticator person(String name, String password) {
+        // In docs/clients.md:
+        Authenticator person = new Authenticator() {
+            @Override
+            protected PasswordAuthentication getPasswordAuthentication() {
+                return new PasswordAuthentication(name, password.toCharArray());
+            }
+        };
+        // Not in it:
+        return person;
+    }
+
     static Client connection(SSLContext trust, Authenticator person) {
         return (method, url, body) -> {
-            var connection = (HttpURLConnection) new URI(url).toURL().openConnection();
             // In docs/clients.md:
+            var connection = (HttpURLConnection) new URI(url).toURL().openConnection();
             connection.setAuthenticator(person);
             // Not in it:
             connection.setRequestMethod(method);
@@ -66,17 +78,6 @@ public class Java {
             var answer = client.send(request.build(), HttpResponse.BodyHandlers.ofString());
             return new Answer(answer.statusCode(), answer.body());
         };
-    }
-
-    static Authenticator person(String name, String password) {
-        // In docs/clients.md:
-        return new Authenticator() {
-            @Override
-            protected PasswordAuthentication getPasswordAuthentication() {
-                return new PasswordAuthentication(name, password.toCharArray());
-            }
-        };
-        // Not in it:
     }
 
     /** Trusts those whose certificates are signed by the one in a file. */

@@ -8,6 +8,8 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { load, take } from './steps.mjs'
 
 const { default: puppeteer } = await load('puppeteer-core')
+// A machine may be busy with something else.
+const PATIENCE_MS = 90000
 // Both are where the system has put them.
 const find = name => execFileSync('which', [name]).toString().trim()
 const home = mkdtempSync(`${process.env.HOME}/browser-`)
@@ -25,14 +27,14 @@ const launch = {
   chromium: () => {
     trust(`${home}/.pki/nssdb`)
     const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--no-proxy-server',
-      '--disable-background-networking', '--disable-component-update', '--disable-sync']
+      '--disable-dev-shm-usage', '--disable-background-networking', '--disable-component-update', '--disable-sync']
     return puppeteer.launch({
-      executablePath: find('chromium'), pipe: true, args, userDataDir: `${home}/chromium`,
+      executablePath: find('chromium'), pipe: true, args, timeout: PATIENCE_MS, userDataDir: `${home}/chromium`,
       env: { ...process.env, HOME: home },
     })
   },
   firefox: () => puppeteer.launch({
-    browser: 'firefox', executablePath: find('firefox-esr'), userDataDir: trust(`${home}/firefox`),
+    browser: 'firefox', timeout: PATIENCE_MS, executablePath: find('firefox-esr'), userDataDir: trust(`${home}/firefox`),
     env: { ...process.env, HOME: home },
     extraPrefsFirefox: { 'network.proxy.type': 0 },
   }),
@@ -49,6 +51,7 @@ await take(
     browser = running[program] ??= await launch[program]()
     context = await browser.createBrowserContext()
     const page = await context.newPage()
+    page.setDefaultTimeout(PATIENCE_MS)
     await page.authenticate({ username: name, password })
     await page.goto(`${base}/-/health`)
     return (url, options) => page.evaluate(async (url, options) => {

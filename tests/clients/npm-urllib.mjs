@@ -9,7 +9,10 @@ await take(versionOf('urllib'), async ({ scheme, name, password }) => {
   const login = { [scheme === 'basic' ? 'auth' : 'digestAuth']: `${name}:${password}` }
   // Not in it:
   return async (url, { method, headers, body }) => {
-    const answer = await request(url, { ...login, method, headers, content: body, dataType: 'text', timeout: 60000 })
+    const options = { method, headers, content: body, dataType: 'text', timeout: 60000 }
+    // In docs/clients.md:
+    const answer = await request(url, { ...login, ...options })
+    // Not in it:
     return { status: answer.status, text: answer.data }
   }
 })

@@ -25,9 +25,10 @@ async def begin(scheme, name, password):
         login = {"headers": {"Authorization": aiohttp.encode_basic_auth(name, password, "utf-8")}}
     else:
         login = {"middlewares": [aiohttp.DigestAuthMiddleware(name, password)]}
+    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=CONTEXT), **login)
     # Not in it:
-    OPEN.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=CONTEXT), **login))
-    return OPEN[-1]
+    OPEN.append(session)
+    return session
 
 
 def log_in(_base, scheme, name, password):

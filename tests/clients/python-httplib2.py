@@ -5,10 +5,13 @@ import httplib2
 import steps
 
 
+# No proxy of whoever runs the tests.
+SETTINGS = {"ca_certs": steps.CA, "proxy_info": None, "timeout": 60}
+
+
 def log_in(_base, _scheme, name, password):
-    # No proxy of whoever runs the tests.
-    http = httplib2.Http(ca_certs=steps.CA, proxy_info=None, timeout=60)
     # In docs/clients.md:
+    http = httplib2.Http(**SETTINGS)
     http.add_credentials(name, password)
     # Not in it:
 

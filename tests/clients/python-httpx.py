@@ -6,7 +6,8 @@ import httpx
 
 import steps
 
-CONTEXT = ssl.create_default_context(cafile=steps.CA)
+# No proxy and no .netrc of whoever runs the tests.
+SETTINGS = {"verify": ssl.create_default_context(cafile=steps.CA), "trust_env": False, "timeout": 60}
 
 
 def log_in(_base, scheme, name, password):
@@ -15,9 +16,8 @@ def log_in(_base, scheme, name, password):
         auth = httpx.BasicAuth(name, password)
     else:
         auth = httpx.DigestAuth(name, password)
+    client = httpx.Client(auth=auth, **SETTINGS)
     # Not in it:
-    # No proxy and no .netrc of whoever runs the tests.
-    client = httpx.Client(auth=auth, verify=CONTEXT, trust_env=False, timeout=60)
 
     def send(method, url, body, headers):
         answer = client.request(method, url, content=body, headers=headers)

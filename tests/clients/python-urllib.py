@@ -8,6 +8,13 @@ import urllib.request
 import steps
 
 
+# No proxy of whoever runs the tests.
+HANDLERS = [
+    urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=steps.CA)),
+    urllib.request.ProxyHandler({}),
+]
+
+
 def log_in(base, scheme, name, password):
     # In docs/clients.md:
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
@@ -16,10 +23,8 @@ def log_in(base, scheme, name, password):
         handler = urllib.request.HTTPBasicAuthHandler(passwords)
     else:
         handler = urllib.request.HTTPDigestAuthHandler(passwords)
+    opener = urllib.request.build_opener(handler, *HANDLERS)
     # Not in it:
-    https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=steps.CA))
-    # No proxy of whoever runs the tests.
-    opener = urllib.request.build_opener(handler, https, urllib.request.ProxyHandler({}))
 
     def send(method, url, body, headers):
         try:

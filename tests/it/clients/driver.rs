@@ -91,7 +91,7 @@ impl Driver {
 
     fn ask(&mut self, line: &str) -> String {
         self.say(line);
-        self.answers.recv_timeout(3 * PATIENCE).unwrap_or_else(|error| {
+        self.answers.recv_timeout(4 * PATIENCE).unwrap_or_else(|error| {
             // Why is on stderr, which the client shares with us.
             panic!("{}, {line}: no answer: {error}; ./test installs what is missing", self.file)
         })

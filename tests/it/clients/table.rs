@@ -116,6 +116,12 @@ fn methods(kind: &Kind) -> String {
     }
 }
 
+/// An arm of a `case` of the shell, as one would type it.
+fn command_line(arm: &str) -> Option<String> {
+    let (_, command) = arm.strip_suffix(" ;;")?.split_once(") ")?;
+    Some(command.replace("\"$@\"", "\"$url\""))
+}
+
 /// What a file has for the document, as a block of code.
 fn block(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file);
@@ -129,7 +135,8 @@ fn block(file: &str) -> String {
         } else if line.ends_with(SHOWN.1) {
             indent = None;
         } else if let Some(indent) = indent {
-            shown.push_str(line.get(indent..).unwrap_or_default());
+            let line = line.get(indent..).unwrap_or_default();
+            shown.push_str(&command_line(line).unwrap_or_else(|| line.to_owned()));
             shown.push('\n');
         }
     }
