@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
@@ -205,7 +205,7 @@ impl Load {
     }
 }
 
-fn runtime() -> Result<LocalRuntime> {
+pub fn runtime() -> Result<LocalRuntime> {
     Ok(Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?)
 }
 
@@ -278,7 +278,7 @@ enum End {
 }
 
 /// Reads one answer, and gives its status; the buffer holds it whole.
-async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<u16> {
+pub async fn answer(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Result<u16> {
     buffer.clear();
     let mut head = None;
     loop {

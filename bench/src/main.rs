@@ -21,6 +21,7 @@ mod postgres;
 mod process;
 mod report;
 mod store;
+mod tls;
 mod victim;
 
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME]]
+    "usage: bench [--quick] [--bulk | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME] | --tls [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
   --postgres the same on PostgreSQL, beside a client that runs the same statements
@@ -37,6 +38,7 @@ const USAGE: &str =
   --attacks  hostile clients, all of them or those with this in their name
   --auth     what it costs to ask who is there, and what strangers can do: cost, postgres, memory,
              flood, timing, or all of them
+  --tls      HTTPS beside HTTP: cost, connections, flood, memory, or all of them
   --quick    fewer rows, or less of it";
 
 fn main() -> Result<()> {
@@ -47,6 +49,9 @@ fn main() -> Result<()> {
     match args.as_slice() {
         ["bare", reply] => return bare::serve(PathBuf::from(reply)),
         ["raw", word, address] => return postgres::run_raw(word, address),
+        ["handshakes", address, certificate, seconds] => {
+            return tls::flood(address, certificate, seconds);
+        }
         ["attack", name, address, force @ ..] => return hostile::attack(name, address, force),
         _ => {}
     }
@@ -59,6 +64,8 @@ fn main() -> Result<()> {
         ["--cold"] => cold::run(is_quick),
         ["--attacks"] => hostile::measure(""),
         ["--attacks", part] => hostile::measure(part),
+        ["--tls"] => tls::run("", is_quick),
+        ["--tls", part] => tls::run(part, is_quick),
         ["--auth"] => auth::run("", is_quick),
         ["--auth", part] => auth::run(part, is_quick),
         _ => Err(USAGE.into()),

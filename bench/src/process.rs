@@ -58,7 +58,7 @@ impl Server {
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
         let address =
-            line.trim().rsplit_once("http://").ok_or("the server did not start")?.1.parse()?;
+            line.trim().rsplit_once("://").ok_or("the server did not start")?.1.parse()?;
         Ok(Self { child, address })
     }
 

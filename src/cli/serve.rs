@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use http::HeaderValue;
-
 use super::accounts;
 use super::cert::quoted;
 use super::first::{self, Telling, Told};
@@ -27,6 +25,7 @@ use crate::reply::Replies;
 use crate::server::tls::{Files, Tls};
 use crate::server::{self, Door, ExitOutcome, Listener};
 use crate::store::{self, Beside, Database, Store};
+use crate::wire;
 
 const LISTEN: &str = "127.0.0.1:8080";
 
@@ -101,7 +100,7 @@ fn serve(
         base_path: model.server.base_path.as_deref().unwrap_or("").into(),
         metrics: Arc::clone(metrics),
         tls: tls.clone(),
-        hsts: hsts(model),
+        hsts: wire::hsts(model.server.hsts),
     };
     let shared = Arc::new(Shared {
         model: Arc::clone(model),
@@ -112,7 +111,7 @@ fn serve(
         metrics: Arc::clone(metrics),
         listen,
         secure_port: port(&listeners),
-        hsts: hsts(model),
+        hsts: wire::hsts(model.server.hsts),
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let app = |_| {
@@ -197,12 +196,6 @@ fn place(model: &Model, address: SocketAddr, tls: Option<&Tls>) -> String {
 fn port(listeners: &[Listener]) -> u16 {
     let first = listeners.first().and_then(|listener| listener.addresses().first());
     first.map_or(0, SocketAddr::port)
-}
-
-/// RFC 6797 §6.1.
-fn hsts(model: &Model) -> Option<HeaderValue> {
-    let time = model.server.hsts?;
-    HeaderValue::try_from(format!("max-age={}", time.as_secs())).ok()
 }
 
 /// The certificate that is served, when there is one; both of its files are named, or none.

@@ -362,10 +362,11 @@ pub(super) async fn refuse<S>(
 
 /// Ends our side, then reads and forgets what the other side is still sending.
 pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
-    if stream.shutdown().await.is_err() {
-        return;
-    }
     let drain = async {
+        // Over TLS even the end is something to be sent, which a client that reads nothing holds up.
+        if stream.shutdown().await.is_err() {
+            return;
+        }
         let mut scrap = [0; 4096];
         let mut bytes = 0;
         while let Ok(count @ 1..) = stream.read(&mut scrap).await {
@@ -414,3 +415,6 @@ impl Service<Request<Incoming>> for Requests {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

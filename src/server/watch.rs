@@ -127,6 +127,8 @@ pub(super) struct Watch {
     requests: Cell<u32>,
     under_way: RefCell<Vec<UnderWay>>,
     allowance: Allowance,
+    /// It waits for us, not for its client.
+    is_held_up: Cell<bool>,
     ask: Cell<Ask>,
     waker: RefCell<Option<Waker>>,
     is_abandoned: Cell<bool>,
@@ -145,6 +147,7 @@ impl Watch {
             requests: Cell::new(0),
             under_way: RefCell::new(Vec::new()),
             allowance: Allowance::new(now),
+            is_held_up: Cell::new(false),
             ask: Cell::new(Ask::Nothing),
             waker: RefCell::new(None),
             is_abandoned: Cell::new(false),
@@ -297,6 +300,11 @@ impl Watch {
         self.ask.get() == Ask::Cut
     }
 
+    /// Says whether it waits for its turn.
+    pub(super) fn hold_up(&self, is_held_up: bool) {
+        self.is_held_up.set(is_held_up);
+    }
+
     /// Requests that have begun at this worker, of all its connections.
     pub(super) fn requests_of_all(&self) -> u64 {
         self.common.requests.get()
@@ -326,7 +334,7 @@ impl Watch {
             Phase::Head if is_crowded && self.head_bytes.get() > 0 => {
                 over(patience.head.min(patience.hurry))
             }
-            Phase::Handshake if self.common.handshakes.get() > HANDSHAKES_MANY => {
+            Phase::Handshake if self.is_one_of_many_that_wait() => {
                 over(patience.handshake.min(patience.hurry))
             }
             Phase::Handshake => over(patience.handshake),
@@ -343,6 +351,10 @@ impl Watch {
                 ask @ (Ask::Nothing | Ask::Cut) => ask,
             },
         }
+    }
+
+    fn is_one_of_many_that_wait(&self) -> bool {
+        self.common.handshakes.get() > HANDSHAKES_MANY && !self.is_held_up.get()
     }
 
     fn is_unread_too_long(&self, patience: &Patience, is_pressed: bool) -> bool {

@@ -179,7 +179,8 @@ impl Place {
                     Door::Redirect => {
                         connection::serve(stream, guest(Protocol::Http1), shared, watch).await;
                     }
-                    Door::Tls => tls::serve(stream, self.peer, shared, watch).await,
+                    // Apart, so that what it takes up is not taken up by all.
+                    Door::Tls => Box::pin(tls::serve(stream, self.peer, shared, watch)).await,
                 }
             }
             Err(error) => self.shared.refusals.log.event(

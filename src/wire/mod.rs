@@ -16,7 +16,7 @@ pub use body::{After, Body};
 pub use head::check_head;
 pub use host::{authority, check_host_is_ours, check_site};
 pub use request_id::RequestId;
-pub use secure::secure_address;
+pub use secure::{hsts, secure_address};
 
 /// How a request reached us.
 #[derive(Debug, Clone, Copy)]

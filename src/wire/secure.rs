@@ -1,11 +1,14 @@
-//! Where a request that came without TLS is sent: to the same path and query over HTTPS.
+//! Where a request that came without TLS is sent: to the same path and query over HTTPS; and how a client
+//! is told not to come without TLS again.
 //!
 //! Pure. It follows `check_head`, so what the target and Host may be is known.
 //! The one surprising thing: whoever sends a request chooses its Host, so a caller who wants to be sent
 //! elsewhere can be; `base_url` is how an operator says that there is one place alone.
 
-use http::Method;
+use std::time::Duration;
+
 use http::request::Parts;
+use http::{HeaderValue, Method};
 
 use super::host::{Authority, Host, authority};
 use crate::problem::{self, Problem};
@@ -31,6 +34,11 @@ pub fn secure_address(parts: &Parts, base_url: Option<&str>, port: u16) -> Resul
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let target = if target == "*" { "/" } else { target };
     Ok(format!("{origin}{target}"))
+}
+
+/// RFC 6797 §6.1: how long a client shall come by HTTPS alone.
+pub fn hsts(time: Option<Duration>) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("max-age={}", time?.as_secs())).ok()
 }
 
 /// The host that the request names, without its port.

@@ -172,7 +172,7 @@ impl Session {
         let server = Process::spawn(&mut self.shell(&format!("exec {command}")));
         let line = server.first_line();
         let address =
-            line.rsplit_once("http://").map(|(_, address)| address.to_owned()).unwrap_or_default();
+            line.rsplit_once("://").map(|(_, address)| address.to_owned()).unwrap_or_default();
         self.server = Some(server);
         let curlrc = format!(
             "connect-to = \"localhost:8080:{address}\"\nconnect-to = \"{SHOWN}:{address}\"\n"

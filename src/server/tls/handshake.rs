@@ -107,7 +107,8 @@ pub(in crate::server) async fn serve(
     let Some(tls) = shared.tls.clone() else { return };
     watch.enter(Phase::Handshake);
     let (done, server) = {
-        let handshake = handshake(stream, &tls, &shared.turns, &watch);
+        // What it needs is given back before the first request.
+        let handshake = Box::pin(handshake(stream, &tls, &shared.turns, &watch));
         (connection::with_cut(&watch, handshake).await, &shared.refusals.metrics.server)
     };
     let stream = match done {
@@ -179,7 +180,9 @@ async fn handshake(
     let mut accept = TlsAcceptor::from(tls.config())
         .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES_MAX)));
     loop {
+        watch.hold_up(true);
         let turn = turns.take(watch).await;
+        watch.hold_up(false);
         crate::fault::point("handshake");
         let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut accept).poll(cx))).await;
         drop(turn);
@@ -198,4 +201,73 @@ async fn until_woken() {
         false => Poll::Pending,
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::task::spawn_local;
+
+    use super::*;
+    use crate::server::watch::Exchange;
+
+    fn run(work: impl Future<Output = ()>) {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(work);
+    }
+
+    #[test]
+    fn what_is_ready_goes_before_each_handshake() {
+        run(async {
+            let (turns, order) = (Rc::new(Turns::new()), Rc::new(RefCell::new(String::new())));
+            let watch = Watch::new(&Rc::default());
+            let mut tasks = Vec::new();
+            for _ in 0..10 {
+                let (turns, order) = (Rc::clone(&turns), Rc::clone(&order));
+                let watch = Rc::clone(&watch);
+                tasks.push(spawn_local(async move {
+                    let _turn = turns.take(&watch).await;
+                    order.borrow_mut().push('h');
+                }));
+            }
+            // A connection with a request at every look, until the others are done.
+            let (sink, order) = (Rc::clone(&order), order);
+            spawn_local(poll_fn(move |context| {
+                sink.borrow_mut().push('r');
+                context.waker().wake_by_ref();
+                Poll::<()>::Pending
+            }));
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let order = order.borrow();
+            assert_eq!(order.matches('h').count(), 10);
+            assert!(!order.contains("hh") && order.starts_with('r'), "{order}");
+        });
+    }
+
+    #[test]
+    fn handshakes_rest_while_requests_come_and_only_then() {
+        run(async {
+            let (turns, watch) = (Turns::new(), Watch::new(&Rc::default()));
+            let compute = async |has_request: bool| {
+                let turn = turns.take(&watch).await;
+                let began = clock::now();
+                while began.elapsed() < 3 * REST_LEAST {}
+                if has_request {
+                    drop(Exchange::begin(&watch));
+                }
+                drop(turn);
+                turns.owed.get()
+            };
+            assert_eq!(compute(false).await, Duration::ZERO);
+            assert!(compute(true).await >= 3 * REST_LEAST);
+            let began = clock::now();
+            assert_eq!(compute(false).await, Duration::ZERO, "nobody is served any more");
+            assert!(began.elapsed() >= 6 * REST_LEAST, "it has rested, and computed");
+        });
+    }
 }

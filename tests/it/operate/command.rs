@@ -17,8 +17,8 @@ fn basic_for_other_machines() {
         folder.path(),
         &["serve", "--listen", "0.0.0.0:0"],
         &expect![[r#"
-        nouns: the realm "store" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached from other machines; listen on a loopback address behind a proxy that speaks TLS, or declare schemes = ["digest"] for the realm
-    "#]],
+            nouns: the realm "store" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached from other machines; speak HTTPS with --tls-cert and --tls-key (nouns cert makes a pair to try), say --behind-proxy where a proxy speaks TLS, listen on a loopback address, or declare schemes = ["digest"] for the realm
+        "#]],
     );
 }
 
@@ -211,6 +211,7 @@ fn help() {
           check    Check a model file: every mistake at once
           changes  Read the change log: a line of JSON for each change, in order
           user     Add, change and remove users
+          cert     Make a certificate of your own, to try HTTPS with
           key      Change the key that seals what Digest needs of passwords
 
         Options:
@@ -266,6 +267,11 @@ fn help_of_serve() {
                                      [default: sqlite:nouns.db]
               --listen <ADDRESS>     Address and port to listen on; may be repeated; port 0 picks a free one
                                      [default: 127.0.0.1:8080]
+              --tls-cert <FILE>      The certificate with its chain, in PEM: all addresses then speak HTTPS;
+                                     read again on SIGHUP
+              --tls-key <FILE>       The key of the certificate, in PEM, without a passphrase
+              --redirect <ADDRESS>   Address whose callers, who come without TLS, are sent to HTTPS; may be
+                                     repeated
               --key-file <FILE>      The key that seals and signs, 32 bytes in base64; NOUNS_KEY may hold
                                      the key itself [default: nouns.key beside the SQLite file]
               --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
@@ -286,6 +292,7 @@ fn help_of_serve() {
           keep a copy of it apart from the database.
 
         Ending:
+          SIGHUP reads the certificate and its key again.
           SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at
           once.
           Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::{start_with, wait_for_metric};
-use crate::harness::{Client, Server, wait_until};
+use super::{setup, start_with, wait_for_metric};
+use crate::harness::{Client, Pair, Server, wait_until};
 
 /// The first bytes of a ClientHello: a record that announces more than comes.
 const BEGUN: &[u8] = &[22, 3, 1, 63, 255, 1, 0, 63, 251, 3, 3];
@@ -145,4 +145,21 @@ fn stalled_handshakes_hold_up_nobody() {
     }
     assert_eq!(server.get("/customers").status, 200, "and so is one who comes anew");
     drop(stalled);
+}
+
+/// A panic costs the connection it happens in, and the turn is given on.
+#[test]
+fn a_panic_in_a_handshake_ends_one_connection() {
+    let pair = Pair::new();
+    let server = setup("").tls(&pair).fault("handshake:3").start();
+    assert_eq!(server.get("/customers").status, 200, "a handshake has two steps");
+    let mut client = Client::connect(server.address);
+    client.write(BEGUN);
+    assert_eq!(client.read_to_close(), b"");
+    wait_until("it is logged", || {
+        server.log().contains("a connection ended by a panic").then_some(())
+    });
+    for _ in 0..4 {
+        assert_eq!(server.get("/customers").status, 200);
+    }
 }
