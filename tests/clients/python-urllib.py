@@ -1,28 +1,41 @@
 """Python's own urllib: one opener for all steps."""
 
-import sys
+import platform
+import ssl
 import urllib.error
 import urllib.request
 
-base, scheme, name, password = (sys.stdin.readline().rstrip("\n") for _ in range(4))
-passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-passwords.add_password(None, base, name, password)
-handlers = {
-    "basic": urllib.request.HTTPBasicAuthHandler,
-    "digest": urllib.request.HTTPDigestAuthHandler,
-}
+import steps
+
+
 # No proxy of whoever runs the tests.
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), handlers[scheme](passwords))
-for line in iter(sys.stdin.readline, ""):
-    method, path, body = line.rstrip("\n").split(" ", 2)
-    headers = {"Content-Type": "application/json"} if body else {}
-    request = urllib.request.Request(base + path, body.encode() or None, headers, method=method)
-    try:
-        with opener.open(request, timeout=60) as answer:
-            print(answer.status, answer.read().decode(), flush=True)
-    except urllib.error.HTTPError as error:
-        # One that the handler of Digest made itself has no body; how that shows depends on the version.
-        body = error.read() if error.fp else b""
-        print(error.code, body.decode() if isinstance(body, bytes) else body, flush=True)
-    except (OSError, ValueError) as error:
-        print(0, " ".join(repr(error).split()), flush=True)
+HANDLERS = [
+    urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=steps.CA)),
+    urllib.request.ProxyHandler({}),
+]
+
+
+def log_in(base, scheme, name, password):
+    # In docs/clients.md:
+    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    passwords.add_password(None, base, name, password)
+    if scheme == "basic":
+        handler = urllib.request.HTTPBasicAuthHandler(passwords)
+    else:
+        handler = urllib.request.HTTPDigestAuthHandler(passwords)
+    opener = urllib.request.build_opener(handler, *HANDLERS)
+    # Not in it:
+
+    def send(method, url, body, headers):
+        try:
+            with opener.open(urllib.request.Request(url, body, headers, method=method), timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            # One that the handler of Digest made itself has no body; how that shows depends on the version.
+            body = error.read() if error.fp else b""
+            return error.code, body.decode() if isinstance(body, bytes) else body
+
+    return send
+
+
+steps.take(platform.python_version(), log_in)

@@ -6,8 +6,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::harness::{Answer, Client};
@@ -21,10 +21,8 @@ pub struct Balancer {
 
 #[derive(Debug)]
 struct Shared {
-    servers: Mutex<Vec<SocketAddr>>,
+    servers: Vec<SocketAddr>,
     turn: AtomicUsize,
-    /// Answers that called a nonce stale.
-    stale: AtomicUsize,
     is_over: AtomicBool,
 }
 
@@ -33,9 +31,8 @@ impl Balancer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            servers: Mutex::new(servers),
+            servers,
             turn: AtomicUsize::new(0),
-            stale: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
@@ -50,16 +47,6 @@ impl Balancer {
             }
         });
         Self { address, shared, accepting: Some(accepting) }
-    }
-
-    /// Sends what comes from now on to other servers.
-    pub fn redirect(&self, servers: Vec<SocketAddr>) {
-        *self.shared.servers.lock().unwrap() = servers;
-    }
-
-    /// How many answers called a nonce stale up to now.
-    pub fn stale(&self) -> usize {
-        self.shared.stale.load(Ordering::Relaxed)
     }
 }
 
@@ -76,8 +63,7 @@ impl Drop for Balancer {
 
 impl Shared {
     fn next(&self) -> SocketAddr {
-        let servers = self.servers.lock().unwrap();
-        servers[self.turn.fetch_add(1, Ordering::Relaxed) % servers.len()]
+        self.servers[self.turn.fetch_add(1, Ordering::Relaxed) % self.servers.len()]
     }
 }
 
@@ -87,10 +73,6 @@ fn serve(shared: &Shared, stream: &TcpStream) {
     let mut reader = BufReader::new(stream);
     while let Some(request) = read_request(&mut reader) {
         let answer = Client::connect(shared.next()).send(&request);
-        let challenges = answer.all("WWW-Authenticate").join(", ");
-        if answer.status == 401 && challenges.contains("stale=true") {
-            shared.stale.fetch_add(1, Ordering::Relaxed);
-        }
         let mut writer = stream;
         if writer.write_all(&bytes_of(&answer)).is_err() {
             return;

@@ -1,31 +1,35 @@
 //! Runs a client of `tests/clients/` and has it take one step after another.
 //!
-//! A client reads lines: the base of all URLs, the scheme, the name, the password; then a line for each
-//! step, `METHOD PATH BODY`, where the body may be empty. To each step it writes a line when it has its
-//! answer, `STATUS BODY`, or `0 REASON` when it cannot send the request at all. It keeps what it knows
-//! from step to step, as a program that uses it would.
+//! A client reads lines. `LOGIN`, and then one line each for the base of all URLs, the scheme, the name and
+//! the password: from there on it is new to the server. `VERSION`: it writes a line with its version.
+//! Any other line is a step, `METHOD PATH BODY`, where the body may be empty: it writes a line when it
+//! has its answer, `STATUS BODY`, or `0 REASON` when it cannot send the request at all. It keeps what it
+//! knows from step to step, as a program that uses it would.
 //! The one surprising thing: a client is given nothing of our environment but the way to its programs,
 //! so that no proxy and no settings of the developer's take part.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Kind;
-use crate::harness::{PATIENCE, Person};
+use super::kind::Kind;
+use super::place;
+use crate::harness::{Folder, PATIENCE, Person};
 
-/// A client at work; killed when dropped.
+/// A client at work; it ends when dropped.
 #[derive(Debug)]
 pub struct Driver {
-    kind: Kind,
+    file: &'static str,
     child: Child,
-    steps: ChildStdin,
+    steps: Option<ChildStdin>,
     answers: mpsc::Receiver<String>,
+    // What it keeps in its home goes with it.
+    _home: Folder,
 }
 
 /// What a client says of a step.
@@ -43,10 +47,11 @@ impl Step {
 }
 
 impl Driver {
-    pub fn start(kind: &Kind, address: SocketAddr, person: &Person) -> Self {
-        let mut child = command(kind).spawn().unwrap_or_else(|error| {
-            panic!("{}: {error}; ./test installs what is missing", kind.name)
-        });
+    pub fn start(file: &'static str) -> Self {
+        let home = Folder::new();
+        let mut child = command(file, &home)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{file}: {error}; ./test installs what is missing"));
         let (sender, answers) = mpsc::channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {
@@ -54,35 +59,53 @@ impl Driver {
                 drop(sender.send(line));
             }
         });
-        let mut steps = child.stdin.take().unwrap();
+        let steps = child.stdin.take();
+        Self { file, child, steps, answers, _home: home }
+    }
+
+    /// From here on it is somebody else, who knows of no server yet.
+    pub fn log_in(&mut self, kind: &Kind, base: &str, person: &Person) {
+        assert_eq!(kind.file, self.file);
         let (name, password) = (&person.name, &person.password);
-        write!(steps, "http://{address}\n{}\n{name}\n{password}\n", kind.scheme).unwrap();
-        Self { kind: *kind, child, steps, answers }
+        self.say(&format!("LOGIN\n{base}\n{}\n{name}\n{password}", kind.scheme));
+    }
+
+    /// Of the program that has logged in last.
+    pub fn version(&mut self) -> String {
+        self.ask("VERSION")
     }
 
     /// `step("POST /customers", "{}")`
     pub fn step(&mut self, line: &str, body: &str) -> Step {
-        let name = self.kind.name;
-        writeln!(self.steps, "{line} {body}").unwrap_or_else(|error| panic!("{name}: {error}"));
-        let answer = self.answers.recv_timeout(2 * PATIENCE).unwrap_or_else(|error| {
-            // Why is on stderr, which the client shares with us.
-            panic!("{name}, {line}: no answer: {error}; ./test installs what is missing")
-        });
+        let answer = self.ask(&format!("{line} {body}"));
         let (status, text) = answer.split_once(' ').unwrap_or((&answer, ""));
-        let status = status.parse().unwrap_or_else(|error| panic!("{name}: {error} in {answer}"));
+        let file = self.file;
+        let status = status.parse().unwrap_or_else(|error| panic!("{file}: {error} in {answer}"));
         Step { status, text: text.to_owned() }
     }
 
-    /// A step whose status is known.
-    pub fn expect(&mut self, line: &str, body: &str, status: u16) -> Step {
-        let step = self.step(line, body);
-        assert_eq!(step.status, status, "{}, {line}: {step:?}", self.kind.name);
-        step
+    fn say(&mut self, lines: &str) {
+        let steps = self.steps.as_mut().unwrap();
+        writeln!(steps, "{lines}").unwrap_or_else(|error| panic!("{}: {error}", self.file));
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.answers.recv_timeout(4 * PATIENCE).unwrap_or_else(|error| {
+            // Why is on stderr, which the client shares with us.
+            panic!("{}, {line}: no answer: {error}; ./test installs what is missing", self.file)
+        })
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        // At the end of its input it ends, and takes the browser with it that it has started.
+        drop(self.steps.take());
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -94,19 +117,28 @@ fn packages() -> PathBuf {
     target.join("clients")
 }
 
-fn command(kind: &Kind) -> Command {
-    let program = match kind.file.rsplit_once('.') {
-        Some((_, "sh")) => "bash",
-        Some((_, "py")) => "python3",
-        Some((_, "mjs")) => "node",
-        _ => panic!("{}: nothing is known to run it", kind.file),
+fn command(file: &str, home: &Folder) -> Command {
+    let mut command = match file.rsplit_once('.') {
+        Some((_, "sh")) => Command::new("bash"),
+        Some((_, "py")) => Command::new(packages().join("python/bin/python3")),
+        Some((_, "mjs")) => Command::new("node"),
+        Some((_, "pl")) => Command::new("perl"),
+        Some((_, "java")) => {
+            let mut java = Command::new("java");
+            // It runs for seconds: what pays later is not worth its price.
+            java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]);
+            java
+        }
+        _ => panic!("{file}: nothing is known to run it"),
     };
-    let mut command = Command::new(program);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(kind.file));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file));
     command.env_clear().env("LC_ALL", "C.UTF-8").env("CLIENT_PACKAGES", packages());
-    for name in ["PATH", "HOME"] {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
-    }
+    command.env("HOME", home.path()).env("TMPDIR", home.path());
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    // Node has to know it before it starts.
+    let authority = place::authority(home.path());
+    command.env("CLIENT_CA", &authority).env("NODE_EXTRA_CA_CERTS", &authority);
+    command.envs(std::env::var_os("PATH").map(|value| ("PATH", value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }

@@ -1,41 +1,152 @@
-//! `docs/clients.md` shows what the tests hold the clients to.
+//! `docs/clients.md` shows what the tests hold the clients to, and how the tests use them.
+//!
+//! The one surprising thing: the code in the document is that of `tests/clients/`, between two comments.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::{ALL, Asks, Letters};
+use super::kind::{Act, Asks, Fate, Kind, Offered};
+use super::rows::ALL;
+
+const TABLE: (&str, &str) = ("|---|---|---|---|---|---|---|---|---|---|\n", "\n");
+const CODE: (&str, &str) = ("<!-- from tests/clients -->\n", "<!-- so far -->\n");
+
+/// The comments around what a client's file has for the document.
+const SHOWN: (&str, &str) = ("In docs/clients.md:", "Not in it:");
 
 #[test]
-fn the_document_has_a_row_for_each() {
+fn the_document_shows_what_was_seen() {
+    let rows: String = ALL.iter().map(row).collect();
+    println!("{rows}");
+    check(TABLE, &rows);
+}
+
+#[test]
+fn the_document_shows_how_they_are_used() {
+    let mut files: Vec<&str> =
+        ALL.iter().filter(|kind| is_in(kind)).map(|kind| kind.file).collect();
+    files.dedup();
+    let blocks: String = files.into_iter().map(block).collect();
+    check(CODE, &format!("\n{blocks}"));
+}
+
+/// Holds the document to what it should have between two marks.
+fn check((begin, end): (&str, &str), wanted: &str) {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients.md");
     let text = fs::read_to_string(&document).unwrap();
-    let (front, rest) = text.split_once("|---|---|---|---|---|\n").unwrap();
-    let back = rest.split_once("\n\n").map(|(_, back)| back).unwrap();
-    let mut rows = String::new();
-    for kind in ALL {
-        let asks = match kind.asks {
-            Asks::Never => "never",
-            Asks::Once => "once",
-            Asks::EachTime => "for each request",
-        };
-        let stale = match (kind.scheme, kind.asks) {
-            ("basic", _) | (_, Asks::Never) => "has no nonce",
-            (_, Asks::Once) => "tries again by itself",
-            (_, Asks::EachTime) => "uses none twice",
-        };
-        let letters = match kind.letters {
-            Letters::Ascii => "ASCII",
-            Letters::Latin1 => "Latin-1",
-            Letters::All => "all of Unicode",
-        };
-        let (name, refusals) = (kind.name, kind.refusals_max);
-        writeln!(rows, "| {name} | {asks} | {stale} | {refusals} | {letters} |").unwrap();
-    }
-    let wanted = format!("{front}|---|---|---|---|---|\n{rows}\n{back}");
+    let (front, rest) = text.split_once(begin).unwrap();
+    // What is wanted may hold the end as well, such as an empty line.
+    let (shown, back) = match rest.strip_prefix(wanted) {
+        Some(rest) => (wanted, rest),
+        None => rest.split_at(rest.find(&format!("\n{end}")).unwrap() + 1),
+    };
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        fs::write(&document, &wanted).unwrap();
+        fs::write(&document, format!("{front}{begin}{wanted}{back}")).unwrap();
     } else {
-        assert!(text == wanted, "docs/clients.md is not what it should be:\n{rows}");
+        assert!(
+            shown == wanted && back.starts_with(end),
+            "docs/clients.md is not what it should be:\n{wanted}"
+        );
     }
+}
+
+/// Whether it gets in at all.
+fn is_in(kind: &Kind) -> bool {
+    !kind.fails.contains(&(Act::Read, 401))
+}
+
+fn row(kind: &Kind) -> String {
+    let over = if kind.is_tls_only { "HTTPS" } else { "HTTP, HTTPS" };
+    let offered = match kind.offered {
+        Offered::Both => "both",
+        Offered::Digest => "Digest alone",
+        Offered::Basic => "Basic alone",
+    };
+    let asks = match kind.asks {
+        Asks::Never => "never",
+        Asks::Once => "once",
+        Asks::EachTime => "for each request",
+    };
+    let expired = match (kind.is_digest() && is_in(kind), kind.asks) {
+        (false, _) => "has none",
+        (true, Asks::EachTime) => "uses none twice",
+        (true, _) => "tries again by itself",
+    };
+    let refusals = match kind.told {
+        401 => kind.refusals.to_string(),
+        0 => format!("{}, then an error of its own", kind.refusals),
+        told => format!("{}, then {told}", kind.refusals),
+    };
+    let [password, name, odd_password, odd_name] = kind.letters;
+    let cells = [
+        kind.name,
+        kind.seen.trim_end_matches('.'),
+        over,
+        offered,
+        &methods(kind),
+        asks,
+        expired,
+        &refusals,
+        letters(kind, password, odd_password),
+        letters(kind, name, odd_name),
+    ];
+    format!("| {} |\n", cells.join(" | "))
+}
+
+fn letters(kind: &Kind, latin1: Fate, all: Fate) -> &'static str {
+    match (latin1, all) {
+        _ if !is_in(kind) => "none",
+        (_, Fate::Works) => "all of Unicode",
+        (Fate::Works, _) => "Latin-1",
+        _ => "ASCII",
+    }
+}
+
+/// The methods that it can use.
+fn methods(kind: &Kind) -> String {
+    let all =
+        [(Act::Read, "GET"), (Act::Create, "POST"), (Act::Replace, "PUT"), (Act::Delete, "DELETE")];
+    let fails = |act: Act| kind.fails.iter().any(|(failing, _)| *failing == act);
+    let able: Vec<&str> =
+        all.iter().filter(|(act, _)| !fails(*act)).map(|(_, method)| *method).collect();
+    match able.len() {
+        4 => "all".to_owned(),
+        0 => "none".to_owned(),
+        _ => able.join(", "),
+    }
+}
+
+/// An arm of a `case` of the shell, as one would type it.
+fn command_line(arm: &str) -> Option<String> {
+    let (_, command) = arm.strip_suffix(" ;;")?.split_once(") ")?;
+    Some(command.replace("\"$@\"", "\"$url\""))
+}
+
+/// What a file has for the document, as a block of code.
+fn block(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file);
+    let text = fs::read_to_string(path).unwrap();
+    let mut shown = String::new();
+    let mut indent = None;
+    for line in text.lines() {
+        let depth = line.len() - line.trim_start().len();
+        if line.ends_with(SHOWN.0) {
+            indent = Some(depth);
+        } else if line.ends_with(SHOWN.1) {
+            indent = None;
+        } else if let Some(indent) = indent {
+            let line = line.get(indent..).unwrap_or_default();
+            shown.push_str(&command_line(line).unwrap_or_else(|| line.to_owned()));
+            shown.push('\n');
+        }
+    }
+    assert!(!shown.is_empty(), "{file} has nothing for docs/clients.md");
+    let language = match file.rsplit_once('.').unwrap().1 {
+        "sh" => "bash",
+        "py" => "python",
+        "mjs" => "js",
+        "pl" => "perl",
+        other => other,
+    };
+    format!("`tests/clients/{file}`:\n\n```{language}\n{shown}```\n\n")
 }

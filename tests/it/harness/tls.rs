@@ -12,7 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256,
+    date_time_ymd,
+};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -20,11 +23,13 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 const DAY: i64 = 86_400;
 
-/// A certificate for `localhost` and 127.0.0.1 that nobody else vouches for, and its key, as PEM.
+/// A certificate for `localhost` and 127.0.0.1 and its key, as PEM.
 #[derive(Debug, Clone)]
 pub struct Pair {
     pub certificate: String,
     pub key: String,
+    /// The certificate that vouches for it; itself, unless it was `issued`.
+    pub authority: String,
 }
 
 impl Pair {
@@ -43,7 +48,23 @@ impl Pair {
         };
         (params.not_before, params.not_after) = (at(from), at(to));
         let certificate = params.self_signed(&key).unwrap();
-        Self { certificate: certificate.pem(), key: key.serialize_pem() }
+        let certificate = certificate.pem();
+        Self { authority: certificate.clone(), certificate, key: key.serialize_pem() }
+    }
+
+    /// Vouched for by an authority, as most certificates are.
+    pub fn issued() -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "Authority of the tests");
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let authority = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::new(["localhost".into(), "127.0.0.1".into()]).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+        Self { certificate, key: key.serialize_pem(), authority }
     }
 
     /// Puts both files into a folder, each at once.
@@ -69,7 +90,7 @@ impl Pair {
 pub fn trust(pairs: &[&Pair]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for pair in pairs {
-        roots.add(pair.der()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(pair.authority.as_bytes()).unwrap()).unwrap();
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

@@ -1,0 +1,118 @@
+//! Every client where each request goes to another server, and where PostgreSQL crashes between two.
+
+use super::balancer::Balancer;
+use super::driver::Driver;
+use super::kind::{Act, Kind, Offered};
+use super::life::{ANN, Client, Hand};
+use super::place;
+use super::rows::ALL;
+use super::watch::Watch;
+use crate::harness::{Backend, OwnPostgres, Server, Setup, sql, wait_until};
+
+/// All rows of a program: at two servers in turn, and at three.
+fn every_row_of(program: &str) {
+    let rows = ALL.iter().filter(|kind| kind.program == program && kind.is_whole());
+    let rows: Vec<&Kind> = rows.filter(|kind| !kind.is_tls_only).collect();
+    let mut driver = Driver::start(rows[0].file);
+    for offered in [Offered::Both, Offered::Digest, Offered::Basic] {
+        let rows: Vec<_> = rows.iter().filter(|kind| kind.offered == offered).copied().collect();
+        if !rows.is_empty() {
+            in_turn(&mut driver, offered, &rows);
+        }
+    }
+}
+
+fn in_turn(driver: &mut Driver, offered: Offered, rows: &[&Kind]) {
+    let first = place::setup(Setup::new(Backend::Postgres), offered).start();
+    let (address, key) = (first.database(), first.key_file());
+    let admin = first.admin();
+    let replica =
+        || place::setup(Setup::replica(address.clone()), offered).key_file(key.clone()).start();
+    // The first one last: the database goes with it.
+    let servers = [replica(), replica(), first];
+    for count in [2, 3] {
+        let some = &servers[servers.len() - count..];
+        let balancer = Balancer::start(some.iter().map(|server| server.address).collect());
+        let base = format!("http://{}", balancer.address);
+        let mut watch = Watch::new(some);
+        for kind in rows {
+            driver.log_in(kind, &base, &admin);
+            let is_seen = driver.version().starts_with(kind.seen);
+            let mut client = Client { driver, kind, is_seen };
+            client.live(&mut Hand { server: &servers[2], admin: &admin });
+            let asked = watch.take();
+            client.assert_first_try(&asked, Act::ALL.len());
+            let at = |index: usize| asked.iter().filter(|asked| asked.server == index).count();
+            // A browser asks for its page as well.
+            let least = asked.len() / count - 1;
+            assert!((0..count).all(|index| at(index) >= least), "{}: {asked:?}", kind.name);
+        }
+    }
+    let count = sql(Backend::Postgres, servers[2].folder(), "SELECT count(*) FROM customers");
+    assert_eq!(count.trim(), "0");
+}
+
+macro_rules! programs {
+    ($($program:ident)*) => {
+        $(#[test]
+        fn $program() {
+            every_row_of(stringify!($program));
+        })*
+
+        #[test]
+        fn every_program_is_tested() {
+            let tested = [$(stringify!($program)),*];
+            for kind in ALL.iter().filter(|kind| kind.is_whole()) {
+                assert!(tested.contains(&kind.program), "{}", kind.name);
+            }
+        }
+    };
+}
+
+programs! {
+    curl wget requests httpx aiohttp urllib httplib2 httpie node_fetch digest_fetch npm_urllib java lwp
+    chromium firefox
+}
+
+/// A crash of PostgreSQL makes every nonce stale, at every replica: those that were there before go on,
+/// and those that come then get in.
+#[test]
+fn a_session_outlives_a_crash_of_the_database() {
+    let postgres = OwnPostgres::start();
+    postgres.sql("postgres", "CREATE DATABASE crash");
+    let address = postgres.address_of("crash");
+    let one = Setup::replica(address.clone()).closed().start();
+    let two = Setup::replica(address).key_file(one.key_file()).start();
+    let admin = one.admin();
+    let servers: [Server; 2] = [two, one];
+    let balancer = Balancer::start(servers.iter().map(|server| server.address).collect());
+    let base = format!("http://{}", balancer.address);
+    // Those that keep a nonce, but for the browsers, which are many programs each.
+    let rows = ALL.iter().filter(|kind| kind.offered == Offered::Both && kind.is_whole());
+    let rows: Vec<&Kind> = rows
+        .filter(|kind| kind.is_digest() && !kind.is_tls_only && kind.file != "browser.mjs")
+        .collect();
+    let start = |kind: &&Kind| {
+        let mut driver = Driver::start(kind.file);
+        driver.log_in(kind, &base, &admin);
+        driver
+    };
+    let mut drivers: Vec<Driver> = rows.iter().map(start).collect();
+    for (driver, kind) in drivers.iter_mut().zip(&rows) {
+        let step = driver.step("GET /customers", "");
+        assert_eq!(step.status, 200, "{}: {step:?}", kind.name);
+    }
+    postgres.restart("immediate");
+    for server in &servers {
+        wait_until("it serves again", || (server.get("/-/ready").status == 200).then_some(()));
+    }
+    for (driver, kind) in drivers.iter_mut().zip(&rows) {
+        for _ in ["who was there before", "who comes then"] {
+            let step = driver.step("POST /customers", ANN);
+            assert_eq!(step.status, 201, "{}: {step:?}", kind.name);
+            driver.log_in(kind, &base, &admin);
+        }
+    }
+    let count = postgres.sql("crash", "SELECT count(*) FROM customers");
+    assert_eq!(count.trim(), (2 * rows.len()).to_string());
+}
