@@ -42,7 +42,7 @@ use crate::plan::{By, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
 use crate::value::Item;
-use crate::wire::{self, After, Body, RequestId, Way};
+use crate::wire::{self, After, Body, RequestId, Visitor, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
@@ -84,11 +84,18 @@ async fn answer(
 
     // 1  is it well-formed HTTP?                          400 414 417 431 501
     wire::check_head(parts, limits)?;
+    //    may a declared page ask what it wants to ask?    204
+    if asked.visitor.asks_first(parts) {
+        return Ok(reply::nothing(wire::preflight(intent::methods(model, path))));
+    }
     // 2  does it lead somewhere?                          501 404 308 405
     let route = intent::route(model, &parts.method, path, query)?;
     asked.resource.set(route.resource());
     // 3  does it come from where it may come from?        403 421
-    wire::check_site(parts, model.server.base_url.as_deref())?;
+    if !asked.visitor.is_declared() {
+        wire::check_site(parts, model.server.base_url.as_deref())?;
+        wire::check_reader(parts, identity::purpose(&route))?;
+    }
     if auth.is_open() {
         wire::check_host_is_ours(wire::authority(parts), listen)?;
     }
@@ -197,6 +204,7 @@ struct Asked<'a> {
     body_until: Instant,
     until: Instant,
     way: Way,
+    visitor: Visitor,
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
@@ -206,26 +214,26 @@ struct Asked<'a> {
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
 pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
-    let (parts, incoming) = request.into_parts();
-    let (id, version) = (RequestId::new(), parts.version);
-    let answered = catch(pin!(exchange(app, parts, incoming, id, way))).await;
+    let (id, version) = (RequestId::new(), request.version());
+    let visitor = Visitor::of(request.headers(), &app.shared.model.server.cors_origins);
+    let answered = catch(pin!(exchange(app, request, (id, way), visitor.clone()))).await;
     answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
         app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
-        respond(reply::speechless(), &Method::GET, &id, after)
+        respond(reply::speechless(), &Method::GET, &id, (after, visitor))
     })
 }
 
 /// One request and its answer; what `answer` panics with is a problem like any other.
 async fn exchange(
     app: &App,
-    parts: Parts,
-    incoming: Incoming,
-    id: RequestId,
-    way: Way,
+    request: Request<Incoming>,
+    (id, way): (RequestId, Way),
+    visitor: Visitor,
 ) -> Response<Full<Bytes>> {
+    let (parts, incoming) = request.into_parts();
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;
@@ -238,6 +246,7 @@ async fn exchange(
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
         way,
+        visitor,
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
@@ -264,7 +273,7 @@ async fn exchange(
         reply.headers.insert(name, value);
     }
     record(app, &asked, (&reply, problem.as_ref()), &stages);
-    respond(reply, &parts.method, &asked.id, after)
+    respond(reply, &parts.method, &asked.id, (after, asked.visitor))
 }
 
 fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages: &Stages) {
@@ -293,12 +302,19 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
     app.metrics.count(&answered, stages.iter());
 }
 
-fn respond(reply: Reply, method: &Method, id: &RequestId, after: After) -> Response<Full<Bytes>> {
+fn respond(
+    reply: Reply,
+    method: &Method,
+    id: &RequestId,
+    (after, visitor): (After, Visitor),
+) -> Response<Full<Bytes>> {
     const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
     let mut response = Response::new(Full::default());
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response.headers_mut().insert(X_REQUEST_ID, id.header());
+    wire::keep_apart(response.headers_mut());
+    visitor.mark(response.headers_mut());
     // RFC 9110 §9.3.2: as GET, without the content, but with its length.
     if *method == Method::HEAD {
         response.headers_mut().insert(header::CONTENT_LENGTH, reply.body.len().into());

@@ -84,6 +84,11 @@ impl Memory {
         }
     }
 
+    /// As if they had never been right.
+    pub(super) fn forget(&self, trace: &[u8; 32]) {
+        self.remembered.remove(trace);
+    }
+
     /// Whether this user was in with this nonce before.
     pub(super) fn is_proved(&self, nonce: u128, name: &str) -> bool {
         self.proved.get(&self.hasher.hash_one((nonce, name))).is_some()
@@ -94,6 +99,11 @@ impl Memory {
         if self.proved.get(&key).is_none() {
             self.proved.insert(key, ());
         }
+    }
+
+    /// As if this user had never been in with it.
+    pub(super) fn disprove(&self, nonce: u128, name: &str) {
+        self.proved.remove(&self.hasher.hash_one((nonce, name)));
     }
 
     pub(super) fn nobody(&self, algorithm: Algorithm) -> &Ha1 {
@@ -137,5 +147,23 @@ mod tests {
         assert!(memory.recall(&trace, at(219)).is_some());
         assert!(memory.recall(&trace, at(241)).is_none());
         assert!(memory.recall(&memory.trace(b"YW5uOnRlYX=="), at(1)).is_none());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_gone() {
+        let (memory, now) = (Memory::new(), clock::now());
+        let (mine, other) = (memory.trace(b"mine"), memory.trace(b"other"));
+        for trace in [mine, other] {
+            let user = Arc::new(User::example(1));
+            memory.remember(trace, Remembered { user, until: now }, now);
+        }
+        memory.forget(&mine);
+        assert!(memory.recall(&mine, now).is_none());
+        assert!(memory.recall(&other, now).is_some());
+        memory.prove(1, "ann");
+        memory.prove(1, "bob");
+        memory.disprove(1, "ann");
+        assert!(!memory.is_proved(1, "ann"));
+        assert!(memory.is_proved(1, "bob"));
     }
 }

@@ -8,6 +8,7 @@ pub mod diff;
 pub mod expr;
 mod file;
 mod nearest;
+mod origins;
 pub mod own;
 mod report;
 pub mod schema;

@@ -4,14 +4,18 @@
 //! The one surprising thing: a refused request may leave its body unread, so the answer to "may this
 //! connection go on" is `Body::finish`, to be asked on every path out.
 
+mod apart;
 mod body;
+mod cors;
 mod head;
 mod host;
 mod request_id;
 
 use std::net::SocketAddr;
 
+pub use apart::{Purpose, check_reader, keep_apart};
 pub use body::{After, Body};
+pub use cors::{Visitor, preflight};
 pub use head::check_head;
 pub use host::{authority, check_host_is_ours, check_site};
 pub use request_id::RequestId;

@@ -28,6 +28,9 @@ on_every_backend! {
             allow: GET, HEAD, POST, OPTIONS
             accept-post: application/json
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options("/customers"));
@@ -36,6 +39,9 @@ on_every_backend! {
             cache-control: private, no-cache
             allow: GET, HEAD, PUT, DELETE, OPTIONS
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options(&path));
@@ -44,6 +50,9 @@ on_every_backend! {
             cache-control: private, no-cache
             allow: GET, HEAD, OPTIONS
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options("/"));
@@ -52,6 +61,9 @@ on_every_backend! {
             cache-control: private, no-cache
             allow: GET, HEAD, POST, PUT, DELETE, OPTIONS
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options("*"));
@@ -66,6 +78,9 @@ on_every_backend! {
             cache-control: private, no-cache
             location: /customers
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 0
             date: <date>
 
@@ -118,6 +133,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 150
             date: <date>
 
