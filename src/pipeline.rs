@@ -35,19 +35,21 @@ use hyper::body::Incoming;
 
 pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
+use crate::formats::Format;
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
+use crate::intent::conditions::Conditions;
 use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
 use crate::permit::Caller;
-use crate::plan::{By, Plan};
+use crate::plan::{By, Collection, Outcome, Plan};
 use crate::problem::{self, Problem};
 use crate::reply::{Replies, Reply};
 use crate::value::Item;
-use crate::wire::{self, After, Body, RequestId, Sender, Way};
+use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
@@ -95,11 +97,18 @@ async fn answer(
 
     // 1  is it well-formed HTTP?                          400 414 417 431 501
     wire::check_head(parts, limits)?;
+    //    may a declared page ask what it wants to ask?    204
+    if asked.visitor.asks_first(parts) {
+        return Ok(reply::nothing(wire::preflight(intent::methods(model, path))));
+    }
     // 2  does it lead somewhere?                          501 404 308 405
     let route = intent::route(model, &parts.method, path, query)?;
     asked.resource.set(route.resource());
     // 3  does it come from where it may come from?        403 421
-    wire::check_site(parts, model.server.base_url.as_deref(), asked.sender.is_https)?;
+    if !asked.visitor.is_declared() {
+        wire::check_site(parts, model.server.base_url.as_deref(), asked.sender.is_https)?;
+        wire::check_reader(parts, identity::purpose(&route))?;
+    }
     if auth.is_open() {
         wire::check_host_is_ours(wire::authority(parts), listen)?;
     }
@@ -161,15 +170,10 @@ async fn answer(
 
     let failed = |error| replies.failure(model, about.as_ref(), format, error);
     let outcome = done.map_err(failed)?;
-    let reply = match outcome.items().iter().map(Item::bytes).sum::<usize>() {
-        ..ASIDE_ANSWER_BYTES => replies.outcome(model, (about, &conditions), format, &outcome)?,
-        ASIDE_ANSWER_BYTES.. => {
-            let shared = Arc::clone(&app.shared);
-            let say = move || {
-                shared.replies.outcome(&shared.model, (about, &conditions), format, &outcome)
-            };
-            aside(say).await??
-        }
+    let reply = if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
+        replies.outcome(model, (about, &conditions), format, &outcome)?
+    } else {
+        say_aside(app, (about, conditions), format, outcome).await?
     };
     // What was done must be told; what was only looked at can be looked at again.
     if is_read && !gate.has_room(reply.body.len()) {
@@ -204,6 +208,18 @@ async fn plan_aside(
     .await?
 }
 
+/// A large answer takes as long to write.
+async fn say_aside(
+    app: &App,
+    (about, conditions): (Option<Collection>, Conditions),
+    format: &'static Format,
+    outcome: Outcome,
+) -> Result<Reply, Problem> {
+    let shared = Arc::clone(&app.shared);
+    aside(move || shared.replies.outcome(&shared.model, (about, &conditions), format, &outcome))
+        .await?
+}
+
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     gate::aside(work).await.map_err(|_| Problem::new(&problem::BUSY))
 }
@@ -219,6 +235,7 @@ struct Asked<'a> {
     way: Way,
     /// Who sent it, by what proxies say of it whom we trust.
     sender: Sender,
+    visitor: Visitor,
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
@@ -228,16 +245,17 @@ struct Asked<'a> {
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
 pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
-    let (parts, incoming) = request.into_parts();
-    let (id, version) = (RequestId::new(), parts.version);
-    let sender = wire::sender(way, &parts.headers, &app.shared.proxies);
-    let answered = catch(pin!(exchange(app, parts, incoming, id, (way, sender)))).await;
+    let (id, version) = (RequestId::new(), request.version());
+    let sender = wire::sender(way, request.headers(), &app.shared.proxies);
+    let visitor = Visitor::of(request.headers(), &app.shared.model.server.cors_origins);
+    let from = (way, sender);
+    let answered = catch(pin!(exchange(app, request, (id, from), visitor.clone()))).await;
     let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
         app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 { After::Close } else { After::KeepAlive };
-        respond(reply::speechless(), &Method::GET, &id, after)
+        respond(reply::speechless(), &Method::GET, &id, (after, visitor))
     });
     mark_secure(app, sender, response.headers_mut());
     response
@@ -258,11 +276,11 @@ fn mark_secure(app: &App, sender: Sender, headers: &mut HeaderMap) {
 /// One request and its answer; what `answer` panics with is a problem like any other.
 async fn exchange(
     app: &App,
-    parts: Parts,
-    incoming: Incoming,
-    id: RequestId,
-    (way, sender): (Way, Sender),
+    request: Request<Incoming>,
+    (id, (way, sender)): (RequestId, (Way, Sender)),
+    visitor: Visitor,
 ) -> Response<Full<Bytes>> {
+    let (parts, incoming) = request.into_parts();
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;
@@ -276,6 +294,7 @@ async fn exchange(
         until: within(limits.request_seconds_max),
         way,
         sender,
+        visitor,
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
@@ -302,7 +321,7 @@ async fn exchange(
         reply.headers.insert(name, value);
     }
     record(app, &asked, (&reply, problem.as_ref()), &stages);
-    respond(reply, &parts.method, &asked.id, after)
+    respond(reply, &parts.method, &asked.id, (after, asked.visitor))
 }
 
 fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages: &Stages) {
@@ -332,12 +351,19 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
     app.metrics.count(&answered, stages.iter());
 }
 
-fn respond(reply: Reply, method: &Method, id: &RequestId, after: After) -> Response<Full<Bytes>> {
+fn respond(
+    reply: Reply,
+    method: &Method,
+    id: &RequestId,
+    (after, visitor): (After, Visitor),
+) -> Response<Full<Bytes>> {
     const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
     let mut response = Response::new(Full::default());
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response.headers_mut().insert(X_REQUEST_ID, id.header());
+    wire::keep_apart(response.headers_mut());
+    visitor.mark(response.headers_mut());
     // RFC 9110 §9.3.2: as GET, without the content, but with its length.
     if *method == Method::HEAD && reply.status != StatusCode::NOT_MODIFIED {
         response.headers_mut().insert(header::CONTENT_LENGTH, reply.body.len().into());

@@ -86,6 +86,11 @@ impl Memory {
         }
     }
 
+    /// As if they had never been right.
+    pub(super) fn forget(&self, trace: &[u8; 32]) {
+        self.remembered.remove(trace);
+    }
+
     /// The nonce that this text is, if this user was in with it before: then it is one of ours.
     pub(super) fn proved(&self, nonce: &str, name: &str) -> Option<Nonce> {
         self.proved.get(&self.hasher.hash_one((nonce, name)))
@@ -96,6 +101,11 @@ impl Memory {
         if self.proved.get(&key).is_none() {
             self.proved.insert(key, nonce);
         }
+    }
+
+    /// As if this user had never been in with it.
+    pub(super) fn disprove(&self, nonce: &str, name: &str) {
+        self.proved.remove(&self.hasher.hash_one((nonce, name)));
     }
 
     pub(super) fn nobody(&self, algorithm: Algorithm) -> &Ha1 {
@@ -139,5 +149,24 @@ mod tests {
         assert!(memory.recall(&trace, at(219)).is_some());
         assert!(memory.recall(&trace, at(241)).is_none());
         assert!(memory.recall(&memory.trace(b"YW5uOnRlYX=="), at(1)).is_none());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_gone() {
+        let (memory, now) = (Memory::new(), clock::now());
+        let (mine, other) = (memory.trace(b"mine"), memory.trace(b"other"));
+        for trace in [mine, other] {
+            let user = Arc::new(User::example(1));
+            memory.remember(trace, Remembered { user, until: now }, now);
+        }
+        memory.forget(&mine);
+        assert!(memory.recall(&mine, now).is_none());
+        assert!(memory.recall(&other, now).is_some());
+        let nonce = Nonce { epoch: 1, issued: 2, id: 3, is_near_end: false };
+        memory.prove(("n", nonce), "ann");
+        memory.prove(("n", nonce), "bob");
+        memory.disprove("n", "ann");
+        assert_eq!(memory.proved("n", "ann"), None);
+        assert_eq!(memory.proved("n", "bob"), Some(nonce));
     }
 }

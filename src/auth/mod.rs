@@ -12,6 +12,7 @@ pub mod digest;
 mod hasher;
 pub mod key;
 mod login;
+mod logout;
 mod memory;
 mod nonce;
 pub mod parameters;

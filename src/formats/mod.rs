@@ -95,14 +95,22 @@ fn listed<'a>(formats: impl Iterator<Item = &'a Format>) -> String {
     formats.map(|format| format.media.essence).collect::<Vec<_>>().join(", ")
 }
 
+const PROBLEM_TYPES: [Media; 2] = [
+    Media { essence: "application/problem+json", parameters: &[] },
+    Media { essence: "application/json", parameters: &[] },
+];
+
 /// The types a problem can be sent as: `None` when the client listed neither.
 pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
-    const OFFERED: [Media; 2] = [
-        Media { essence: "application/problem+json", parameters: &[] },
-        Media { essence: "application/json", parameters: &[] },
-    ];
-    let chosen = accept::choose(accept, &OFFERED).and_then(|index| OFFERED.get(index));
+    let chosen = accept::choose(accept, &PROBLEM_TYPES).and_then(|index| PROBLEM_TYPES.get(index));
     chosen.map(|media| HeaderValue::from_static(media.essence))
+}
+
+/// Whether a problem that is meant for a person is better said in plain words.
+pub fn prefers_words(accept: &Accept<'_>) -> bool {
+    let words = Media { essence: "text/plain", parameters: &[] };
+    let offered: Vec<Media> = std::iter::once(words).chain(PROBLEM_TYPES).collect();
+    accept::choose(accept, &offered) == Some(0)
 }
 
 /// The types a body may have, as `Accept` and `Accept-Post` list them in answers.

@@ -8,7 +8,9 @@ pub mod cursor;
 mod query;
 mod route;
 
-pub use route::{Address, Ids, Place, Route, Stop, Verb, allow, path, push_subject, route};
+pub use route::{
+    Address, Ids, Place, Route, Stop, Verb, allow, methods, path, push_subject, route,
+};
 
 use std::borrow::Cow;
 
@@ -87,7 +89,8 @@ pub fn read<'a>(
         (_, Place::Health) => return Ok(Intent::Health),
         (_, Place::Ready) => return Ok(Intent::Ready),
         (_, Place::Explanation(kind)) => return Ok(Intent::Explain(kind)),
-        (_, place @ Place::Server) => return Ok(Intent::Options(place)),
+        // A logout has ended before it came here.
+        (_, place @ (Place::Server | Place::Logout(_))) => return Ok(Intent::Options(place)),
         (_, Place::Home) => Intent::Home,
         (_, Place::Metrics) => Intent::Metrics,
         (Verb::Post, Place::Collection(address)) => {

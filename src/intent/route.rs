@@ -22,6 +22,8 @@ pub enum Place {
     Health,
     Ready,
     Metrics,
+    /// Where a browser forgets what it has for a realm, by the realm's index.
+    Logout(usize),
     Explanation(&'static Kind),
     /// `OPTIONS *`: the server as a whole.
     Server,
@@ -100,6 +102,7 @@ impl Route {
             | Place::Health
             | Place::Ready
             | Place::Metrics
+            | Place::Logout(_)
             | Place::Explanation(_)
             | Place::Server => None,
         }
@@ -171,9 +174,12 @@ const EVERYWHERE: &[(&str, Verb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIO
 
 fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
     match place {
-        Place::Home | Place::Health | Place::Ready | Place::Metrics | Place::Explanation(_) => {
-            &[GET, HEAD, OPTIONS]
-        }
+        Place::Home
+        | Place::Health
+        | Place::Ready
+        | Place::Metrics
+        | Place::Logout(_)
+        | Place::Explanation(_) => &[GET, HEAD, OPTIONS],
         Place::Server => &[OPTIONS],
         Place::Collection(_) => &[GET, HEAD, POST, OPTIONS],
         Place::Item(_) => &[GET, HEAD, PUT, PATCH, DELETE, OPTIONS],
@@ -186,6 +192,13 @@ pub fn allow(place: &Place) -> HeaderValue {
     let verbs = if *place == Place::Server { EVERYWHERE } else { verbs(place) };
     let names: Vec<&str> = verbs.iter().map(|(name, _)| *name).collect();
     HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
+}
+
+/// The methods of what a path names; all of them where it names nothing, so that a page that asks
+/// first is let go on, and told so by the answer to its request.
+pub fn methods(model: &Model, path: &str) -> HeaderValue {
+    let place = find(model, path).or_else(|| find(model, path.strip_suffix('/')?));
+    allow(&place.unwrap_or(Place::Server))
 }
 
 fn find(model: &Model, path: &str) -> Option<Place> {
@@ -213,6 +226,13 @@ fn find_own<'a>(model: &'a Model, mut segments: impl Iterator<Item = &'a str>) -
         "health" => Place::Health,
         "ready" => Place::Ready,
         "metrics" => Place::Metrics,
+        "logout" => Place::Logout(match segments.next() {
+            None => model.server_realm(),
+            Some(segment) => {
+                let name = decode(segment)?;
+                model.realms.iter().position(|realm| *realm.name == *name)?
+            }
+        }),
         "problems" => Place::Explanation(problem::by_slug(&decode(segments.next()?)?)?),
         plural => return find_resource(model, top(model, plural, true)?, segments),
     };

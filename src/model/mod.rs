@@ -9,6 +9,7 @@ pub mod expr;
 mod file;
 mod nearest;
 mod network;
+mod origins;
 pub mod own;
 mod report;
 pub mod schema;

@@ -10,6 +10,7 @@ use toml::de::DeValue;
 
 use super::file::keys;
 use super::file::tree::{Entry, Table, Text};
+use super::origins;
 use super::report::Mistakes;
 use super::types::{is_port, is_url};
 use super::{Network, Realm};
@@ -41,6 +42,8 @@ pub struct ServerTable {
     /// Scheme, host and maybe port.
     pub base_url: Option<String>,
     pub changes_keep: Option<Keep>,
+    /// Origins of pages that may use the server from elsewhere, as browsers send them.
+    pub cors_origins: Vec<String>,
     pub http2_prior_knowledge: Option<bool>,
     pub limits: Limits,
 }
@@ -177,6 +180,10 @@ impl ServerTable {
             changes_keep: table
                 .text("changes_keep", mistakes)
                 .and_then(|text| changes_keep(&text, mistakes)),
+            cors_origins: table
+                .find("cors_origins")
+                .and_then(|entry| origins::read(entry, mistakes))
+                .unwrap_or_default(),
             http2_prior_knowledge: table.flag("http2_prior_knowledge", mistakes),
             limits: table
                 .find("limits")

@@ -106,6 +106,7 @@ pub fn is_open(route: &Route) -> bool {
     match (route.verb, &route.place) {
         (Verb::Options, _) => true,
         (_, Place::Health | Place::Ready | Place::Explanation(_) | Place::Server) => true,
+        (_, Place::Logout(_)) => true,
         (_, Place::Home | Place::Metrics | Place::Collection(_) | Place::Item(_)) => false,
     }
 }
@@ -127,9 +128,12 @@ fn is_granted(rights: &Rights, route: &Route) -> bool {
         Place::Collection(address) | Place::Item(address) => granted_verb(route.verb)
             .is_some_and(|verb| rights.access(address.resource, verb).is_some()),
         // Of the server's own, for admins alone; those open to everyone were let in before.
-        Place::Metrics | Place::Health | Place::Ready | Place::Explanation(_) | Place::Server => {
-            false
-        }
+        Place::Metrics
+        | Place::Health
+        | Place::Ready
+        | Place::Logout(_)
+        | Place::Explanation(_)
+        | Place::Server => false,
     }
 }
 

@@ -5,10 +5,15 @@ use bytes::Bytes;
 use super::{App, Asked, Shared};
 use crate::auth::{self, Identity};
 use crate::gate::Room;
-use crate::intent::{Route, Stop};
+use crate::intent::{Place, Route, Stop, Verb};
 use crate::permit::{self, Caller, Denied};
-use crate::wire::Body;
+use crate::wire::{Body, Purpose};
 use crate::{clock, reply};
+
+/// What a page of another site would do if it led somebody here.
+pub(super) fn purpose(route: &Route) -> Purpose {
+    if matches!(route.place, Place::Logout(_)) { Purpose::End } else { Purpose::Look }
+}
 
 /// 4: who is asking. The body, where the proof covers it and it had to be read for that.
 pub(super) async fn identify(
@@ -18,6 +23,11 @@ pub(super) async fn identify(
     body: (&mut Body, &Room<'_>),
 ) -> Result<Option<Bytes>, Stop> {
     let Shared { auth, .. } = &*app.shared;
+    if matches!((route.verb, &route.place), (Verb::Get | Verb::Head, Place::Logout(_))) {
+        let request = request(app, asked, route);
+        let stop = Box::pin(auth.log_out(&app.store, &request)).await;
+        return Err(refused(app, stop));
+    }
     if permit::is_open(route) {
         let _ = asked.known.set(auth.nobody());
         return Ok(None);
@@ -65,9 +75,10 @@ pub(super) async fn permit<'a>(
 
 fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> auth::Request<'a> {
     let model = &app.shared.model;
-    let realm = match route.resource() {
-        Some(resource) => model.resource(resource).realm,
-        None => model.server_realm(),
+    let realm = match (&route.place, route.resource()) {
+        (Place::Logout(realm), _) => *realm,
+        (_, Some(resource)) => model.resource(resource).realm,
+        (_, None) => model.server_realm(),
     };
     auth::Request {
         parts: asked.parts,

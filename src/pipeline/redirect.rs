@@ -19,7 +19,7 @@ use crate::log::{RequestLine, Stages};
 use crate::metrics::Answered;
 use crate::problem::{self, Problem};
 use crate::reply::Reply;
-use crate::wire::{self, After, RequestId, Way};
+use crate::wire::{self, After, RequestId, Visitor, Way};
 use crate::{clock, fault, reply};
 
 /// Answers one request; its body is left where it is.
@@ -42,7 +42,8 @@ pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Ful
     };
     stages.mark("head");
     record(app, (&parts, &id, way), (&reply, problem.as_ref()), &stages);
-    respond(reply, &parts.method, &id, After::Close)
+    // No page may read what is said here.
+    respond(reply, &parts.method, &id, (After::Close, Visitor::Unasked))
 }
 
 fn target(app: &App, parts: &Parts) -> Result<String, Problem> {

@@ -27,6 +27,8 @@ use crate::value::Page;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
+const WORDS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
 /// An answer.
 #[derive(Debug)]
 pub struct Reply {
@@ -309,6 +311,13 @@ pub fn saying(model: &Model, saying: &Saying) -> Reply {
     }
 }
 
+/// 204, with what its headers say.
+pub fn nothing(headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Reply {
+    let mut reply = bare(StatusCode::NO_CONTENT);
+    reply.headers.extend(headers);
+    reply
+}
+
 /// 308: the same request, at the address without the slash.
 pub fn moved(to: &str) -> Reply {
     let mut reply = bare(StatusCode::PERMANENT_REDIRECT);
@@ -326,6 +335,10 @@ pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<
     crate::fault::point("problem");
     let parts = problem.parts();
     let mut reply = match formats::choose_for_problem(accept) {
+        _ if parts.kind == &problem::LOGGED_OUT && formats::prefers_words(accept) => {
+            let words = format!("{}.\n\n{}\n", parts.kind.title, parts.kind.help);
+            with_body(parts.kind.status, WORDS_TYPE, words.into_bytes())
+        }
         Some(content_type) => {
             with_body(parts.kind.status, content_type, json::problem(parts, occasion))
         }

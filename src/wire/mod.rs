@@ -4,7 +4,9 @@
 //! The one surprising thing: a refused request may leave its body unread, so the answer to "may this
 //! connection go on" is `Body::finish`, to be asked on every path out.
 
+mod apart;
 mod body;
+mod cors;
 mod forwarded;
 mod head;
 mod host;
@@ -13,7 +15,9 @@ mod secure;
 
 use std::net::SocketAddr;
 
+pub use apart::{Purpose, check_reader, keep_apart};
 pub use body::{After, Body};
+pub use cors::{Visitor, preflight};
 pub use forwarded::{Sender, sender};
 pub use head::check_head;
 pub use host::{authority, check_host_is_ours, check_site};

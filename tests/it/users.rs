@@ -42,6 +42,9 @@ on_every_backend! {
             location: /-/users/<id-1>
             etag: "1-<tag-1>"
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 200
             date: <date>
 
@@ -55,6 +58,9 @@ on_every_backend! {
             etag: "1-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 200
             date: <date>
 
@@ -66,6 +72,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-3>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 199
             date: <date>
 
@@ -77,6 +86,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-4>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 234
             date: <date>
 
@@ -85,6 +97,9 @@ on_every_backend! {
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
             x-request-id: <request-5>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
 
@@ -95,6 +110,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-6>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 178
             date: <date>
 

@@ -55,6 +55,10 @@ fn show_address(model: &Model, address: &Address) -> String {
 #[test]
 fn known_paths_lead_somewhere() {
     assert_eq!(show("GET", "/"), "Get Home");
+    assert_eq!(show("GET", "/-/logout"), "Get Logout(0)");
+    assert_eq!(show("GET", "/-/logout/Shelves"), "Get Logout(0)");
+    assert_eq!(show("GET", "/-/logout/Doors"), "no-such-path");
+    assert_eq!(show("POST", "/-/logout"), "method-not-allowed");
     assert_eq!(show("GET", "/rooms"), "Get /rooms");
     assert_eq!(show("GET", "/%72ooms"), "Get /rooms");
     assert_eq!(
@@ -167,5 +171,19 @@ mod never_panics {
         fn on_any_path(path in "(/|%|\\.|-|[a-z0-9]|rooms|shelves|\\PC){0,12}") {
             let _ = super::show("GET", &path);
         }
+    }
+}
+
+#[test]
+fn a_page_that_asks_first_is_told_the_methods_of_the_place() {
+    let model = model::read("model.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"));
+    for (path, expected) in [
+        ("/rooms", "GET, HEAD, POST, OPTIONS"),
+        ("/rooms/", "GET, HEAD, POST, OPTIONS"),
+        ("/rooms/x", "GET, HEAD, PUT, DELETE, OPTIONS"),
+        ("/", "GET, HEAD, OPTIONS"),
+        ("/attic", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
+    ] {
+        assert_eq!(methods(&model, path), expected, "{path}");
     }
 }

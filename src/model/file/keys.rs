@@ -226,6 +226,11 @@ pub(in crate::model) static SERVER: &[Key] = &[
         "the address that clients reach the server at, such as https://example.com",
     ),
     key("changes_keep", Holds::Text, "how long the change log is kept: 30d, 12h, 90m or forever"),
+    key(
+        "cors_origins",
+        Holds::Texts,
+        "origins whose pages may use the server, such as https://app.example",
+    ),
     key("http2_prior_knowledge", Holds::Flag, "HTTP/2 without TLS for clients that begin with it"),
     key("limits", Holds::Table("limits"), "upper bounds"),
 ];

@@ -40,6 +40,9 @@ on_every_backend! {
             location: /customers/<id-1>
             etag: "1-<tag-1>"
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 195
             date: <date>
 
@@ -53,6 +56,9 @@ on_every_backend! {
             etag: "1-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 195
             date: <date>
 
@@ -64,6 +70,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-3>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 195
             date: <date>
 
@@ -77,6 +86,9 @@ on_every_backend! {
             etag: "2-<tag-1>"
             last-modified: <date>
             x-request-id: <request-4>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 195
             date: <date>
 
@@ -85,6 +97,9 @@ on_every_backend! {
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
             x-request-id: <request-5>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
 
@@ -95,6 +110,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-6>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 180
             date: <date>
 
@@ -114,6 +132,9 @@ on_every_backend! {
             location: /customers/<id-1>/orders/<id-2>
             etag: "1-<tag-1>"
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 359
             date: <date>
 
@@ -144,6 +165,9 @@ on_every_backend! {
             location: /counties/1/schools/1/children/1
             etag: "1-<tag-1>"
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 509
             date: <date>
 
@@ -178,6 +202,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 381
             date: <date>
 
@@ -195,6 +222,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 487
             date: <date>
 

@@ -32,6 +32,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 48
             date: <date>
 
@@ -50,6 +53,9 @@ on_every_backend! {
             x-content-type-options: nosniff
             link: </customers?limit=1&cursor=<cursor-1>>; rel="next"
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 261
             date: <date>
 
@@ -171,6 +177,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 219
             date: <date>
 

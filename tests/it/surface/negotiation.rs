@@ -57,6 +57,9 @@ on_every_backend! {
             cache-control: private, no-cache
             vary: Accept
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 0
             date: <date>
 

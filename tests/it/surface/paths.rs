@@ -28,6 +28,9 @@ on_every_backend! {
             allow: GET, HEAD, POST, OPTIONS
             accept-post: application/json
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options("/customers"));
@@ -37,6 +40,9 @@ on_every_backend! {
             allow: GET, HEAD, PUT, PATCH, DELETE, OPTIONS
             accept-patch: application/merge-patch+json, application/json-patch+json, application/json
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options(&path));
@@ -45,6 +51,9 @@ on_every_backend! {
             cache-control: private, no-cache
             allow: GET, HEAD, OPTIONS
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options("/"));
@@ -53,6 +62,9 @@ on_every_backend! {
             cache-control: private, no-cache
             allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&options("*"));
@@ -67,6 +79,9 @@ on_every_backend! {
             cache-control: private, no-cache
             location: /customers
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 0
             date: <date>
 
@@ -119,6 +134,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 150
             date: <date>
 

@@ -73,6 +73,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 390
             date: <date>
 
@@ -199,6 +202,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 373
             date: <date>
 
@@ -233,6 +239,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 290
             date: <date>
 
@@ -273,6 +282,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 224
             date: <date>
 
@@ -330,6 +342,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 242
             date: <date>
 
@@ -351,6 +366,9 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 205
             date: <date>
 

@@ -1,0 +1,125 @@
+//! Keeps answers out of the pages of other origins.
+//!
+//! A browser adds the credentials it has to whatever a page makes it fetch. What the page gets to see
+//! is the browser's to decide, by what answers say: `HEADERS`, on every one of them. What it fetches
+//! for another page, and not for a person who follows a link, it says in `Sec-Fetch-…`, which pages
+//! cannot forge, and `check_reader` refuses before anybody is known: no status and no time tells
+//! such a page anything about its visitor.
+//! The one surprising thing: browsers send `Sec-Fetch-…` over TLS and to loopback alone. Elsewhere the
+//! headers have to do.
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+
+use crate::problem::{self, Problem};
+
+/// What every answer says: it is for this origin alone, in no frame, in no window that another page
+/// has a hand on, and whatever it is taken for, it loads and runs nothing.
+const HEADERS: [(HeaderName, HeaderValue); 3] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+];
+
+pub fn keep_apart(headers: &mut HeaderMap) {
+    for (name, value) in HEADERS {
+        headers.insert(name, value);
+    }
+}
+
+/// What a GET or HEAD is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Look,
+    /// It ends something, so that other sites may not even lead here.
+    End,
+}
+
+/// Refuses to be read by a page of another origin.
+pub fn check_reader(parts: &Parts, purpose: Purpose) -> Result<(), Problem> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let all = |name: &str, known: &[&str]| {
+        let mut values = parts.headers.get_all(name).iter();
+        values.all(|value| known.iter().any(|known| value == known))
+    };
+    let is_person = || {
+        let has = |name: &str| parts.headers.contains_key(name);
+        let (mode, destination) = ("sec-fetch-mode", "sec-fetch-dest");
+        has(mode) && all(mode, &["navigate"]) && has(destination) && all(destination, &["document"])
+    };
+    if all("sec-fetch-site", &["same-origin", "none"]) || (purpose == Purpose::Look && is_person())
+    {
+        return Ok(());
+    }
+    Err(Problem::new(&problem::CROSS_SITE).detail(match purpose {
+        Purpose::Look => "a page of another origin may link to this, and not read or show it",
+        Purpose::End => "a page of another origin may not lead here",
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn check(purpose: Purpose, method: &str, (site, mode, to): (&str, &str, &str)) -> bool {
+        let mut request = Request::builder().method(method).uri("/a");
+        for (name, value) in
+            [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", to)]
+        {
+            if !value.is_empty() {
+                request = request.header(name, value);
+            }
+        }
+        check_reader(&request.body(()).unwrap().into_parts().0, purpose).is_ok()
+    }
+
+    #[test]
+    fn other_pages_may_link_and_not_read() {
+        for (sent, look, end) in [
+            (("", "", ""), true, true),
+            (("same-origin", "cors", "empty"), true, true),
+            (("same-origin", "no-cors", "image"), true, true),
+            (("none", "navigate", "document"), true, true),
+            (("cross-site", "navigate", "document"), true, false),
+            (("same-site", "navigate", "document"), true, false),
+            (("cross-site", "navigate", "iframe"), false, false),
+            (("cross-site", "navigate", "object"), false, false),
+            (("cross-site", "no-cors", "script"), false, false),
+            (("cross-site", "no-cors", "image"), false, false),
+            (("same-site", "no-cors", "empty"), false, false),
+            (("cross-site", "cors", "empty"), false, false),
+            (("cross-site", "", ""), false, false),
+            (("cross-site", "navigate", ""), false, false),
+            (("cross-site", "", "document"), false, false),
+            (("anything", "no-cors", "style"), false, false),
+        ] {
+            assert_eq!(check(Purpose::Look, "GET", sent), look, "{sent:?}");
+            assert_eq!(check(Purpose::Look, "HEAD", sent), look, "{sent:?}");
+            assert_eq!(check(Purpose::End, "GET", sent), end, "{sent:?}");
+            // What changes something is looked at by `check_site`.
+            assert!(check(Purpose::Look, "POST", sent), "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn two_of_a_kind_must_agree() {
+        let request = Request::get("/a")
+            .header("sec-fetch-site", "same-origin")
+            .header("sec-fetch-site", "cross-site");
+        let parts = request.body(()).unwrap().into_parts().0;
+        assert!(check_reader(&parts, Purpose::Look).is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! What a page can try with another server: every way that a browser has to fetch, send, load and show.
+//!
+//! A row is script for the page. `V` is the server, `ITEM` the path of a stored item, `BODY` and
+//! `CHANGED` are bodies that the server would take, `settled(element)` waits until an element has loaded
+//! or failed. What comes back is all that the page could find out.
+
+/// One thing to try.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    pub name: &'static str,
+    pub script: &'static str,
+    /// What a page of a declared origin gets.
+    pub declared: Gets,
+    /// A request that comes when the script has ended already.
+    pub late: Option<&'static str>,
+}
+
+/// What a page of a declared origin gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gets {
+    /// What is stored, or what the server says of it: this text is part of it.
+    Reads(&'static str),
+    /// It changes what is stored.
+    Changes,
+    /// Nothing either: these ways do not tell the server which page asks, or are not for data.
+    Nothing,
+}
+
+use Gets::{Changes, Nothing, Reads};
+
+/// Runs before each script.
+pub const PRELUDE: &str = r#"
+    const JSON_TYPE = {'Content-Type': 'application/json'}
+    const BODY = '{"customer":{"name":"Eve","email":"eve@evil.example"}}'
+    const CHANGED = '{"customer":{"name":"Mallory","email":"m@evil.example"}}'
+    const told = promise => promise.then(
+        async answer => `${answer.type} ${answer.status} ${await answer.text()}`, error => `refused: ${error.name}`)
+    const settled = element => new Promise(resolve => {
+        element.onload = () => resolve('loaded')
+        element.onerror = () => resolve('failed')
+        document.body.append(element)
+    })
+    const make = (name, properties) => Object.assign(document.createElement(name), properties)
+    const ask = (method, url, body, type) => new Promise(resolve => {
+        const request = new XMLHttpRequest()
+        request.open(method, url)
+        request.withCredentials = true
+        if (type) request.setRequestHeader('Content-Type', type)
+        request.onload = () => resolve(`${request.status} ${request.responseText}`)
+        request.onerror = () => resolve('refused')
+        request.send(body)
+    })
+    const form = (method, enctype, fields) => {
+        const frame = make('iframe', {name: 'into' + Math.random()})
+        const shown = settled(frame)
+        const sent = make('form', {method, enctype, action: V + '/customers', target: frame.name})
+        for (const [name, value] of fields) sent.append(make('input', {name, value}))
+        document.body.append(sent)
+        return shown.then(() => new Promise(resolve => {
+            frame.onload = () => resolve(look(frame))
+            sent.submit()
+        }))
+    }
+    const look = frame => {
+        try { return frame.contentDocument ? frame.contentDocument.body.innerText : 'hidden' }
+        catch (error) { return 'hidden' }
+    }
+"#;
+
+const fn row(name: &'static str, declared: Gets, script: &'static str) -> Attempt {
+    Attempt { name, script, declared, late: None }
+}
+
+const fn late(name: &'static str, at: &'static str, script: &'static str) -> Attempt {
+    Attempt { name, script, declared: Nothing, late: Some(at) }
+}
+
+pub const READS: &[Attempt] = &[
+    row("fetch, as anybody", Reads("401"), "told(fetch(V + '/customers', {credentials: 'omit'}))"),
+    row("fetch", Reads("Ann"), "told(fetch(V + '/customers', {credentials: 'include'}))"),
+    row("fetch, an item", Reads("Ann"), "told(fetch(V + ITEM, {credentials: 'include'}))"),
+    row("fetch, users", Reads("admin"), "told(fetch(V + '/-/users', {credentials: 'include'}))"),
+    row(
+        "fetch, metrics",
+        Reads("nouns_"),
+        "told(fetch(V + '/-/metrics', {credentials: 'include'}))",
+    ),
+    row("fetch, health", Reads("ok"), "told(fetch(V + '/-/health'))"),
+    row("fetch, not there", Reads("404"), "told(fetch(V + '/nowhere', {credentials: 'include'}))"),
+    row("fetch, moved", Reads("Ann"), "told(fetch(V + '/customers/', {credentials: 'include'}))"),
+    row(
+        "fetch, with a header of its own",
+        Reads("Ann"),
+        "told(fetch(V + '/customers', {credentials: 'include', headers: {'If-Match': '\"1\"'}}))",
+    ),
+    row(
+        "fetch, blind",
+        Nothing,
+        "told(fetch(V + '/customers', {credentials: 'include', mode: 'no-cors'}))",
+    ),
+    row(
+        "fetch, HEAD",
+        Reads("200"),
+        "told(fetch(V + '/customers', {method: 'HEAD', credentials: 'include'}))",
+    ),
+    row("XMLHttpRequest", Reads("Ann"), "ask('GET', V + '/customers')"),
+    row(
+        "EventSource",
+        Nothing,
+        "new Promise(resolve => { const source = new EventSource(V + '/customers', {withCredentials: true}); \
+         source.onmessage = message => resolve(message.data); \
+         source.onerror = () => { source.close(); resolve('failed') } })",
+    ),
+    row("script", Nothing, "settled(make('script', {src: V + '/customers'}))"),
+    row(
+        "script, with credentials",
+        Nothing,
+        "settled(make('script', {src: V + '/customers', crossOrigin: 'use-credentials'}))",
+    ),
+    row("module", Nothing, "import(V + '/customers').then(() => 'loaded', () => 'failed')"),
+    row("style", Nothing, "settled(make('link', {rel: 'stylesheet', href: V + '/customers'}))"),
+    row("image", Nothing, "settled(make('img', {src: V + '/customers'}))"),
+    row("image, not there", Nothing, "settled(make('img', {src: V + '/nowhere'}))"),
+    row("prefetch", Nothing, "settled(make('link', {rel: 'prefetch', href: V + '/customers'}))"),
+    row(
+        "frame",
+        Nothing,
+        "(frame => settled(frame).then(() => look(frame)))(make('iframe', {src: V + '/customers'}))",
+    ),
+    row(
+        "object",
+        Nothing,
+        "settled(make('object', {data: V + '/customers', type: 'application/json'}))",
+    ),
+    row(
+        "embed",
+        Nothing,
+        "(embed => settled(embed).then(() => embed.getSVGDocument() ? 'shown' : 'hidden'))\
+         (make('embed', {src: V + '/customers'}))",
+    ),
+    row("form, GET", Nothing, "form('get', '', [['limit', '5']])"),
+];
+
+/// Where the browser does not say whose page asks, these cannot be told from a person who logs out.
+pub const LOGOUTS: &[Attempt] = &[
+    row(
+        "logout, blind",
+        Nothing,
+        "told(fetch(V + '/-/logout', {credentials: 'include', mode: 'no-cors'}))",
+    ),
+    row("logout, image", Nothing, "settled(make('img', {src: V + '/-/logout'}))"),
+];
+
+pub const WRITES: &[Attempt] = &[
+    row(
+        "fetch, POST of JSON",
+        Changes,
+        "told(fetch(V + '/customers', {method: 'POST', credentials: 'include', headers: JSON_TYPE, body: BODY}))",
+    ),
+    row(
+        "fetch, PUT",
+        Changes,
+        "told(fetch(V + ITEM, {method: 'PUT', credentials: 'include', headers: JSON_TYPE, body: CHANGED}))",
+    ),
+    row(
+        "fetch, PATCH",
+        Nothing,
+        "told(fetch(V + ITEM, {method: 'PATCH', credentials: 'include', headers: JSON_TYPE, body: CHANGED}))",
+    ),
+    row(
+        "fetch, POST of plain text",
+        Reads("415"),
+        "told(fetch(V + '/customers', {method: 'POST', credentials: 'include', body: BODY}))",
+    ),
+    row(
+        "fetch, POST of no type",
+        Changes,
+        "told(fetch(V + '/customers', {method: 'POST', credentials: 'include', body: new Blob([BODY])}))",
+    ),
+    row(
+        "fetch, blind POST of no type",
+        Changes,
+        "told(fetch(V + '/customers', {method: 'POST', mode: 'no-cors', credentials: 'include', \
+         body: new Blob([BODY])}))",
+    ),
+    row(
+        "fetch, blind POST of plain text",
+        Nothing,
+        "told(fetch(V + '/customers', {method: 'POST', mode: 'no-cors', credentials: 'include', body: BODY}))",
+    ),
+    row(
+        "fetch, blind POST of JSON",
+        Nothing,
+        "told(fetch(V + '/customers', {method: 'POST', mode: 'no-cors', credentials: 'include', \
+         headers: JSON_TYPE, body: BODY}))",
+    ),
+    row(
+        "fetch, blind POST of a form",
+        Nothing,
+        "told(fetch(V + '/customers', {method: 'POST', mode: 'no-cors', credentials: 'include', \
+         body: new URLSearchParams({customer: BODY})}))",
+    ),
+    row(
+        "fetch, blind POST of parts",
+        Nothing,
+        "(parts => { parts.append('customer', new Blob([BODY], {type: 'application/json'})); \
+         return told(fetch(V + '/customers', {method: 'POST', mode: 'no-cors', credentials: 'include', body: parts})) \
+         })(new FormData())",
+    ),
+    row("XMLHttpRequest, POST of plain text", Reads("415"), "ask('POST', V + '/customers', BODY)"),
+    row(
+        "XMLHttpRequest, POST of no type",
+        Changes,
+        "ask('POST', V + '/customers', new Blob([BODY]))",
+    ),
+    row(
+        "XMLHttpRequest, POST of JSON",
+        Changes,
+        "ask('POST', V + '/customers', BODY, 'application/json')",
+    ),
+    late("beacon", "POST /customers", "navigator.sendBeacon(V + '/customers', BODY)"),
+    Attempt {
+        name: "beacon of no type",
+        script: "navigator.sendBeacon(V + '/customers', new Blob([BODY]))",
+        declared: Changes,
+        late: Some("POST /customers"),
+    },
+    late("ping", "POST /customers", "make('a', {href: '#here', ping: V + '/customers'}).click()"),
+    row("form, POST", Nothing, "form('post', '', [['customer', BODY]])"),
+    row("form, parts", Nothing, "form('post', 'multipart/form-data', [['customer', BODY]])"),
+    row(
+        "form, plain text that is JSON",
+        Nothing,
+        r#"form('post', 'text/plain', [['{"customer":{"email":"eve@evil.example","name":"', '"}}']])"#,
+    ),
+    row(
+        "fetch, DELETE",
+        Changes,
+        "told(fetch(V + ITEM, {method: 'DELETE', credentials: 'include'}))",
+    ),
+];

@@ -1,0 +1,312 @@
+//! A real Chromium without a screen, told what to do by the DevTools protocol.
+//!
+//! It knows nothing of our server. What the browser would ask its user in a dialog is asked here: the
+//! answer goes into the browser's own cache of credentials, as a person's would.
+//! The one surprising thing: the protocol goes through the browser's standard input and output, which
+//! a shell makes its descriptors 3 and 4; when this end goes away, the browser ends.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Folder, PATIENCE, Person, wait_until};
+
+/// Every name of these ends is this machine, each another site.
+const NAMES: &str = "MAP *.example 127.0.0.1, MAP *.test 127.0.0.1";
+
+const FLAGS: &[&str] = &[
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
+];
+
+/// A browser with a profile of its own.
+pub struct Chromium {
+    child: Child,
+    wire: Arc<Wire>,
+    _profile: Folder,
+}
+
+/// The line to the browser, and what came back.
+struct Wire {
+    to: Mutex<ChildStdin>,
+    number: Mutex<u64>,
+    waiting: Mutex<HashMap<u64, mpsc::Sender<Value>>>,
+    tabs: Mutex<HashMap<String, Seen>>,
+}
+
+/// What a tab has been through.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    /// Who types into the dialogs, one after another; then they are cancelled.
+    typing: Vec<Person>,
+    dialogs: u32,
+    loads: u32,
+    /// The `Authorization` of every request.
+    credentials: Vec<String>,
+}
+
+impl Chromium {
+    pub fn start() -> Self {
+        let profile = Folder::new();
+        let line = format!(
+            "exec chromium {} '--host-resolver-rules={NAMES}' --user-data-dir='{}' about:blank \
+             3<&0 4>&1 </dev/null >/dev/null 2>&1",
+            FLAGS.join(" "),
+            profile.path().display()
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Settings of its own go into the profile as well.
+        command.env("HOME", profile.path());
+        let mut child = command.spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let wire = Arc::new(Wire {
+            to: Mutex::new(to),
+            number: Mutex::default(),
+            waiting: Mutex::default(),
+            tabs: Mutex::default(),
+        });
+        let reader = Arc::clone(&wire);
+        thread::spawn(move || {
+            for message in BufReader::new(from).split(0).map_while(Result::ok) {
+                reader.take(&serde_json::from_slice(&message).unwrap());
+            }
+            // Nobody waits for a browser that is gone.
+            reader.waiting.lock().unwrap().clear();
+        });
+        Self { child, wire, _profile: profile }
+    }
+
+    /// A tab of a browser that nobody has used before.
+    pub fn tab(&self) -> Tab<'_> {
+        let context = self.wire.ask("", "Target.createBrowserContext", json!({}));
+        let context = context["browserContextId"].as_str().unwrap().to_owned();
+        self.tab_beside(&context)
+    }
+
+    fn tab_beside(&self, context: &str) -> Tab<'_> {
+        let target = json!({"url": "about:blank", "browserContextId": context});
+        let target = self.wire.ask("", "Target.createTarget", target)["targetId"].clone();
+        let attach = json!({"targetId": target, "flatten": true});
+        let session = self.wire.ask("", "Target.attachToTarget", attach)["sessionId"].clone();
+        let session = session.as_str().unwrap().to_owned();
+        self.wire.tabs.lock().unwrap().insert(session.clone(), Seen::default());
+        let tab = Tab { browser: self, context: context.to_owned(), session };
+        tab.ask("Page.enable", json!({}));
+        tab.ask("Network.enable", json!({}));
+        // A page's own policy does not bind what the tests run in it: its author could have had another.
+        tab.ask("Page.setBypassCSP", json!({"enabled": true}));
+        tab
+    }
+
+    /// What is to be seen in frames that were to show something from this address.
+    pub fn frames(&self, base: &str) -> Vec<String> {
+        let targets = self.wire.ask("", "Target.getTargets", json!({}));
+        let targets = targets["targetInfos"].as_array().unwrap().iter();
+        let frames = targets.filter(|target| {
+            target["type"] == "iframe" && target["url"].as_str().unwrap().starts_with(base)
+        });
+        let look = json!({"expression": "document.documentElement.innerText"});
+        let shown = frames.map(|target| {
+            let attach = json!({"targetId": target["targetId"], "flatten": true});
+            let session = self.wire.ask("", "Target.attachToTarget", attach)["sessionId"].clone();
+            let seen = self.wire.ask(session.as_str().unwrap(), "Runtime.evaluate", look.clone());
+            seen["result"]["value"].to_string()
+        });
+        shown.collect()
+    }
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        // Before the profile goes.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Wire {
+    fn send(&self, session: &str, method: &str, parameters: Value) -> u64 {
+        let number = {
+            let mut number = self.number.lock().unwrap();
+            *number += 1;
+            *number
+        };
+        let mut message = json!({"id": number, "method": method});
+        message["params"] = parameters;
+        if !session.is_empty() {
+            message["sessionId"] = session.into();
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        // A browser that is gone is noticed by whoever waits for its answer.
+        drop(self.to.lock().unwrap().write_all(&bytes));
+        number
+    }
+
+    fn ask(&self, session: &str, method: &str, parameters: Value) -> Value {
+        let answer = self.answer(session, method, parameters);
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// The answer, whatever it is.
+    fn answer(&self, session: &str, method: &str, parameters: Value) -> Value {
+        let (sender, answer) = mpsc::channel();
+        let asked = format!("{method} {parameters}");
+        // Held until the number is known, so that the answer finds its place.
+        let mut waiting = self.waiting.lock().unwrap();
+        let number = self.send(session, method, parameters);
+        waiting.insert(number, sender);
+        drop(waiting);
+        match answer.recv_timeout(PATIENCE) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => panic!("no answer to {asked}"),
+            Err(RecvTimeoutError::Disconnected) => panic!("Chromium has ended, asked {asked}"),
+        }
+    }
+
+    /// One message from the browser.
+    fn take(&self, message: &Value) {
+        if let Some(number) = message["id"].as_u64() {
+            if let Some(sender) = self.waiting.lock().unwrap().remove(&number) {
+                drop(sender.send(message.clone()));
+            }
+            return;
+        }
+        let (method, parameters) = (message["method"].as_str().unwrap(), &message["params"]);
+        let session = message["sessionId"].as_str().unwrap_or_default();
+        let mut tabs = self.tabs.lock().unwrap();
+        let Some(seen) = tabs.get_mut(session) else { return };
+        match method {
+            "Page.loadEventFired" => seen.loads += 1,
+            // A page that was put aside as it was is not loaded again.
+            "Page.frameNavigated" if parameters["type"] == "BackForwardCacheRestore" => {
+                seen.loads += 1;
+            }
+            "Network.requestWillBeSentExtraInfo" => {
+                let headers = parameters["headers"].as_object().unwrap();
+                let sent =
+                    headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("Authorization"));
+                seen.credentials.extend(sent.map(|(_, value)| value.as_str().unwrap().to_owned()));
+            }
+            "Fetch.requestPaused" => {
+                let going_on = json!({"requestId": parameters["requestId"]});
+                self.send(session, "Fetch.continueRequest", going_on);
+            }
+            "Fetch.authRequired" => {
+                seen.dialogs += 1;
+                let next = (!seen.typing.is_empty()).then(|| seen.typing.remove(0));
+                let typed = match next {
+                    None => json!({"response": "CancelAuth"}),
+                    Some(Person { name, password }) => {
+                        json!({"response": "ProvideCredentials", "username": name, "password": password})
+                    }
+                };
+                let request = &parameters["requestId"];
+                let typed = json!({"requestId": request, "authChallengeResponse": typed});
+                self.send(session, "Fetch.continueWithAuth", typed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One tab; closed, with all that its browser remembers, when dropped.
+pub struct Tab<'a> {
+    browser: &'a Chromium,
+    context: String,
+    session: String,
+}
+
+impl Tab<'_> {
+    fn ask(&self, method: &str, parameters: Value) -> Value {
+        self.browser.wire.ask(&self.session, method, parameters)
+    }
+
+    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+        look(self.browser.wire.tabs.lock().unwrap().get_mut(&self.session).unwrap())
+    }
+
+    /// Goes to an address as if it had been typed. These people answer the dialogs; what is asked after
+    /// them is cancelled. Gives back how many dialogs there were.
+    pub fn go(&self, address: &str, typing: &[&Person]) -> u32 {
+        self.asking(&format!("{address} is loaded"), typing, || {
+            let there = self.ask("Page.navigate", json!({"url": address}));
+            assert!(there["errorText"].is_null(), "{address}: {there}");
+        })
+    }
+
+    /// One step back in the history of the tab.
+    pub fn go_back(&self) -> u32 {
+        let history = self.ask("Page.getNavigationHistory", json!({}));
+        let at = history["currentIndex"].as_u64().unwrap() as usize;
+        let entry = &history["entries"][at - 1]["id"];
+        self.asking("the page before is loaded", &[], || {
+            self.ask("Page.navigateToHistoryEntry", json!({"entryId": entry}));
+        })
+    }
+
+    fn asking(&self, what: &str, typing: &[&Person], go: impl FnOnce()) -> u32 {
+        let loads = self.seen(|seen| {
+            seen.typing = typing.iter().map(|&person| person.clone()).collect();
+            seen.dialogs = 0;
+            seen.loads
+        });
+        self.ask("Fetch.enable", json!({"handleAuthRequests": true}));
+        go();
+        wait_until(what, || self.seen(|seen| (seen.loads > loads).then_some(())));
+        // What pages do by themselves goes its usual way.
+        self.ask("Fetch.disable", json!({}));
+        self.seen(|seen| seen.dialogs)
+    }
+
+    /// Waits until an answer has led the tab on to this address, and it is loaded.
+    pub fn is_led_to(&self, address: &str) {
+        wait_until(&format!("{address} is loaded"), || {
+            let look = json!({"expression": "document.readyState + ' ' + location", "returnByValue": true});
+            // There may be no page at this moment.
+            let there = self.browser.wire.answer(&self.session, "Runtime.evaluate", look);
+            (there["result"]["result"]["value"] == format!("complete {address}")).then_some(())
+        });
+    }
+
+    /// Runs script in the page, as if the page had it from its own server, and waits for what it promises.
+    pub fn run(&self, script: &str) -> Value {
+        let what = json!({
+            "expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,
+        });
+        let answer = self.ask("Runtime.evaluate", what);
+        assert!(answer["exceptionDetails"].is_null(), "{script}: {answer}");
+        answer["result"]["value"].clone()
+    }
+
+    pub fn text(&self) -> String {
+        self.run("document.body.innerText").as_str().unwrap().to_owned()
+    }
+
+    /// The credentials that were sent since the last call.
+    pub fn credentials(&self) -> Vec<String> {
+        self.seen(|seen| std::mem::take(&mut seen.credentials))
+    }
+}
+
+impl Drop for Tab<'_> {
+    fn drop(&mut self) {
+        let context = json!({"browserContextId": self.context});
+        self.browser.wire.send("", "Target.disposeBrowserContext", context);
+    }
+}

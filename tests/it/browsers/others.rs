@@ -1,0 +1,223 @@
+//! Pages of other origins: those that nobody declared can read nothing and change nothing, those that
+//! are declared can do what their visitor may.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use super::attempts::{Attempt, Gets, LOGOUTS, PRELUDE, READS, WRITES};
+use super::chromium::{Chromium, Tab};
+use super::{ANN, REALMS, add_ann, elsewhere, logged, logged_count, store, stored};
+use crate::harness::{Backend, Server, wait_until};
+
+/// Where browsers say whose page asks, and where they do not.
+const TOLD: &str = "127.0.0.1";
+const UNTOLD: &str = "shop.test";
+
+on_every_backend! {
+    /// The visitor is logged in, and the browser sends what it has.
+    fn other_pages_read_nothing_and_change_nothing(backend: Backend) {
+        let elsewhere = elsewhere::serve();
+        let chromium = Chromium::start();
+        for (realm, victim, page) in [
+            (REALMS[0], TOLD, "evil.example"),
+            (REALMS[1], TOLD, "127.0.0.1"),
+            (REALMS[1], UNTOLD, "evil.example"),
+            (REALMS[2], UNTOLD, "evil.shop.test"),
+        ] {
+            let server = store(backend, realm.1, "cors_origins = \"http://app.example:1\"");
+            let scene = Scene::new(&chromium, &server, (victim, page), elsewhere);
+            let logouts = if victim == TOLD { LOGOUTS } else { &[] };
+            for attempt in READS.iter().chain(WRITES).chain(logouts) {
+                let before = scene.before();
+                let got = scene.try_out(attempt);
+                scene.assert_nothing(attempt, &got, &before.1);
+                if victim == TOLD {
+                    scene.assert_refused(attempt, before.0);
+                }
+            }
+            // Chromium keeps from pages of another site what was typed at this one, but for windows.
+            let is_sent = page != "evil.example";
+            assert_eq!(!scene.tab.credentials().is_empty(), is_sent, "{victim} {page}");
+            scene.assert_logged_in();
+            scene.assert_windows_tell_nothing(victim == TOLD);
+        }
+    }
+
+    fn declared_pages_do_what_their_visitor_may(backend: Backend) {
+        let elsewhere = elsewhere::serve();
+        let chromium = Chromium::start();
+        for (realm, victim, page) in [
+            (REALMS[0], TOLD, "127.0.0.1"),
+            (REALMS[1], TOLD, "127.0.0.1"),
+            (REALMS[2], UNTOLD, "app.shop.test"),
+        ] {
+            let port = elsewhere.port();
+            let declared = format!("cors_origins = [\"https://a.example\", \"http://{page}:{port}\"]");
+            let server = store(backend, realm.1, &declared);
+            let scene = Scene::new(&chromium, &server, (victim, page), elsewhere);
+            for attempt in READS.iter().chain(WRITES) {
+                let before = stored(&server);
+                let got = scene.try_out(attempt);
+                let what = format!("{} at {victim} from {page}: {got}", attempt.name);
+                assert_eq!(stored(&server) != before, attempt.declared == Gets::Changes, "{what}");
+                if let Gets::Reads(text) = attempt.declared {
+                    assert!(got.to_string().contains(text), "{what}");
+                }
+            }
+            scene.assert_logged_in();
+        }
+    }
+
+    /// What Chromium does not add by itself, the page can: nobody has to be logged in.
+    fn a_declared_page_of_another_site_brings_its_own_credentials(backend: Backend) {
+        let elsewhere = elsewhere::serve();
+        let chromium = Chromium::start();
+        let tab = chromium.tab();
+        let (app, evil) = (elsewhere::page(elsewhere, "app.example"), elsewhere::page(elsewhere, "evil.example"));
+        let server = store(backend, REALMS[1].1, &format!("cors_origins = {:?}", app.trim_end_matches('/')));
+        let item = add_ann(&server);
+        let credentials = server.admin().basic();
+        for victim in [TOLD, UNTOLD] {
+            let base = format!("http://{victim}:{}", server.address.port());
+            let ask = |method: &str, path: &str, body: &str| {
+                let body = if body.is_empty() { "null" } else { &format!("'{body}'") };
+                let type_line = "'Content-Type': 'application/json'";
+                tab.run(&format!(
+                    "fetch('{base}{path}', {{method: '{method}', body: {body}, \
+                     headers: {{Authorization: '{credentials}', {type_line}}}}}).then(async answer => \
+                     [answer.status, answer.headers.get('Location'), await answer.text()].join(' '), \
+                     error => error.name)"
+                ))
+            };
+            let told = |told: Value| told.as_str().unwrap().to_owned();
+            tab.go(&app, &[]);
+            assert!(told(ask("GET", &item, "")).starts_with("200  {\"customer\""));
+            let made = told(ask("POST", "/customers", ANN));
+            let path = made.split(' ').nth(1).unwrap();
+            assert!(made.starts_with("201 /customers/"), "{made}");
+            assert!(told(ask("PUT", path, ANN)).starts_with("200 "));
+            assert!(told(ask("DELETE", path, "")).starts_with("204 "));
+            assert!(told(ask("GET", path, "")).contains("/-/problems/not-found"));
+            assert!(told(ask("POST", "/customers", "{}")).contains("/-/problems/bad-wrapper"));
+            tab.go(&evil, &[]);
+            let before = stored(&server);
+            for (method, path) in [("GET", "/customers"), ("POST", "/customers"), ("PUT", &*item), ("DELETE", &*item)] {
+                let body = if matches!(method, "POST" | "PUT") { ANN } else { "" };
+                assert_eq!(ask(method, path, body), "TypeError", "{method}");
+            }
+            assert_eq!(stored(&server), before);
+        }
+    }
+}
+
+/// A person who is logged in at the server and then visits a page elsewhere.
+struct Scene<'a> {
+    chromium: &'a Chromium,
+    tab: Tab<'a>,
+    server: &'a Server,
+    victim: String,
+    page: String,
+    item: String,
+}
+
+impl<'a> Scene<'a> {
+    fn new(
+        chromium: &'a Chromium,
+        server: &'a Server,
+        (victim, page): (&str, &str),
+        elsewhere: SocketAddr,
+    ) -> Self {
+        let item = add_ann(server);
+        let victim = format!("http://{victim}:{}", server.address.port());
+        let page = elsewhere::page(elsewhere, page);
+        let tab = chromium.tab();
+        assert_eq!(tab.go(&format!("{victim}/customers"), &[&server.admin()]), 1);
+        assert!(tab.text().contains("Ann"));
+        tab.go(&page, &[]);
+        tab.credentials();
+        Self { chromium, tab, server, victim, page, item }
+    }
+
+    /// The number of logged requests, and all that is stored.
+    fn before(&self) -> (usize, String) {
+        let stored = stored(self.server);
+        (logged_count(self.server), stored)
+    }
+
+    fn try_out(&self, attempt: &Attempt) -> Value {
+        let seen = logged_count(self.server);
+        let Self { victim, item, .. } = self;
+        let script = attempt.script;
+        let got = self.tab.run(&format!(
+            "(() => {{ const V = '{victim}', ITEM = '{item}'; {PRELUDE}; return {script} }})()"
+        ));
+        if let Some(late) = attempt.late {
+            wait_until("the request is logged", || {
+                logged(self.server, seen).iter().find(|(what, ..)| what == late).map(|_| ())
+            });
+        }
+        got
+    }
+
+    fn assert_nothing(&self, attempt: &Attempt, got: &Value, before: &str) {
+        let what = format!("{} at {} from {}: {got}", attempt.name, self.victim, self.page);
+        assert_eq!(stored(self.server), before, "{what}");
+        let nothing = match got {
+            Value::Null | Value::Bool(true) => true,
+            Value::String(told) => {
+                ["refused: TypeError", "refused", "failed", "hidden"].contains(&&**told)
+            }
+            _ => false,
+        };
+        assert!(nothing, "{what}");
+        for shown in self.chromium.frames(&self.victim) {
+            assert!(!shown.contains("customers") && !shown.contains("problems"), "{what} {shown}");
+        }
+    }
+
+    /// Where the browser says whose page asks, the server does not even ask who is there.
+    fn assert_refused(&self, attempt: &Attempt, before: usize) {
+        for (what, status, caller) in logged(self.server, before) {
+            let name = attempt.name;
+            let is_own = caller == "watcher";
+            let is_refused = matches!(status, 308 | 403 | 404 | 405) && caller == "-";
+            let is_question = what.starts_with("OPTIONS ");
+            assert!(is_own || is_refused || is_question, "{name}: {what} {status} {caller}");
+        }
+    }
+
+    /// Nobody was asked for anything, so that the browser still has what it had.
+    fn assert_logged_in(&self) {
+        assert_eq!(self.tab.go(&format!("{}/customers", self.victim), &[]), 0);
+        assert!(self.tab.text().contains("page"), "{}", self.tab.text());
+        self.tab.go(&self.page, &[]);
+    }
+
+    /// A page may open a window or lead its visitor here: the visitor sees it, the page does not.
+    fn assert_windows_tell_nothing(&self, is_told: bool) {
+        let Self { tab, victim, .. } = self;
+        let seen = logged_count(self.server);
+        let came = |what: &str| {
+            wait_until("the request is logged", || {
+                let mut new = logged(self.server, seen).into_iter();
+                new.find(|(request, ..)| request == what)
+            })
+        };
+        tab.run(&format!("void (opened = window.open('{victim}/customers'))"));
+        // Here is the proof that the browser adds what it has, whoever's page it is.
+        let (_, status, caller) = came("GET /customers");
+        assert_eq!((status, &*caller), (200, "admin"));
+        let look = "(() => { try { return opened.document.body.innerText } catch (error) { return error.name } })()";
+        let kept_apart = if is_told { "opened.closed" } else { look };
+        let expected = if is_told { Value::Bool(true) } else { "SecurityError".into() };
+        wait_until("the window is out of reach", || {
+            (tab.run(kept_apart) == expected).then_some(())
+        });
+        if is_told {
+            tab.run(&format!("void (opened = window.open('{victim}/-/logout'))"));
+            assert_eq!(came("GET /-/logout").1, 403);
+            self.assert_logged_in();
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! A name of somebody else's that comes to mean this machine: to the browser, the pages behind it and
+//! the server are one origin.
+
+use super::ANN;
+use super::chromium::Chromium;
+use crate::harness::Server;
+
+on_every_backend! {
+    fn another_name_for_an_open_server_is_refused(server: Server) {
+        server.create("/customers", ANN);
+        let before = server.get("/customers").body;
+        let chromium = Chromium::start();
+        let (tab, port) = (chromium.tab(), server.address.port());
+        // The page is of the same origin as the server, and could do whatever it wanted.
+        let steal = "fetch('/customers').then(async answer => `${answer.status} ${await answer.text()}`)";
+        let add = "fetch('/customers', {method: 'POST', headers: {'Content-Type': 'application/json'}, \
+            body: JSON.stringify({customer: {name: 'Eve', email: 'eve@evil.example'}})}).then(answer => answer.status)";
+        tab.go(&format!("http://evil.example:{port}/customers"), &[]);
+        assert!(tab.text().contains("wrong-host"), "{}", tab.text());
+        let stolen = tab.run(steal);
+        assert!(stolen.as_str().unwrap().starts_with("421 "), "{stolen}");
+        assert_eq!(tab.run(add), 421);
+        assert_eq!(server.get("/customers").body, before);
+        // The same at its own name, so that it is the name that makes the difference.
+        tab.go(&format!("http://localhost:{port}/customers"), &[]);
+        assert!(tab.run(steal).as_str().unwrap().contains("Ann"));
+        assert_eq!(tab.run(add), 201);
+        assert_ne!(server.get("/customers").body, before);
+    }
+}
