@@ -61,4 +61,9 @@ await take(
       return { status: answer.status, text: await answer.text() }
     }, url, options)
   },
+  // What does not end in time is killed when this process ends.
+  () => Promise.race([
+    Promise.all(Object.values(running).map(browser => browser.close())),
+    new Promise(resolve => setTimeout(resolve, 10000)),
+  ]),
 )

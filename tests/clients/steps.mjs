@@ -13,8 +13,8 @@ export const versionOf = name =>
   JSON.parse(readFileSync(`${process.env.CLIENT_PACKAGES}/node_modules/${name}/package.json`)).version
 
 // `logIn({ base, scheme, name, password })` gives a function of a URL and what `fetch` takes beside it, which
-// sends one request and gives back its status and text.
-export async function take(version, logIn) {
+// sends one request and gives back its status and text. `end` is called when all is done.
+export async function take(version, logIn, end = async () => {}) {
   const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]()
   const next = async () => (await lines.next()).value
   let send, base
@@ -36,5 +36,6 @@ export async function take(version, logIn) {
       }
     }
   }
+  await end()
   process.exit()
 }
