@@ -4,6 +4,9 @@
 //! needs. Paths in `Location` and `Link` are absolute paths: the request's Host is never trusted.
 
 mod deprecation;
+mod failure;
+
+pub use failure::failure;
 
 use std::borrow::Cow;
 
@@ -21,8 +24,8 @@ use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::intent::{Place, allow, cursor, path};
 use crate::model::Model;
 use crate::plan::{Collection, Outcome, Refusal, Saying};
-use crate::problem::{self, Member, Problem};
-use crate::store::{Broken, StoreError};
+use crate::problem::{self, Problem};
+use crate::store::StoreError;
 use crate::value::Page;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
@@ -357,96 +360,4 @@ pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<
         }
     }
     reply
-}
-
-/// What the store's answer means for the client.
-pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> Problem {
-    match error {
-        StoreError::Refused(refusal) => refused(model, about, refusal),
-        StoreError::Busy => Problem::new(&problem::BUSY),
-        StoreError::TimedOut => Problem::new(&problem::TIMED_OUT),
-        StoreError::Unavailable(cause) => Problem::new(&problem::UNAVAILABLE).cause(cause),
-        StoreError::OutcomeUnknown(cause) => Problem::new(&problem::OUTCOME_UNKNOWN).cause(cause),
-        StoreError::Broken(Broken(cause)) => Problem::new(&problem::INTERNAL).cause(cause),
-    }
-}
-
-fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Problem {
-    let name = about.map_or("item", |about| &model.resource(about.resource).name);
-    match refusal {
-        Refusal::Missing => Problem::new(&problem::NOT_FOUND),
-        Refusal::Unconditional => Problem::new(&problem::PRECONDITION_REQUIRED)
-            .detail(format!("expected If-Match with the ETag of the {name}")),
-        Refusal::Unmet(Some(now)) => Problem::new(&problem::PRECONDITION_FAILED)
-            .detail(format!("the {name} has version {} now", now.version)),
-        Refusal::Unmet(None) => Problem::new(&problem::PRECONDITION_FAILED),
-        Refusal::Patch(detail) => Problem::new(&problem::PATCH_FAILED).detail(detail),
-        Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
-        Refusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
-        Refusal::Outside => Problem::new(&problem::OUTSIDE_GRANT),
-        // Where every field of the clash is hidden.
-        Refusal::Taken(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
-        Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),
-        Refusal::Referenced(by) => {
-            let is_seen = about.is_none_or(|about| about.reach.sees(by));
-            let by = if is_seen { &*model.resource(by).plural } else { "items" };
-            Problem::new(&problem::REFERENCED)
-                .detail(format!("there are {by} that belong or refer to this {name}"))
-        }
-        Refusal::TooMany { dependents_max } => Problem::new(&problem::TOO_MANY_CHILDREN)
-            .detail(format!("more than {dependents_max} items would go with this {name}")),
-        Refusal::Transition { from, to, allowed } => {
-            let texts = allowed.iter().map(ToString::to_string).collect();
-            let detail = match &from {
-                Some(from) => format!("the {name} is {from} and cannot become {to}"),
-                None => format!("a new {name} cannot be {to}"),
-            };
-            let problem = Problem::new(&problem::TRANSITION_NOT_ALLOWED).detail(detail);
-            let problem = match from {
-                Some(from) => problem.member("state", Member::Text(from.into())),
-                None => problem,
-            };
-            problem.member("allowed", Member::Texts(texts))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use expect_test::expect;
-
-    use super::*;
-    use crate::model;
-
-    /// What a client is told of each way in which the store can fail; the cause is for the log.
-    #[test]
-    fn failures_of_the_store() {
-        let cause = || "a cause".to_owned();
-        let errors = [
-            StoreError::Refused(Refusal::Missing),
-            StoreError::Refused(Refusal::Taken(Vec::new())),
-            StoreError::Busy,
-            StoreError::TimedOut,
-            StoreError::Unavailable(cause()),
-            StoreError::OutcomeUnknown(cause()),
-            StoreError::Broken(Broken(cause())),
-        ];
-        let model =
-            model::read("nouns.toml", include_str!("../../examples/store/nouns.toml")).unwrap();
-        let shown = errors.map(|error| {
-            let problem = failure(&model, None, error);
-            let (kind, cause) = (problem.kind(), &problem.parts().cause);
-            format!("{} {} {cause:?}\n", kind.status.as_u16(), kind.slug)
-        });
-        expect![[r#"
-            404 not-found None
-            409 taken None
-            503 busy None
-            503 timed-out None
-            503 unavailable Some("a cause")
-            503 outcome-unknown Some("a cause")
-            500 internal Some("a cause")
-        "#]]
-        .assert_eq(&shown.concat());
-    }
 }

@@ -40,6 +40,9 @@ on_every_backend! {
             etag: "1-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             date: <date>
 
         "#]].assert_eq(&shown);
@@ -86,6 +89,9 @@ on_every_backend! {
             etag: "2-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
+            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
             content-length: 252
             date: <date>
 
