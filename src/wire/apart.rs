@@ -18,7 +18,7 @@ use crate::problem::{self, Problem};
 const HEADERS: [(HeaderName, HeaderValue); 3] = [
     (
         header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+        HeaderValue::from_static("default-src 'none'; connect-src 'self'; frame-ancestors 'none'"),
     ),
     (
         HeaderName::from_static("cross-origin-opener-policy"),

@@ -42,7 +42,7 @@ on_every_backend! {
             location: /-/users/<id-1>
             etag: "1-<tag-1>"
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 200
@@ -58,7 +58,7 @@ on_every_backend! {
             etag: "1-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 200
@@ -72,7 +72,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-3>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 199
@@ -86,7 +86,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-4>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 234
@@ -97,7 +97,7 @@ on_every_backend! {
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
             x-request-id: <request-5>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             date: <date>
@@ -110,7 +110,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-6>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 178

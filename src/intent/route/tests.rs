@@ -180,9 +180,9 @@ fn a_page_that_asks_first_is_told_the_methods_of_the_place() {
     for (path, expected) in [
         ("/rooms", "GET, HEAD, POST, OPTIONS"),
         ("/rooms/", "GET, HEAD, POST, OPTIONS"),
-        ("/rooms/x", "GET, HEAD, PUT, DELETE, OPTIONS"),
+        ("/rooms/x", "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"),
         ("/", "GET, HEAD, OPTIONS"),
-        ("/attic", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
+        ("/attic", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
     ] {
         assert_eq!(methods(&model, path), expected, "{path}");
     }

@@ -65,7 +65,7 @@ on_every_backend! {
             assert_eq!(header("Cross-Origin-Resource-Policy"), "same-origin");
             assert_eq!(header("Cross-Origin-Opener-Policy"), "same-origin");
             let policy = header("Content-Security-Policy");
-            assert_eq!(policy, "default-src 'none'; frame-ancestors 'none'");
+            assert_eq!(policy, "default-src 'none'; connect-src 'self'; frame-ancestors 'none'");
             if answer.header("Content-Type").is_some() {
                 assert_eq!(header("X-Content-Type-Options"), "nosniff");
                 assert_eq!(header("Vary"), "Accept");
@@ -132,12 +132,12 @@ on_every_backend! {
             vary: Access-Control-Request-Method
             vary: Origin
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: cross-origin
             access-control-allow-origin: https://app.example
             access-control-allow-credentials: true
-            access-control-expose-headers: Accept, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Link, Location, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
+            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Link, Location, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
             date: <date>
 
         "#]].assert_eq(&Masks::default().answer(&preflight("/customers")));
@@ -146,11 +146,11 @@ on_every_backend! {
             assert_eq!(answer.status, 204, "{answer:?}");
             answer.header("Access-Control-Allow-Methods").unwrap().to_owned()
         };
-        assert_eq!(methods("/customers/1"), "GET, HEAD, PUT, DELETE, OPTIONS");
+        assert_eq!(methods("/customers/1"), "GET, HEAD, PUT, PATCH, DELETE, OPTIONS");
         assert_eq!(methods("/"), "GET, HEAD, OPTIONS");
         // A browser follows no redirect here, and would not show the page that nothing is there.
         assert_eq!(methods("/customers/"), "GET, HEAD, POST, OPTIONS");
-        assert_eq!(methods("/nowhere"), "GET, HEAD, POST, PUT, DELETE, OPTIONS");
+        assert_eq!(methods("/nowhere"), "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     }
 
     fn a_page_is_told_of_a_panic_too(backend: Backend) {

@@ -91,7 +91,7 @@ pub const READS: &[Attempt] = &[
     row(
         "fetch, with a header of its own",
         Reads("Ann"),
-        "told(fetch(V + '/customers', {credentials: 'include', headers: {'If-Match': '\"1\"'}}))",
+        "told(fetch(V + '/customers', {credentials: 'include', headers: {'If-None-Match': '\"1\"'}}))",
     ),
     row(
         "fetch, blind",
@@ -164,8 +164,8 @@ pub const WRITES: &[Attempt] = &[
     ),
     row(
         "fetch, PATCH",
-        Nothing,
-        "told(fetch(V + ITEM, {method: 'PATCH', credentials: 'include', headers: JSON_TYPE, body: CHANGED}))",
+        Changes,
+        "told(fetch(V + ITEM, {method: 'PATCH', credentials: 'include', headers: JSON_TYPE, body: '{\"customer\":{\"name\":\"Mallory again\"}}'}))",
     ),
     row(
         "fetch, POST of plain text",

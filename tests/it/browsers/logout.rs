@@ -39,7 +39,7 @@ on_every_backend! {
             clear-site-data: "cache"
             refresh: 0; url=?done
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 246

@@ -40,7 +40,7 @@ on_every_backend! {
             etag: "1-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             date: <date>
@@ -89,7 +89,7 @@ on_every_backend! {
             etag: "2-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 252

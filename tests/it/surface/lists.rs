@@ -32,7 +32,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 48
@@ -53,7 +53,7 @@ on_every_backend! {
             x-content-type-options: nosniff
             link: </customers?limit=1&cursor=<cursor-1>>; rel="next"
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 261
@@ -177,7 +177,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 219

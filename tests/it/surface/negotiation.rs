@@ -57,7 +57,7 @@ on_every_backend! {
             cache-control: private, no-cache
             vary: Accept
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 0

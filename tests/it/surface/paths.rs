@@ -28,7 +28,7 @@ on_every_backend! {
             allow: GET, HEAD, POST, OPTIONS
             accept-post: application/json
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             date: <date>
@@ -40,7 +40,7 @@ on_every_backend! {
             allow: GET, HEAD, PUT, PATCH, DELETE, OPTIONS
             accept-patch: application/merge-patch+json, application/json-patch+json, application/json
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             date: <date>
@@ -51,7 +51,7 @@ on_every_backend! {
             cache-control: private, no-cache
             allow: GET, HEAD, OPTIONS
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             date: <date>
@@ -62,7 +62,7 @@ on_every_backend! {
             cache-control: private, no-cache
             allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             date: <date>
@@ -79,7 +79,7 @@ on_every_backend! {
             cache-control: private, no-cache
             location: /customers
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 0
@@ -134,7 +134,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 150

@@ -73,7 +73,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 390
@@ -202,7 +202,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 373
@@ -239,7 +239,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 290
@@ -282,7 +282,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 224
@@ -342,7 +342,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 242
@@ -366,7 +366,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             x-request-id: <request-1>
-            content-security-policy: default-src 'none'; frame-ancestors 'none'
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
             content-length: 205
