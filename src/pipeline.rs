@@ -136,7 +136,7 @@ async fn answer(
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
         plan::make(model, intent::read(model, route, query, &bytes)?, caller, by)?
     } else {
-        plan_aside(app, route, (query, bytes.clone()), caller.clone(), by()).await?
+        Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
     };
     let about = plan.about().cloned();
     let conditions = replies.conditions(&parts.headers, about.as_ref(), format);
@@ -173,7 +173,7 @@ async fn answer(
     let reply = if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
         replies.outcome(model, (about, &conditions), format, &outcome)?
     } else {
-        say_aside(app, (about, conditions), format, outcome).await?
+        Box::pin(say_aside(app, (about, conditions), format, outcome)).await?
     };
     // What was done must be told; what was only looked at can be looked at again.
     if is_read && !gate.has_room(reply.body.len()) {
@@ -248,8 +248,11 @@ pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<
     let (id, version) = (RequestId::new(), request.version());
     let sender = wire::sender(way, request.headers(), &app.shared.proxies);
     let visitor = Visitor::of(request.headers(), &app.shared.model.server.cors_origins);
+    let (parts, incoming) = request.into_parts();
     let from = (way, sender);
-    let answered = catch(pin!(exchange(app, request, (id, from), visitor.clone()))).await;
+    // In a place of its own: it is large, and would be copied into each future around it.
+    let mut exchange = Box::pin(exchange(app, parts, incoming, (id, from), visitor.clone()));
+    let answered = catch(exchange.as_mut()).await;
     let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
@@ -276,11 +279,11 @@ fn mark_secure(app: &App, sender: Sender, headers: &mut HeaderMap) {
 /// One request and its answer; what `answer` panics with is a problem like any other.
 async fn exchange(
     app: &App,
-    request: Request<Incoming>,
+    parts: Parts,
+    incoming: Incoming,
     (id, (way, sender)): (RequestId, (Way, Sender)),
     visitor: Visitor,
 ) -> Response<Full<Bytes>> {
-    let (parts, incoming) = request.into_parts();
     let mut body = Body::new(&parts, incoming);
     let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;

@@ -13,9 +13,12 @@ use http::header::{
 
 use crate::value::Item;
 
-/// All conditions of one request.
+/// All conditions of one request. Most requests have none, and then it is small and costs nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Conditions {
+pub struct Conditions(Option<Box<Given>>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Given {
     matches: Option<Versions>,
     unmodified_since: Option<i64>,
     none_match: Option<Versions>,
@@ -54,6 +57,10 @@ pub enum Verdict {
 impl Conditions {
     /// `form` is what our tags have after the version, for this caller and this format.
     pub fn read(headers: &HeaderMap, form: impl FnOnce() -> String) -> Self {
+        let names = [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
+        if !names.iter().any(|name| headers.contains_key(name)) {
+            return Self::default();
+        }
         let tags = |name: &HeaderName, version: &dyn Fn(Tag<'_>) -> Option<i64>| {
             headers.contains_key(name).then(|| versions(headers.get_all(name).iter(), version))
         };
@@ -74,25 +81,32 @@ impl Conditions {
             None => date(headers, &IF_MODIFIED_SINCE),
             Some(_) => None,
         };
-        Self { matches, unmodified_since, none_match, modified_since }
+        Self(Some(Box::new(Given { matches, unmodified_since, none_match, modified_since })))
     }
 
     /// That an item still has this version.
     pub fn version(version: i64) -> Self {
-        Self { matches: Some(Versions::These(vec![version])), ..Self::default() }
+        let matches = Some(Versions::These(vec![version]));
+        Self(Some(Box::new(Given { matches, ..Given::default() })))
     }
 
     pub fn is_none(&self) -> bool {
-        *self == Self::default()
+        self.0.is_none()
     }
 
     /// Whether the client says which version it saw.
     pub fn has_if_match(&self) -> bool {
-        self.matches.is_some()
+        self.0.as_ref().is_some_and(|given| given.matches.is_some())
     }
 
     /// In the order of RFC 9110 §13.2.2. `current` is what is there now, if that can be compared.
     pub fn judge(&self, current: Option<Validators>, is_read: bool) -> Verdict {
+        self.0.as_ref().map_or(Verdict::Holds, |given| given.judge(current, is_read))
+    }
+}
+
+impl Given {
+    fn judge(&self, current: Option<Validators>, is_read: bool) -> Verdict {
         let has = |versions: &Versions| match versions {
             Versions::Any => true,
             Versions::These(these) => current.is_some_and(|now| these.contains(&now.version)),

@@ -407,12 +407,14 @@ impl Service<Request<Incoming>> for Requests {
             return Box::pin(ready(Ok(answer)));
         }
         let exchange = Exchange::begin(&self.watch);
-        let (app, way, door) = (Rc::clone(&self.shared.app), self.way, self.door);
+        let (app, way) = (Rc::clone(&self.shared.app), self.way);
+        if self.door == Door::Redirect {
+            let response = pipeline::redirect(&app, request, way);
+            return Box::pin(ready(Ok(response.map(|body| Answer::new(exchange, &app, body)))));
+        }
+        // Nothing else is in this future: it is large, and what comes by another way makes copies of it.
         Box::pin(async move {
-            let response = match door {
-                Door::Plain | Door::Tls => pipeline::serve(&app, request, way).await,
-                Door::Redirect => pipeline::redirect(&app, request, way),
-            };
+            let response = pipeline::serve(&app, request, way).await;
             Ok(response.map(|body| Answer::new(exchange, &app, body)))
         })
     }

@@ -31,7 +31,7 @@ pub enum Visitor {
     /// No page, or one that is not declared.
     Other,
     /// A page of this declared origin.
-    Declared(HeaderValue),
+    Declared(Box<HeaderValue>),
 }
 
 impl Visitor {
@@ -43,7 +43,7 @@ impl Visitor {
         match (origins.next(), origins.next()) {
             // A declared origin is written as browsers send it.
             (Some(origin), None) if declared.iter().any(|known| origin == known) => {
-                Self::Declared(origin.clone())
+                Self::Declared(Box::new(origin.clone()))
             }
             _ => Self::Other,
         }
@@ -72,7 +72,7 @@ impl Visitor {
         if let Some(origin) = origin {
             const POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
             headers.insert(POLICY, HeaderValue::from_static("cross-origin"));
-            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, *origin);
             let yes = HeaderValue::from_static("true");
             headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, yes);
             headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);

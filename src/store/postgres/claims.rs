@@ -86,6 +86,10 @@ impl Worker {
                     let cause = "the answer to a claim was lost".to_owned();
                     return Err(StoreError::Unavailable(cause));
                 }
+                // By ourselves, long ago.
+                Found::Held if self.0.claims.ours.has_forgotten(place) => {
+                    return Ok(Claimed::Stale);
+                }
                 Found::Held if clock::now() < until => {
                     if !std::mem::replace(&mut is_wanted, true) {
                         self.0.want(place, bucket_of(claim)).await?;

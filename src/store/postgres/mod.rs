@@ -181,14 +181,14 @@ impl Inner {
         loop {
             let connection = lease.connection().ok_or_else(no_connection)?;
             let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
-            let work = transaction::read(&mut driver, &self.context, &read);
-            let done = match tokio::time::timeout_at((until + GRACE).into(), work).await {
-                Ok(done) => done,
+            let done = {
+                let mut work = pin!(transaction::read(&mut driver, &self.context, &read));
+                tokio::time::timeout_at((until + GRACE).into(), work.as_mut()).await
+            };
+            let Ok(done) = done else {
                 // The connection goes with the lease.
-                Err(_) => {
-                    self.pool.cancel(driver.cancel_token());
-                    return Err(StoreError::TimedOut);
-                }
+                self.pool.cancel(driver.cancel_token());
+                return Err(StoreError::TimedOut);
             };
             match driver.trouble() {
                 None => {

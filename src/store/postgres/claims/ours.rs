@@ -17,8 +17,13 @@ use crate::store::{Claim, Claimed};
 const PART_COUNTS: u32 = 63;
 /// So many counts of a nonce must have come here before a part of it is taken.
 const USED_MIN: u32 = 8;
-/// So many may be missing among them: requests overtake each other.
+/// So many may be missing among them, and one more for so many that are not: requests overtake each other,
+/// and a client with many connections has many under way. Where servers take turns, more are missing.
 const GAPS_MAX: u32 = 4;
+const USED_PER_GAP: u32 = 8;
+/// Parts of a nonce that are known, the latest ones: a client with many connections may have one that lags
+/// behind.
+const PARTS_MAX: usize = 16;
 /// Nonces that are looked at. Those that are used once only do not stay long.
 const NONCES_MAX: usize = 16_384;
 
@@ -103,6 +108,11 @@ impl Ours {
         })?
     }
 
+    /// Whether a part may have been ours, so that nobody else can give it up.
+    pub(super) fn has_forgotten(&self, place: Place) -> bool {
+        self.with(place.nonce, |run| place.part < run.forgotten).unwrap_or(false)
+    }
+
     fn with<T>(&self, nonce: u128, work: impl FnOnce(&mut Run) -> T) -> Option<T> {
         let run = self.0.get(&nonce)?;
         let mut run: MutexGuard<'_, Run> = run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,8 +128,10 @@ struct Run {
     used: u32,
     /// Whether another server has seen it too.
     is_shared: bool,
-    /// The latest part, and the one before it: requests overtake each other.
-    parts: [Option<Part>; 2],
+    /// In order.
+    parts: Vec<Part>,
+    /// Parts before this one are forgotten.
+    forgotten: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +144,7 @@ struct Part {
 
 impl Run {
     fn find(&mut self, part: u32) -> Option<&mut Part> {
-        self.parts.iter_mut().flatten().find(|known| known.part == part)
+        self.parts.iter_mut().rev().find(|known| known.part == part)
     }
 
     fn claim(&mut self, part: u32, bit: u64, count: u32) -> Option<Claimed> {
@@ -147,16 +159,16 @@ impl Run {
 
     fn wish(&mut self, part: u32) -> Option<u64> {
         let span = self.last - self.first + 1;
-        let is_alone = self.used >= USED_MIN && span.saturating_sub(self.used) <= GAPS_MAX;
+        let gaps_max = GAPS_MAX + self.used / USED_PER_GAP;
+        let is_alone = self.used >= USED_MIN && span.saturating_sub(self.used) <= gaps_max;
         if !is_alone || self.is_shared {
             return None;
         }
         if let Some(known) = self.find(part) {
             return Some(known.bits);
         }
-        // An earlier one was looked at once, and what was seen of it is forgotten.
-        let [latest, _] = self.parts;
-        latest.is_none_or(|latest| latest.part < part).then_some(0)
+        // What was seen of an earlier one may be forgotten.
+        self.is_latest(part).then_some(0)
     }
 
     fn note(&mut self, part: u32, bit: u64, count: u32) {
@@ -165,10 +177,16 @@ impl Run {
             known.bits |= bit;
             return;
         }
-        let [latest, _] = self.parts;
-        if latest.is_none_or(|latest| latest.part < part) {
-            self.parts = [Some(Part { part, bits: bit, is_ours: false }), latest];
+        if self.is_latest(part) {
+            if self.parts.len() == PARTS_MAX {
+                self.forgotten = self.parts.remove(0).part + 1;
+            }
+            self.parts.push(Part { part, bits: bit, is_ours: false });
         }
+    }
+
+    fn is_latest(&self, part: u32) -> bool {
+        self.parts.last().is_none_or(|latest| latest.part < part)
     }
 
     fn count(&mut self, count: u32) {
@@ -254,14 +272,16 @@ mod tests {
         assert_eq!((ours.wish(place(21)), ours.wish(place(64))), (None, None));
     }
 
-    /// Two parts are known: of a third, what was claimed is forgotten, and so it must not be taken.
+    /// Of an older part, what was claimed is forgotten, and so it must not be taken.
     #[test]
     fn an_old_part_is_not_taken() {
         let ours = Ours::default();
-        for part in 0..3 {
+        for part in 0..=16 {
             (1..=63).for_each(|count| ours.note(&of(part * 63 + count)));
         }
         assert_eq!(ours.wish(place(1)), None);
+        assert!(ours.has_forgotten(place(1)) && !ours.has_forgotten(place(64)));
         assert_eq!(ours.wish(place(64)), Some(u64::MAX >> 1));
+        assert_eq!(ours.wish(place(17 * 63 + 1)), Some(0));
     }
 }

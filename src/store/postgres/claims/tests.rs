@@ -196,9 +196,9 @@ async fn one_server_alone(cluster: &Cluster, workers: &[&Worker; 3], epoch: u64)
         assert_eq!(turn.claim(&of(10, count)).await.unwrap(), Claimed::First, "{count}");
         assert_eq!(one.claim(&of(10, count)).await.unwrap(), Claimed::Again, "{count}");
     }
-    // What was used up long ago is not given back, and nobody may use it.
+    // What was used up is given up too, and nobody may use it.
     let old = [1, 63, 100].map(|count| of(10, count));
-    assert_eq!(all(&[pooled], old.into_iter()).await, [Claimed::Stale; 3]);
+    assert_eq!(all(&[pooled], old.into_iter()).await, [Claimed::Again; 3]);
     assert_eq!(cluster.sql("SELECT count(*) FROM nouns_wanted"), "0");
 
     // One that is gone gives nothing back: what it had is stale, and can be used by nobody.
