@@ -5,6 +5,7 @@
 //! again, or push a long list to and fro.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::{Json, same_number};
@@ -15,6 +16,9 @@ const OPERATIONS_MAX: usize = 1_000;
 const DEPTH_MAX: usize = 32;
 /// Elements of lists that a patch may move out of the way.
 const MOVED_MAX: usize = 1_000_000;
+
+/// Bytes of documents that the steps of a patch may look through, one after another.
+const LOOKED_BYTES_MAX: usize = 256 << 20;
 
 /// One step of a JSON Patch.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +35,15 @@ enum Does<'a> {
     Move(Pointer),
     Copy(Pointer),
     Test(Json<'a>),
+}
+
+impl Does<'_> {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Add(value) | Self::Replace(value) | Self::Test(value) => value.bytes(),
+            Self::Remove | Self::Move(_) | Self::Copy(_) => 0,
+        }
+    }
 }
 
 /// RFC 6901, taken apart.
@@ -78,25 +91,30 @@ pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
         *target = Json::Object(Vec::new());
     }
     let Json::Object(members) = target else { return };
+    // Found by name: both may have tens of thousands of members.
+    let names = members.iter().enumerate().map(|(at, (name, _))| (name.clone(), at));
+    let mut places: HashMap<Cow<'a, str>, usize> = names.collect();
+    let mut gone = HashSet::new();
     for (name, value) in patch {
-        let at = members.iter().position(|(known, _)| *known == name);
-        match (at, value) {
-            (Some(at), Json::Null) => {
-                members.remove(at);
+        let at = places.get(&name).copied();
+        match (at.and_then(|at| members.get_mut(at).zip(Some(at))), value) {
+            (Some((_, at)), Json::Null) => {
+                gone.insert(at);
             }
             (None, Json::Null) => {}
-            (Some(at), value) => {
-                if let Some((_, member)) = members.get_mut(at) {
-                    merge(member, value);
-                }
-            }
+            (Some(((_, member), _)), value) => merge(member, value),
             (None, value) => {
                 // Nulls inside it go too.
                 let mut fresh = Json::Null;
                 merge(&mut fresh, value);
+                places.insert(name.clone(), members.len());
                 members.push((name, fresh));
             }
         }
+    }
+    if !gone.is_empty() {
+        let mut at = 0..;
+        members.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
     }
 }
 
@@ -181,6 +199,11 @@ pub fn apply<'a>(
     operations: &[Operation<'a>],
     bytes_max: usize,
 ) -> Result<Json<'a>, Failed> {
+    // Each step may have to look through all that is there.
+    let added = operations.iter().map(|operation| operation.does.bytes()).sum::<usize>();
+    if operations.len().saturating_mul(document.bytes() + added) > LOOKED_BYTES_MAX {
+        return Err(Failed { at: 0, why: Why::TooLarge });
+    }
     let mut room = Room { bytes: bytes_max, moved: MOVED_MAX };
     for (at, operation) in operations.iter().enumerate() {
         step(&mut document, operation, &mut room).map_err(|why| Failed { at, why })?;
@@ -297,7 +320,9 @@ fn remove<'a>(document: &mut Json<'a>, path: &Pointer, room: &mut Room) -> Resul
     match find_mut(document, above) {
         Some(Json::Object(members)) => {
             let at = members.iter().position(|(name, _)| name == last);
-            at.map(|at| members.remove(at).1).ok_or_else(|| path.missing())
+            let at = at.ok_or_else(|| path.missing())?;
+            Room::take(&mut room.moved, members.len() - at)?;
+            Ok(members.remove(at).1)
         }
         Some(Json::List(list)) => {
             let at = index(last).filter(|at| *at < list.len()).ok_or_else(|| path.missing())?;
@@ -329,10 +354,11 @@ fn is_same(one: &Json<'_>, other: &Json<'_>) -> bool {
                 && one.iter().zip(other).all(|(one, other)| is_same(one, other))
         }
         (Json::Object(one), Json::Object(other)) => {
-            let other_of = |name: &str| other.iter().find(|(known, _)| known == name);
+            let other_of: HashMap<&str, &Json<'_>> =
+                other.iter().map(|(name, value)| (&**name, value)).collect();
             one.len() == other.len()
                 && one.iter().all(|(name, value)| {
-                    other_of(name).is_some_and(|(_, other)| is_same(value, other))
+                    other_of.get(&**name).is_some_and(|other| is_same(value, other))
                 })
         }
         (one, other) => one == other,

@@ -10,7 +10,8 @@ use crate::formats::{View, json as written};
 use crate::intent::Patch;
 use crate::json::patch::{self, Failed, Why};
 use crate::json::{self, Json};
-use crate::model::{Model, Resource};
+use crate::model::{Field, Model, Resource};
+use crate::permit::Access;
 use crate::problem::{Code, Fault};
 use crate::value::Item;
 
@@ -43,8 +44,9 @@ pub fn patched(
     }
     let members = members(resource, document)?;
     refuse_stateless(resource, hidden, (&root, &members))?;
-    let sent = Sent { root, parent: stored.parent, members };
     let access = collection.reach.access(collection.resource);
+    refuse_readonly(resource, access, stored, (&root, &members))?;
+    let sent = Sent { root, parent: stored.parent, members };
     let (draft, faults) = admit::admit(resource, sent, Aim::Replace(stored.id), access);
     if faults.is_empty() { Ok(draft) } else { Err(Refusal::Invalid(faults)) }
 }
@@ -97,6 +99,30 @@ fn members<'a>(
 
 fn whole(code: Code, detail: String) -> Refusal {
     Refusal::Invalid(vec![Fault { pointer: String::new(), code, detail }])
+}
+
+/// In the same way, what the caller may only read cannot be taken away.
+fn refuse_readonly(
+    resource: &Resource,
+    access: Option<&Access>,
+    stored: &Item,
+    (root, members): (&str, &[crate::intent::Member<'_>]),
+) -> Result<(), Refusal> {
+    let Some(access) = access else { return Ok(()) };
+    let is_taken = |at: &usize, field: &Field| {
+        let is_shown = !access.hidden.contains(at) && field.computed.is_none() && !field.secret;
+        let is_stored = stored.values.get(*at).is_some_and(|value| !value.is_null());
+        is_shown && is_stored && !members.iter().any(|(name, _)| **name == *field.name)
+    };
+    let fields = access.readonly.iter().filter_map(|at| resource.fields.get(*at).zip(Some(at)));
+    let fault = |field: &Field| Fault {
+        pointer: format!("{root}/{}", field.name),
+        code: Code::ReadOnly,
+        detail: "your roles do not let you take it away".to_owned(),
+    };
+    let taken = fields.filter(|(field, at)| is_taken(at, field));
+    let faults: Vec<Fault> = taken.map(|(field, _)| fault(field)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(Refusal::ReadOnly(faults)) }
 }
 
 /// A `PUT` without a state leaves it; a patch that takes it away means it.

@@ -242,6 +242,29 @@ fn work_has_a_limit() {
         patched(&list, &shifted).unwrap_err(),
         "operation 9: it makes too much of a small patch"
     );
+    // Many names, in another order, and a patch of as many: nothing here takes the square of it.
+    let names = |count: usize, suffix: &str| {
+        (0..count).map(|at| format!("\"{at}{suffix}\":{at}")).collect::<Vec<_>>()
+    };
+    let (forth, mut back) = (names(60_000, ""), names(60_000, ""));
+    back.reverse();
+    let object = |members: &[String]| format!("{{{}}}", members.join(","));
+    let test = format!(r#"[{{"op":"test","path":"","value":{}}}]"#, object(&back));
+    assert!(patched(&object(&forth), &test).is_ok());
+    let (text, other) = (object(&forth), object(&names(60_000, "x")));
+    let mut merged = read(&text);
+    merge(&mut merged, read(&other));
+    let nulls = object(&(0..60_000).map(|at| format!("\"{at}\":null")).collect::<Vec<_>>());
+    merge(&mut merged, read(&nulls));
+    assert!(
+        matches!(&merged, Json::Object(members) if members.len() == 60_000 && members[0].0 == "0x")
+    );
+    let removes: Vec<_> =
+        (0..900).map(|at| format!(r#"{{"op":"remove","path":"/{at}"}}"#)).collect();
+    assert_eq!(
+        patched(&object(&forth), &format!("[{}]", removes.join(","))).unwrap_err(),
+        too_much(0)
+    );
     let long = format!("[{}]", vec![r#"{"op":"remove","path":""}"#; 1_001].join(","));
     assert_eq!(patched("{}", &long).unwrap_err(), "400 at most 1000 operations, got 1001");
 }

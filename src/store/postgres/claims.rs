@@ -17,7 +17,7 @@ mod tables;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -44,6 +44,7 @@ const EPOCH_TRIES: usize = 5;
 
 /// How often a server looks whether it got what it wants, and when it gives up: the other one is gone.
 const WANTED_PAUSE: Duration = Duration::from_millis(20);
+const WANTED_AGAIN: Duration = Duration::from_millis(500);
 const WANTED_MAX: Duration = Duration::from_secs(2);
 
 /// Claims of one part of one nonce that are sent as one.
@@ -78,7 +79,7 @@ impl Worker {
     pub(in crate::store) async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         let Some((place, _)) = Place::of(claim) else { return Ok(Claimed::Stale) };
         let until = clock::now() + WANTED_MAX;
-        let mut is_wanted = false;
+        let mut wanted: Option<Instant> = None;
         loop {
             match self.claim_once(claim).await? {
                 Found::Told(claimed) => return Ok(claimed),
@@ -91,7 +92,9 @@ impl Worker {
                     return Ok(Claimed::Stale);
                 }
                 Found::Held if clock::now() < until => {
-                    if !std::mem::replace(&mut is_wanted, true) {
+                    // Again now and then: another one who wanted it too may have given up.
+                    if wanted.is_none_or(|last| last.elapsed() >= WANTED_AGAIN) {
+                        wanted = Some(clock::now());
                         self.0.want(place, bucket_of(claim)).await?;
                     }
                     tokio::time::sleep(WANTED_PAUSE).await;
@@ -113,7 +116,10 @@ impl Worker {
             tokio::task::spawn_local(Box::pin(async move { inner.claim_all().await }));
         }
         let lost = |_| Err(StoreError::Unavailable("a claim ended without an answer".to_owned()));
-        answered.await.unwrap_or_else(lost)
+        // Whoever has waited for so long is not let in; the count is used up, which harms nobody.
+        let max = self.0.statement_max + GRACE;
+        let answered = tokio::time::timeout(max, answered).await;
+        answered.map_err(|_| StoreError::TimedOut)?.unwrap_or_else(lost)
     }
 }
 

@@ -200,4 +200,29 @@ on_every_backend! {
         let unfit = session.request(&server, &format!("PATCH {path}"), r#"{"user":{"name":"bea"}}"#);
         assert_eq!(unfit.status, 422);
     }
+
+    /// What a role may only read it can neither change nor take away, and what it does not see stays.
+    fn a_patch_stays_within_its_role(backend: Backend) {
+        let model = "title = \"T\"\n[resources.note.fields]\ntext = { type = \"text\" }\nkind = { type = \"text\" }\nsecret = { type = \"text\" }\n\
+            [roles.editor]\nnote = { verbs = [\"get\", \"patch\"], readonly = [\"kind\"], hide = [\"secret\"] }\n";
+        let server = Setup::new(backend).model(model).closed().start();
+        let mut admin = server.admin().log_in(&server, "/notes");
+        let created = admin.request(&server, "POST /notes", r#"{"note":{"text":"a","kind":"b","secret":"c"}}"#);
+        let path = created.header("Location").unwrap().to_owned();
+        let editor = crate::harness::Person::new("ed", "a long password");
+        server.add_user(&editor, &["editor"]);
+        let mut session = editor.log_in(&server, "/notes");
+        for (body, status) in [
+            (r#"{"note":{"kind":null}}"#, 403),
+            (r#"{"note":{"kind":"x"}}"#, 403),
+            (r#"{"note":{"secret":null}}"#, 200),
+            (r#"{"note":{"secret":"x"}}"#, 422),
+            (r#"{"note":{"text":"d","kind":"b"}}"#, 200),
+        ] {
+            let answer = session.request(&server, &format!("PATCH {path}"), body);
+            assert_eq!(answer.status, status, "{body}: {answer:?}");
+        }
+        let stored = admin.request(&server, &format!("GET {path}"), "").json()["note"].clone();
+        assert_eq!((&stored["text"], &stored["kind"], &stored["secret"]), (&json!("d"), &json!("b"), &json!("c")));
+    }
 }

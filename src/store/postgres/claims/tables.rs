@@ -56,8 +56,7 @@ pub(super) const LIVE: &str = "SELECT epoch, greatest(floor, extract(epoch FROM 
     extract(epoch FROM now())::bigint + $2::bigint FROM nouns_epoch";
 
 /// What servers want of each other.
-pub(super) const WANTED: &str =
-    "SELECT nonce::text, part::bigint, bucket::bigint FROM nouns_wanted LIMIT 1000";
+pub(super) const WANTED: &str = "SELECT nonce::text, part::bigint, bucket::bigint FROM nouns_wanted ORDER BY since DESC LIMIT 1000";
 /// 1: nonce, 2: part, 3: bucket.
 pub(super) const WANT: &str = "INSERT INTO nouns_wanted (nonce, part, bucket) \
     VALUES ($1::text::uuid, $2::bigint::integer, $3::bigint::integer) ON CONFLICT DO NOTHING";
