@@ -39,6 +39,8 @@ use crate::store::{Broken, Claim, Claimed, StoreError};
 
 /// How often claims are sent that are in each other's way.
 const ROUNDS_MAX: usize = 4;
+/// How often a statement is sent: the claims and the watch have a connection each, and both may be lost.
+const TRIES_MAX: usize = 3;
 /// How often the epoch is asked for while others make one at the same time.
 const EPOCH_TRIES: usize = 5;
 
@@ -296,8 +298,8 @@ impl Inner {
         self.ask(&self.claims.sql(bucket)?.claim, &binds, read).await
     }
 
-    /// Runs one statement that is its own transaction. When the connection is lost, once more: the second
-    /// value says so.
+    /// Runs one statement that is its own transaction. When the connection is lost, again: the second value
+    /// says so.
     async fn ask<T>(
         &self,
         sql: &str,
@@ -305,7 +307,7 @@ impl Inner {
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
     ) -> Result<(Vec<T>, bool), StoreError> {
         let until = clock::now() + self.statement_max;
-        let (mut is_second, mut was_lost) = (false, false);
+        let (mut tries, mut was_lost) = (1, false);
         loop {
             let mut lease = self.pool.lease(Purpose::Read, until).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
@@ -321,9 +323,9 @@ impl Inner {
                     lease.keep();
                     return Ok((rows, was_lost));
                 }
-                (Err(_), Some(trouble)) if !is_second => {
-                    is_second = true;
-                    was_lost = trouble == Trouble::Lost;
+                (Err(_), Some(trouble)) if tries < TRIES_MAX => {
+                    tries += 1;
+                    was_lost |= trouble == Trouble::Lost;
                 }
                 (Err(failure), Some(_)) => return Err(failure.into()),
                 (Err(failure), None) => {
