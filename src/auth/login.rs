@@ -198,9 +198,7 @@ impl Auth {
         };
         if proof.covers_body() && body.is_none() {
             let (name, counted) = self.names(store, request, (&proof, algorithm)).await?;
-            if nonce.is_err() || self.memory.proved(&proof.nonce, &name).is_none() {
-                self.refuse_shut(&counted, request).await?;
-            }
+            self.refuse_shut_unproved((&proof, &nonce), (&name, &counted), request).await?;
             // A body is read only for whoever has a nonce of ours.
             return match nonce {
                 Ok(_) => Ok(Identity::WantsBody),
@@ -239,9 +237,7 @@ impl Auth {
     ) -> Result<Identity, Stop> {
         let Claimant { proof, algorithm, .. } = &claimant;
         let (name, counted) = self.names(store, request, (proof, *algorithm)).await?;
-        if nonce.is_err() || self.memory.proved(&proof.nonce, &name).is_none() {
-            self.refuse_shut(&counted, request).await?;
-        }
+        self.refuse_shut_unproved((proof, &nonce), (&name, &counted), request).await?;
         let Some(user) = self.verified(store, request, &name, &claimant).await? else {
             return Err(self.fail(store, request, &counted).await);
         };
@@ -259,12 +255,13 @@ impl Auth {
         }
         self.memory.prove((&proof.nonce, nonce), &name);
         let next = if is_near_end { Some(self.next_nonce(store, &name).await?) } else { None };
-        let ha1 = user.ha1(request.realm, *algorithm);
-        let info = match ha1.zip(ha1.and_then(|ha1| proof.with(ha1))) {
-            Some((ha1, _)) if proof.covers_body() => {
+        let info = match user.ha1(request.realm, *algorithm) {
+            Some(ha1) if proof.covers_body() => {
                 Info::OfBody(Box::new((ha1.clone(), *algorithm, next)))
             }
-            Some((_, keyed)) => ready(&keyed, next.as_deref()),
+            Some(ha1) => {
+                proof.with(ha1).map_or(Info::Nothing, |keyed| ready(&keyed, next.as_deref()))
+            }
             None => Info::Nothing,
         };
         Ok(known_as(&user, info))
@@ -323,6 +320,20 @@ impl Auth {
             Some(user) => Ok(Some(user)),
             None => Ok(is_of(self.users.read(store, name, request.now).await?)),
         }
+    }
+
+    /// 429 by Digest while too many were wrong, but for those who are in already. `counted`: the name that
+    /// failures are for.
+    async fn refuse_shut_unproved(
+        &self,
+        (proof, nonce): (&Proof<'_>, &Result<Nonce, NonceFault>),
+        (name, counted): (&str, &str),
+        request: &Request<'_>,
+    ) -> Result<(), Problem> {
+        if nonce.is_ok() && self.memory.proved(&proof.nonce, name).is_some() {
+            return Ok(());
+        }
+        self.refuse_shut(counted, request).await
     }
 
     /// 429 while too many were wrong.

@@ -19,15 +19,19 @@ const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 impl Inner {
     pub(super) async fn want(&self, place: Place, bucket: i64) -> Result<(), StoreError> {
-        let (nonce, part) = (Uuid::from_u128(place.nonce).to_string(), place.part.into());
-        let binds = [Bind::Text(&nonce), Bind::Integer(part), Bind::Integer(bucket)];
-        self.ask(WANT, &binds, |_| Ok(())).await.map(|_| ())
+        self.tell(WANT, place, Some(bucket)).await
     }
 
     pub(super) async fn want_no_more(&self, place: Place) -> Result<(), StoreError> {
-        let (nonce, part) = (Uuid::from_u128(place.nonce).to_string(), place.part.into());
-        let binds = [Bind::Text(&nonce), Bind::Integer(part)];
-        self.ask(WANT_NO_MORE, &binds, |_| Ok(())).await.map(|_| ())
+        self.tell(WANT_NO_MORE, place, None).await
+    }
+
+    /// Runs a statement about a part: 1 its nonce, 2 its number, 3 what else it wants to know.
+    async fn tell(&self, sql: &str, place: Place, more: Option<i64>) -> Result<(), StoreError> {
+        let nonce = Uuid::from_u128(place.nonce).to_string();
+        let binds = [Bind::Text(&nonce), Bind::Integer(place.part.into())];
+        let binds: Vec<_> = binds.into_iter().chain(more.map(Bind::Integer)).collect();
+        self.ask(sql, &binds, |_| Ok(())).await.map(|_| ())
     }
 
     /// Looks for what others want, as long as something was taken lately.
@@ -50,10 +54,8 @@ impl Inner {
         let (wanted, _) = self.ask(WANTED, &[], read).await?;
         for (place, bucket) in wanted.into_iter().flatten() {
             let Some(bits) = self.claims.ours.give_up(place) else { continue };
-            let (nonce, part) = (Uuid::from_u128(place.nonce).to_string(), place.part.into());
-            let binds =
-                [Bind::Text(&nonce), Bind::Integer(part), Bind::Integer(bits.cast_signed())];
-            self.ask(&self.claims.sql(bucket)?.give_up, &binds, |_| Ok(())).await?;
+            let sql = &self.claims.sql(bucket)?.give_up;
+            self.tell(sql, place, Some(bits.cast_signed())).await?;
         }
         Ok(())
     }
