@@ -6,10 +6,10 @@
 use http::HeaderValue;
 
 use super::accept::Media;
-use super::{Format, View};
+use super::{Format, Member, View};
 use crate::json::{write_moment, write_text, write_value};
 use crate::model::{Model, Resource, ResourceIndex};
-use crate::problem::{self, Code, Kind, Member, Parts};
+use crate::problem::{self, Code, Kind, Parts};
 use crate::value::{Change, Id, Item};
 
 pub static FORMAT: Format = Format {
@@ -80,30 +80,37 @@ fn write_items(out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
 
 fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
     crate::fault::point("format");
-    let View { resource, hidden } = view;
+    let resource = view.resource;
     out.extend_from_slice(b"{\"id\":");
     write_id(out, item.id);
-    if let (Some(key), Some(id)) = (&resource.parent_key, item.parent) {
+    if let (Some(key), Some(id)) = (&resource.parent_key, item.parent)
+        && view.shows(Member::Parent)
+    {
         out.push(b',');
         write_name(out, key);
         write_id(out, id);
     }
-    // A secret is shown nowhere: not in an answer, and not in the change log.
     for (at, (field, value)) in resource.fields.iter().zip(&item.values).enumerate() {
-        let is_shown = !field.secret && !hidden.contains(&at);
-        if is_shown && (!value.is_null() || field.nullable) {
+        if view.shows(Member::Field(at)) && (!value.is_null() || field.nullable) {
             out.push(b',');
             write_name(out, &field.name);
             write_value(out, value);
         }
     }
-    for (name, moment) in [("created_at", item.created_at), ("updated_at", item.updated_at)] {
-        out.push(b',');
-        write_name(out, name);
-        write_moment(out, moment);
+    for (member, name, moment) in [
+        (Member::CreatedAt, "created_at", item.created_at),
+        (Member::UpdatedAt, "updated_at", item.updated_at),
+    ] {
+        if view.shows(member) {
+            out.push(b',');
+            write_name(out, name);
+            write_moment(out, moment);
+        }
     }
-    out.extend_from_slice(b",\"version\":");
-    write_integer(out, item.version);
+    if view.shows(Member::Version) {
+        out.extend_from_slice(b",\"version\":");
+        write_integer(out, item.version);
+    }
     out.push(b'}');
 }
 
@@ -224,8 +231,10 @@ pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
     object.text("request_id", occasion.request_id);
     for (name, member) in &parts.members {
         match member {
-            Member::Text(text) => object.text(name, text),
-            Member::Texts(texts) => write_list(object.name(name), texts.iter().map(String::as_str)),
+            problem::Member::Text(text) => object.text(name, text),
+            problem::Member::Texts(texts) => {
+                write_list(object.name(name), texts.iter().map(String::as_str));
+            }
         }
     }
     if !parts.faults.is_empty() {

@@ -35,12 +35,37 @@ pub struct View<'a> {
     pub resource: &'a Resource,
     /// Field indices that are not shown.
     pub hidden: &'a [usize],
+    /// What the reader asked for; `None`: all of it. The id always comes.
+    pub chosen: Option<&'a [Member]>,
+}
+
+/// A member of an item, apart from its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Member {
+    Parent,
+    Field(usize),
+    CreatedAt,
+    UpdatedAt,
+    Version,
 }
 
 impl<'a> View<'a> {
     /// With nothing hidden.
     pub fn whole(resource: &'a Resource) -> Self {
-        Self { resource, hidden: &[] }
+        Self { resource, hidden: &[], chosen: None }
+    }
+
+    /// Whether a member is shown. A secret is shown nowhere: not in an answer, and not in the change
+    /// log.
+    pub fn shows(&self, member: Member) -> bool {
+        let is_known = match member {
+            Member::Field(at) => {
+                let is_secret = self.resource.fields.get(at).is_none_or(|field| field.secret);
+                !is_secret && !self.hidden.contains(&at)
+            }
+            Member::Parent | Member::CreatedAt | Member::UpdatedAt | Member::Version => true,
+        };
+        is_known && self.chosen.is_none_or(|chosen| chosen.contains(&member))
     }
 }
 

@@ -5,9 +5,11 @@
 
 pub mod conditions;
 pub mod cursor;
+mod list;
 mod query;
 mod route;
 
+pub use list::List;
 pub use route::{
     Address, Ids, Place, Route, Stop, Verb, allow, methods, path, push_subject, route,
 };
@@ -19,7 +21,7 @@ use crate::json::{self, Json};
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Kind, Problem};
-use crate::value::{Id, cut};
+use crate::value::cut;
 
 /// The outermost value is depth 1.
 const DEPTH_MAX: usize = 32;
@@ -36,18 +38,11 @@ pub enum Intent<'a> {
     /// Which methods a place takes.
     Options(Place),
     Show(Address),
-    List(Address, Span),
+    List(Address, List),
     Create(Address, Bodies<'a>),
     Replace(Address, Body<'a>),
     Amend(Address, Patch),
     Remove(Address),
-}
-
-/// Which part of a collection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    pub limit: usize,
-    pub after: Option<Id>,
 }
 
 /// An object of fields, and the wrapper key it came under: pointers in problems begin with it.
@@ -98,8 +93,8 @@ pub fn read<'a>(
             Intent::Create(address, bodies)
         }
         (_, Place::Collection(address)) => {
-            let span = read_span(model, &address, query)?;
-            return Ok(Intent::List(address, span));
+            let list = list::read(model, &address, query)?;
+            return Ok(Intent::List(address, list));
         }
         (Verb::Put, Place::Item(address)) => {
             let body = read_body(model.resource(address.resource), body)?;
@@ -211,42 +206,6 @@ fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'
             r#"expected one key, "{singular}" or "{plural}", got {count} keys"#
         ))),
     }
-}
-
-fn read_span(model: &Model, address: &Address, query: Option<&str>) -> Result<Span, Problem> {
-    let limits = &model.server.limits;
-    let mut span = Span { limit: limits.page_items_default, after: None };
-    let mut seen = Vec::new();
-    for (name, value) in split(query)? {
-        if seen.contains(&name) {
-            return Err(bad_query(format!("{name}: given twice")));
-        }
-        match &*name {
-            "limit" => span.limit = read_limit(&value, limits.page_items_max)?,
-            "cursor" => {
-                let after = open_cursor(model, address, &value);
-                span.after = Some(after.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
-            }
-            other => return Err(unknown_parameter(other, &["limit", "cursor"])),
-        }
-        seen.push(name);
-    }
-    Ok(span)
-}
-
-fn open_cursor(model: &Model, address: &Address, text: &str) -> Option<Id> {
-    let list = path(model, address.resource, &address.ids.as_ref()?.ancestors, None);
-    cursor::open(text, cursor::bind(&list), model.resource(address.resource).id)
-}
-
-fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
-    let limit = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    limit.filter(|limit| (1..=limit_max).contains(limit)).ok_or_else(|| {
-        bad_query(format!(
-            r#"limit: expected a whole number from 1 to {limit_max}, got {}"#,
-            json::quoted(text)
-        ))
-    })
 }
 
 fn refuse_parameters(query: Option<&str>) -> Result<(), Problem> {

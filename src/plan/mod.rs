@@ -14,7 +14,7 @@ pub use decide::{Dependent, Found, Step, decide};
 pub use patched::patched;
 
 use crate::intent::conditions::{Conditions, Validators};
-use crate::intent::{Address, Bodies, Body, Ids, Intent, Members, Patch, Place, Span};
+use crate::intent::{Address, Bodies, Body, Ids, Intent, List, Members, Patch, Place};
 use crate::model::{Model, ResourceIndex, Verb};
 use crate::permit::{Caller, Reach};
 use crate::problem::{self, Fault, Kind, Problem};
@@ -78,7 +78,7 @@ pub enum Read {
     /// A number that grows with every change of the users.
     UsersStamp,
     Item(Collection, Id),
-    Page(Collection, Span),
+    Page(Collection, List),
     /// The body has faults, but a missing item comes first in the order of checks.
     Refuse(Refuse),
 }
@@ -241,8 +241,8 @@ pub fn make(
             let (collection, id) = item(address, Verb::Get)?;
             Plan::Read(Read::Item(collection, id))
         }
-        Intent::List(address, span) => {
-            Plan::Read(Read::Page(collection(address, Verb::Get)?.0, span))
+        Intent::List(address, list) => {
+            Plan::Read(Read::Page(collection(address, Verb::Get)?.0, list))
         }
         Intent::Create(address, bodies) => {
             create(model, collection(address, Verb::Post)?.0, bodies, by())

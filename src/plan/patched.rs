@@ -28,7 +28,7 @@ pub fn patched(
     let resource = model.resource(collection.resource);
     let hidden = collection.reach.hidden(collection.resource);
     let mut text = Vec::with_capacity(512);
-    (written::FORMAT.item)(&mut text, View { resource, hidden }, stored);
+    (written::FORMAT.item)(&mut text, View { resource, hidden, chosen: None }, stored);
     let bytes_max = model.server.limits.body_bytes_max;
     let (root, document) = match patch {
         Patch::Merge(sent) => merged(resource, read(&text)?, read(sent)?)?,

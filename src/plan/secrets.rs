@@ -4,7 +4,7 @@
 //! else of it finds it here.
 
 use super::{Action, By, Collection, Count, Draft, Read, Values, Write};
-use crate::intent::Span;
+use crate::intent::List;
 use crate::intent::conditions::Conditions;
 use crate::model::own::{NAME, PASSWORD};
 use crate::model::{Model, Resource, ResourceIndex};
@@ -94,7 +94,7 @@ impl Collection {
 impl Read {
     /// A page of users, for the server itself.
     pub fn users(model: &Model, limit: usize, after: Option<Id>) -> Self {
-        Self::Page(Collection::users(model), Span { limit, after })
+        Self::Page(Collection::users(model), List::of(limit, after))
     }
 }
 

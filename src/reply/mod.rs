@@ -224,7 +224,7 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
 /// A resource as the caller knows it.
 fn view<'a>(model: &'a Model, collection: &'a Collection) -> View<'a> {
     let hidden = collection.reach.hidden(collection.resource);
-    View { resource: model.resource(collection.resource), hidden }
+    View { resource: model.resource(collection.resource), hidden, chosen: None }
 }
 
 fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Page) -> Reply {

@@ -17,7 +17,7 @@ use super::rows::read_item;
 use super::script::{self, Log};
 use super::sql::{Dialect, Part, READY, Sql};
 use super::{Broken, StoreError, users};
-use crate::intent::Span;
+use crate::intent::List;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
 use crate::permit::Reach;
 use crate::plan::decide::{lost, require, require_of};
@@ -95,8 +95,8 @@ pub(super) async fn read<D: Driver>(
             let item = item(driver, context, collection.resource, stroke).await?;
             item.map(Outcome::Item).ok_or(StoreError::Refused(Refusal::Missing))
         }
-        Read::Page(collection, span) => {
-            page(driver, context, collection, span).await.map(Outcome::Page)
+        Read::Page(collection, list) => {
+            page(driver, context, collection, list).await.map(Outcome::Page)
         }
         Read::Refuse(refuse) => Err(StoreError::Refused(refused(driver, context, refuse).await?)),
     }
@@ -118,13 +118,13 @@ async fn page<D: Driver>(
     driver: &mut D,
     context: &Context,
     collection: &Collection,
-    span: &Span,
+    list: &List,
 ) -> Result<Page, StoreError> {
     let resource = context.model.resource(collection.resource);
     let reached = context.reached(collection.resource, &collection.reach);
     // One more than asked for tells whether there is a next page.
-    let limit = i64::try_from(span.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let stroke = reached.page(limit, span.after, &collection.ancestors);
+    let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let stroke = reached.page(limit, list.after, &collection.ancestors);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row);
     let mut bytes = 0;
     let mut is_full = false;
@@ -142,10 +142,10 @@ async fn page<D: Driver>(
             return Err(StoreError::Refused(Refusal::Missing));
         }
     }
-    let more = is_full || items.len() > span.limit;
-    items.truncate(span.limit);
+    let more = is_full || items.len() > list.limit;
+    items.truncate(list.limit);
     let next = items.last().map(|item| item.id).filter(|_| more);
-    Ok(Page { items, limit: span.limit, next })
+    Ok(Page { items, limit: list.limit, next })
 }
 
 /// What must be there for a request to make sense.

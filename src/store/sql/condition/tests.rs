@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
-use crate::intent::Span;
+use crate::intent::List;
 use crate::intent::conditions::Conditions;
 use crate::model::{self, Model, ResourceIndex, Verb, types};
 use crate::permit::{Caller, Reach, Rights};
@@ -352,7 +352,7 @@ fn engines_find_the_rows_for_which_a_condition_holds() {
 
 async fn find(worker: &Worker, caller: &Caller) -> Vec<Id> {
     let reach = Reach::of(caller, Verb::Get);
-    let read = Read::Page(collection(ROW, reach), Span { limit: ROWS, after: None });
+    let read = Read::Page(collection(ROW, reach), List::of(ROWS, None));
     match worker.read(read).await {
         Ok(Outcome::Page(page)) => page.items.iter().map(|item| item.id).collect(),
         other => panic!("{other:?}"),
