@@ -273,7 +273,7 @@ impl Auth {
         let signing = self.signer.as_ref().map(|signer| signer.now());
         let read = signing.map(|signing| signing.nonces.read(&next, clock::moment().seconds()));
         if let Some(Ok(nonce)) = read {
-            self.memory.prove((&next, nonce), name);
+            self.memory.prove((next.as_bytes(), nonce), name);
         }
         Ok(next)
     }

@@ -92,11 +92,11 @@ impl Memory {
     }
 
     /// The nonce that this text is, if this user was in with it before: then it is one of ours.
-    pub(super) fn proved(&self, nonce: &str, name: &str) -> Option<Nonce> {
+    pub(super) fn proved(&self, nonce: &[u8], name: &str) -> Option<Nonce> {
         self.proved.get(&self.hasher.hash_one((nonce, name)))
     }
 
-    pub(super) fn prove(&self, (text, nonce): (&str, Nonce), name: &str) {
+    pub(super) fn prove(&self, (text, nonce): (&[u8], Nonce), name: &str) {
         let key = self.hasher.hash_one((text, name));
         if self.proved.get(&key).is_none() {
             self.proved.insert(key, nonce);
@@ -104,7 +104,7 @@ impl Memory {
     }
 
     /// As if this user had never been in with it.
-    pub(super) fn disprove(&self, nonce: &str, name: &str) {
+    pub(super) fn disprove(&self, nonce: &[u8], name: &str) {
         self.proved.remove(&self.hasher.hash_one((nonce, name)));
     }
 
@@ -163,10 +163,10 @@ mod tests {
         assert!(memory.recall(&mine, now).is_none());
         assert!(memory.recall(&other, now).is_some());
         let nonce = Nonce { epoch: 1, issued: 2, id: 3, is_near_end: false };
-        memory.prove(("n", nonce), "ann");
-        memory.prove(("n", nonce), "bob");
-        memory.disprove("n", "ann");
-        assert_eq!(memory.proved("n", "ann"), None);
-        assert_eq!(memory.proved("n", "bob"), Some(nonce));
+        memory.prove((b"n", nonce), "ann");
+        memory.prove((b"n", nonce), "bob");
+        memory.disprove(b"n", "ann");
+        assert_eq!(memory.proved(b"n", "ann"), None);
+        assert_eq!(memory.proved(b"n", "bob"), Some(nonce));
     }
 }

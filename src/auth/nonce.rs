@@ -94,9 +94,9 @@ impl Nonces {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    pub fn read(&self, text: &str, now: i64) -> Result<Nonce, NonceFault> {
+    pub fn read(&self, text: impl AsRef<[u8]>, now: i64) -> Result<Nonce, NonceFault> {
         let mut bytes = [0; ALL_BYTES];
-        if text.len() != TEXT_BYTES
+        if text.as_ref().len() != TEXT_BYTES
             || URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) != Ok(ALL_BYTES)
         {
             return Err(NonceFault::Foreign);
@@ -177,8 +177,8 @@ mod tests {
         let nonce = ours.read(&text, NOW).unwrap();
         assert_eq!((nonce.epoch, nonce.issued), (0x0102_0304_0506_0708, NOW));
         assert!(!nonce.is_near_end);
-        let other = ours.read(&ours.issue(1, NOW, *b"random bytez"), NOW).unwrap();
-        let later = ours.read(&ours.issue(1, NOW + 1, *b"random bytes"), NOW).unwrap();
+        let other = ours.read(ours.issue(1, NOW, *b"random bytez"), NOW).unwrap();
+        let later = ours.read(ours.issue(1, NOW + 1, *b"random bytes"), NOW).unwrap();
         assert_ne!(nonce.id, other.id);
         assert_ne!(nonce.id, later.id);
     }
@@ -207,10 +207,10 @@ mod tests {
     fn any_known_key_is_believed_and_the_first_one_signs() {
         let (old, both, new) = (nonces(b"a"), nonces(b"ba"), nonces(b"b"));
         let issued = |by: &Nonces| by.issue(7, NOW, [9; 12]);
-        assert!(both.read(&issued(&old), NOW).is_ok());
-        assert!(new.read(&issued(&both), NOW).is_ok());
-        assert_eq!(old.read(&issued(&both), NOW), Err(NonceFault::Foreign));
-        assert_eq!(new.read(&issued(&old), NOW), Err(NonceFault::Foreign));
+        assert!(both.read(issued(&old), NOW).is_ok());
+        assert!(new.read(issued(&both), NOW).is_ok());
+        assert_eq!(old.read(issued(&both), NOW), Err(NonceFault::Foreign));
+        assert_eq!(new.read(issued(&old), NOW), Err(NonceFault::Foreign));
         assert_eq!(both.opaques("x"), [&new.opaques("x")[..], &old.opaques("x")[..]].concat());
         assert_ne!(new.opaques("x"), new.opaques("y"));
         assert!(Nonces::new(&[]).is_none());
@@ -239,7 +239,7 @@ mod tests {
         #[test]
         fn any_nonce_is_read_back(epoch: u64, now: i64, random: [u8; 12], at: i64) {
             let ours = nonces(b"a");
-            match ours.read(&ours.issue(epoch, now, random), at) {
+            match ours.read(ours.issue(epoch, now, random), at) {
                 Ok(nonce) => prop_assert_eq!((nonce.epoch, nonce.issued), (epoch, now)),
                 Err(fault) => prop_assert_eq!(fault, NonceFault::Expired),
             }

@@ -105,12 +105,12 @@ impl<'h> Parameters<'h> {
     }
 
     /// A quoted value of ASCII characters.
-    pub fn take_ascii(&mut self, name: &str) -> Result<Option<Cow<'h, str>>, Malformed> {
-        let text = self.take_text(name)?;
-        if text.as_ref().is_some_and(|text| !text.is_ascii()) {
+    pub fn take_ascii(&mut self, name: &str) -> Result<Option<Cow<'h, [u8]>>, Malformed> {
+        let value = self.take_quoted(name)?;
+        if value.as_ref().is_some_and(|value| !value.is_ascii()) {
             return Err(Malformed("expected ASCII characters alone"));
         }
-        Ok(text)
+        Ok(value)
     }
 
     fn find(&mut self, name: &str) -> Option<&mut Parameter<'h>> {
@@ -134,15 +134,14 @@ fn parameter(bytes: &[u8]) -> Result<(Parameter<'_>, &[u8]), Malformed> {
 }
 
 fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|byte| !is(*byte, TOKEN)).unwrap_or(bytes.len());
+    let end = bytes.iter().position(|byte| !is_token(*byte)).unwrap_or(bytes.len());
     bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
 }
 
 /// What stands before the closing quote, without its escapes, and what follows it.
 fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
     const OPEN: Malformed = Malformed("expected a quoted string to be closed");
-    let end = inside.iter().position(|byte| is(*byte, SPECIAL)).ok_or(OPEN)?;
-    let (plain, mut rest) = inside.split_at_checked(end).ok_or(OPEN)?;
+    let (plain, mut rest) = inside.split_at_checked(plain_bytes(inside)).ok_or(OPEN)?;
     if let Some((b'"', after)) = rest.split_first() {
         return Ok((Cow::Borrowed(plain), after));
     }
@@ -164,6 +163,17 @@ fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
     }
 }
 
+/// How many bytes from the first one on are plainly part of a quoted string. By blocks, of which the
+/// machine looks at all bytes at once: proofs are long.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    let blocks = bytes.as_chunks::<16>().0.iter();
+    let is_plain =
+        |block: &&[u8; 16]| !block.iter().fold(false, |any, byte| any | is_special(*byte));
+    let whole = 16 * blocks.take_while(is_plain).count();
+    let rest = bytes.get(whole..).unwrap_or_default();
+    whole + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
+}
+
 fn skip(bytes: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
     let end = bytes.iter().position(|byte| !is_skipped(*byte)).unwrap_or(bytes.len());
     bytes.get(end..).unwrap_or_default()
@@ -174,25 +184,27 @@ fn is_space(byte: u8) -> bool {
 }
 
 const fn is_control(byte: u8) -> bool {
-    byte != b'\t' && byte.is_ascii_control()
+    (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
 }
 
-/// What a byte may be, for all of them: headers are looked at byte by byte, and most requests have one.
-static KINDS: [u8; 256] = kinds();
-/// Part of a token: RFC 9110 §5.6.2.
-const TOKEN: u8 = 1;
 /// Not plainly part of a quoted string.
-const SPECIAL: u8 = 2;
-
-fn is(byte: u8, kind: u8) -> bool {
-    KINDS.get(usize::from(byte)).is_some_and(|kinds| kinds & kind != 0)
+const fn is_special(byte: u8) -> bool {
+    (byte == b'"') | (byte == b'\\') | is_control(byte)
 }
 
-const fn kinds() -> [u8; 256] {
-    let mut kinds = [0; 256];
-    let mut rest: &mut [u8] = &mut kinds;
+/// Whether a byte is part of a token (RFC 9110 §5.6.2), for all of them: headers are looked at byte by
+/// byte, and most requests have one.
+static TOKENS: [bool; 256] = tokens();
+
+fn is_token(byte: u8) -> bool {
+    TOKENS.get(usize::from(byte)) == Some(&true)
+}
+
+const fn tokens() -> [bool; 256] {
+    let mut tokens = [false; 256];
+    let mut rest: &mut [bool] = &mut tokens;
     let mut byte = 0_u8;
-    while let Some((kind, after)) = rest.split_first_mut() {
+    while let Some((is_token, after)) = rest.split_first_mut() {
         let is_mark = matches!(
             byte,
             b'!' | b'#'
@@ -210,16 +222,11 @@ const fn kinds() -> [u8; 256] {
                 | b'|'
                 | b'~'
         );
-        if byte.is_ascii_alphanumeric() || is_mark {
-            *kind |= TOKEN;
-        }
-        if matches!(byte, b'"' | b'\\') || is_control(byte) {
-            *kind |= SPECIAL;
-        }
+        *is_token = byte.is_ascii_alphanumeric() || is_mark;
         rest = after;
         byte = byte.wrapping_add(1);
     }
-    kinds
+    tokens
 }
 
 #[cfg(test)]

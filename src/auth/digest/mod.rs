@@ -24,11 +24,11 @@ const CNONCE_BYTES_MAX: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof<'h> {
     pub user: User<'h>,
-    pub nonce: Cow<'h, str>,
+    pub nonce: Cow<'h, [u8]>,
     realm: Cow<'h, str>,
     uri: Cow<'h, [u8]>,
-    response: Cow<'h, str>,
-    opaque: Option<Cow<'h, str>>,
+    response: Cow<'h, [u8]>,
+    opaque: Option<Cow<'h, [u8]>>,
     /// None: one that we do not know.
     algorithm: Option<Algorithm>,
     covers: Covers<'h>,
@@ -59,7 +59,7 @@ enum Covers<'h> {
 struct Counted<'h> {
     nc: [u8; 8],
     count: u32,
-    cnonce: Cow<'h, str>,
+    cnonce: Cow<'h, [u8]>,
 }
 
 /// Well-formed, and not for this realm or this request.
@@ -77,7 +77,7 @@ pub enum Misfit {
 pub fn read(parameters: &[u8]) -> Result<Proof<'_>, Malformed> {
     let mut sent = Parameters::read(parameters)?;
     let response = sent.take_ascii("response")?.ok_or(Malformed("expected a response"))?;
-    if !response.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if !response.iter().fold(true, |all, byte| all & byte.is_ascii_hexdigit()) {
         return Err(Malformed("expected a response of hexadecimal digits"));
     }
     Ok(Proof {
@@ -172,7 +172,7 @@ impl Proof<'_> {
             Covers::Least | Covers::Unknown => return Err(Misfit::Qop),
         }
         let opaque = self.opaque.as_deref();
-        if !opaques.iter().any(|known| Some(&**known) == opaque) {
+        if !opaques.iter().any(|known| Some(known.as_bytes()) == opaque) {
             return Err(Misfit::Opaque);
         }
         Ok(algorithm)
@@ -191,10 +191,10 @@ impl Proof<'_> {
     /// What can be made of it with the key of the user; nothing for what we do not know.
     pub fn with(&self, ha1: &Ha1) -> Option<Keyed<'_>> {
         let algorithm = self.algorithm?;
-        let (ha1, nonce) = (ha1.as_bytes(), self.nonce.as_bytes());
+        let (ha1, nonce) = (ha1.as_bytes(), &*self.nonce);
         let begun = match (self.counted(), self.qop()) {
             (Some(counted), Some(qop)) => {
-                let (cnonce, qop) = (counted.cnonce.as_bytes(), qop_text(qop).as_bytes());
+                let (cnonce, qop) = (&*counted.cnonce, qop_text(qop).as_bytes());
                 Begun::new(algorithm, &[ha1, nonce, &counted.nc, cnonce, qop])
             }
             _ if self.covers == Covers::Least => Begun::new(algorithm, &[ha1, nonce]),
@@ -235,7 +235,7 @@ impl Keyed<'_> {
     /// Whether whoever sent it knows the password. Takes as long if not.
     pub fn verify(&self, method: &str, body_hash: Option<&Hash>) -> bool {
         let expected = self.response(method, body_hash);
-        expected.is_some_and(|expected| expected.is(self.proof.response.as_bytes()))
+        expected.is_some_and(|expected| expected.is(&self.proof.response))
     }
 
     /// The value of `Authentication-Info`, by which the server proves that it knows the password too
@@ -249,7 +249,8 @@ impl Keyed<'_> {
         if let (Some(qop), Some(counted)) = (self.proof.qop(), self.proof.counted())
             && let Some(proof) = self.response("", body_hash)
         {
-            let (qop, proof, cnonce) = (qop_text(qop), proof.as_text(), &*counted.cnonce);
+            let cnonce = str::from_utf8(&counted.cnonce).unwrap_or_default();
+            let (qop, proof) = (qop_text(qop), proof.as_text());
             let names = "qop=, rspauth=\"\", cnonce=\"\", nc=12345678".len();
             out.reserve_exact(names + qop.len() + proof.len() + cnonce.len());
             out.push_str("qop=");
