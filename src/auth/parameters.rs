@@ -134,7 +134,7 @@ fn parameter(bytes: &[u8]) -> Result<(Parameter<'_>, &[u8]), Malformed> {
 }
 
 fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|byte| !is_token(*byte)).unwrap_or(bytes.len());
+    let end = bytes.iter().take_while(|byte| is(**byte, TOKEN)).count();
     bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
 }
 
@@ -171,7 +171,7 @@ fn plain_bytes(bytes: &[u8]) -> usize {
         |block: &&[u8; 16]| !block.iter().fold(false, |any, byte| any | is_special(*byte));
     let whole = 16 * blocks.take_while(is_plain).count();
     let rest = bytes.get(whole..).unwrap_or_default();
-    whole + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
+    whole + rest.iter().take_while(|byte| !is(**byte, SPECIAL)).count()
 }
 
 fn skip(bytes: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
@@ -187,24 +187,26 @@ const fn is_control(byte: u8) -> bool {
     (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
 }
 
-/// Not plainly part of a quoted string.
 const fn is_special(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | is_control(byte)
 }
 
-/// Whether a byte is part of a token (RFC 9110 §5.6.2), for all of them: headers are looked at byte by
-/// byte, and most requests have one.
-static TOKENS: [bool; 256] = tokens();
+/// What a byte may be, for all of them: headers are looked at byte by byte, and most requests have one.
+static KINDS: [u8; 256] = kinds();
+/// Part of a token: RFC 9110 §5.6.2.
+const TOKEN: u8 = 1;
+/// Not plainly part of a quoted string.
+const SPECIAL: u8 = 2;
 
-fn is_token(byte: u8) -> bool {
-    TOKENS.get(usize::from(byte)) == Some(&true)
+fn is(byte: u8, kind: u8) -> bool {
+    KINDS.get(usize::from(byte)).is_some_and(|kinds| kinds & kind != 0)
 }
 
-const fn tokens() -> [bool; 256] {
-    let mut tokens = [false; 256];
-    let mut rest: &mut [bool] = &mut tokens;
+const fn kinds() -> [u8; 256] {
+    let mut kinds = [0; 256];
+    let mut rest: &mut [u8] = &mut kinds;
     let mut byte = 0_u8;
-    while let Some((is_token, after)) = rest.split_first_mut() {
+    while let Some((kind, after)) = rest.split_first_mut() {
         let is_mark = matches!(
             byte,
             b'!' | b'#'
@@ -222,11 +224,16 @@ const fn tokens() -> [bool; 256] {
                 | b'|'
                 | b'~'
         );
-        *is_token = byte.is_ascii_alphanumeric() || is_mark;
+        if byte.is_ascii_alphanumeric() || is_mark {
+            *kind |= TOKEN;
+        }
+        if is_special(byte) {
+            *kind |= SPECIAL;
+        }
         rest = after;
         byte = byte.wrapping_add(1);
     }
-    tokens
+    kinds
 }
 
 #[cfg(test)]
