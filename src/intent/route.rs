@@ -279,6 +279,9 @@ fn top<'a>(model: &'a Model, plural: &str, is_own: bool) -> Option<&'a Resource>
 
 /// RFC 3986 §6.2.2.2: `%63ustomers` is `customers`.
 fn decode(segment: &str) -> Option<Cow<'_, str>> {
+    if !segment.as_bytes().contains(&b'%') {
+        return Some(Cow::Borrowed(segment));
+    }
     percent_decode_str(segment).decode_utf8().ok()
 }
 
