@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use crate::Result;
 use crate::auth::{Login, Session};
 
-/// In a body it is replaced by a number that differs from request to request.
+/// In a request with a body it is replaced by a number that differs from request to request.
 pub const NUMBER: &str = "000000000000";
 
 /// One request as bytes.
@@ -54,20 +54,28 @@ impl Shot {
         Self { bytes: head.into(), number_at: None, signed: None, wanted: Wanted::Success }
     }
 
-    /// As somebody.
-    pub fn get_as(path: &str, login: &Login) -> Self {
+    /// With more header lines, each with its line end.
+    pub fn get_with(path: &str, lines: &str) -> Self {
         let mut shot = Self::get(path);
         shot.bytes.truncate(shot.bytes.len() - 2);
+        shot.bytes.extend(format!("{lines}\r\n").bytes());
+        shot
+    }
+
+    /// As somebody.
+    pub fn get_as(path: &str, login: &Login) -> Self {
         match login {
             Login::Basic(credentials) => {
-                shot.bytes.extend(format!("Authorization: Basic {credentials}\r\n\r\n").bytes());
+                Self::get_with(path, &format!("Authorization: Basic {credentials}\r\n"))
             }
             Login::Digest(session) => {
+                let mut shot = Self::get(path);
+                shot.bytes.truncate(shot.bytes.len() - 2);
                 let session = Arc::clone(session);
                 shot.signed = Some(Signed { session, path: path.to_owned() });
+                shot
             }
         }
-        shot
     }
 
     /// The same, where the answer is to have this status.
@@ -85,8 +93,9 @@ impl Shot {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}Content-Length: {length}\r\n\r\n"
         );
-        let number_at = body.find(NUMBER).map(|at| head.len() + at);
-        let bytes = (head + body).into();
+        let whole = head + body;
+        let number_at = whole.find(NUMBER);
+        let bytes = whole.into();
         Self { bytes, number_at, signed: None, wanted: Wanted::Success }
     }
 

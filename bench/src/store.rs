@@ -96,6 +96,13 @@ pub fn create() -> Shots {
     [Shot::send("POST", "/customers", &format!("{{\"customer\":{}}}", fields()))].into()
 }
 
+/// The same, each with a key of its own.
+pub fn create_once() -> Shots {
+    let key = format!("Idempotency-Key: bench-{NUMBER}\r\n");
+    let body = "{\"customer\":{\"name\":\"Customer\",\"email\":\"customer7@example.com\"}}";
+    [Shot::send_as("POST", "/customers", &key, body)].into()
+}
+
 impl Filled {
     pub fn serve(&self, nouns: &Path) -> Result<Server> {
         serve(nouns, &self.folder, self.database.as_deref())
@@ -112,7 +119,16 @@ impl Filled {
     }
 
     pub fn item(&self) -> Shot {
-        Shot::get(self.items.first().map_or("", String::as_str))
+        Shot::get(&self.item_path())
+    }
+
+    pub fn item_path(&self) -> String {
+        self.items.first().cloned().unwrap_or_default()
+    }
+
+    /// The paths of items from all over the collection, in no order.
+    pub fn items(&self) -> &[String] {
+        &self.items
     }
 
     /// At most so many items, from all over the collection.
