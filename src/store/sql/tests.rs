@@ -130,12 +130,15 @@ fn rows_are_written_by_id_and_version() {
 fn the_place_of_a_collection_is_one_look_into_an_index() {
     let model = shelves();
     let places = BOTH.into_iter().flat_map(|dialect| Sql::new(&model, dialect).places);
-    check(places, &expect![[r#"
+    check(
+        places,
+        &expect![[r#"
         SELECT at, ?1 FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id IS NULL ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
         SELECT at, ?1 FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id = ?3 ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
         SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND parent_id IS NULL ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
         SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND parent_id COLLATE "C" = $3 ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
-    "#]]);
+    "#]],
+    );
     let connection = rusqlite::Connection::open_in_memory().unwrap();
     let define = SQLITE.system_tables.iter().chain([&SQLITE.place_index]);
     define.for_each(|text| connection.execute_batch(text).unwrap());
