@@ -139,7 +139,7 @@ async fn answer(
         Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
     };
     let about = plan.about().cloned();
-    let conditions = replies.conditions(&parts.headers, about.as_ref(), format);
+    let conditions = replies.conditions(&parts.headers, &plan, format);
     let plan = plan.only_if(&conditions);
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");

@@ -31,7 +31,7 @@ enum Versions {
     These(Vec<i64>),
 }
 
-/// What an item is compared by; a list has none.
+/// What an item is compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validators {
     pub version: i64,
@@ -103,6 +103,22 @@ impl Conditions {
     /// In the order of RFC 9110 §13.2.2. `current` is what is there now, if that can be compared.
     pub fn judge(&self, current: Option<Validators>, is_read: bool) -> Verdict {
         self.0.as_ref().map_or(Verdict::Holds, |given| given.judge(current, is_read))
+    }
+
+    /// The same for a list that is read. Its tags are weak, and RFC 9110 §13.1.1 lets none of them be
+    /// enough for `If-Match`; it has no date. `number` is what its tag has before the form now.
+    pub fn judge_list(&self, number: Option<i64>) -> Verdict {
+        let Some(given) = &self.0 else { return Verdict::Holds };
+        if given.matches.as_ref().is_some_and(|wanted| *wanted != Versions::Any) {
+            return Verdict::Fails;
+        }
+        match &given.none_match {
+            Some(Versions::Any) => Verdict::NotModified,
+            Some(Versions::These(these)) if number.is_some_and(|now| these.contains(&now)) => {
+                Verdict::NotModified
+            }
+            Some(Versions::These(_)) | None => Verdict::Holds,
+        }
     }
 }
 
@@ -200,7 +216,8 @@ impl<'h> Tag<'h> {
 
 /// As we write it.
 fn number(digits: &[u8]) -> Option<i64> {
-    let is_plain = digits.first() != Some(&b'0') && digits.iter().all(u8::is_ascii_digit);
+    let has_no_zero_before = digits == b"0" || digits.first() != Some(&b'0');
+    let is_plain = has_no_zero_before && digits.iter().all(u8::is_ascii_digit);
     str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
 }
 
@@ -313,7 +330,7 @@ mod tests {
         check(&[("if-match", ours), ("if-modified-since", THEN)], "304 goes on");
     }
 
-    /// It is there, and that is all that is known.
+    /// Of a list that is added to, all that is known is that it is there.
     #[test]
     fn a_list_has_nothing_to_compare() {
         let judge = |name, value| read(&[(name, value)]).judge(None, true);
@@ -323,6 +340,26 @@ mod tests {
         assert_eq!(judge("if-none-match", "\"3-0a1b2c3d\""), Verdict::Holds);
         assert_eq!(judge("if-modified-since", AFTER), Verdict::Holds);
         assert_eq!(judge("if-unmodified-since", BEFORE), Verdict::Holds);
+    }
+
+    #[test]
+    fn a_list_is_compared_weakly_and_has_no_date() {
+        let judge = |name, value| read(&[(name, value)]).judge_list(Some(3));
+        let ours = "\"3-0a1b2c3d\"";
+        assert_eq!(judge("if-none-match", ours), Verdict::NotModified);
+        assert_eq!(judge("if-none-match", "W/\"3-0a1b2c3d\""), Verdict::NotModified);
+        assert_eq!(judge("if-none-match", "*"), Verdict::NotModified);
+        assert_eq!(judge("if-none-match", "W/\"2-0a1b2c3d\""), Verdict::Holds);
+        assert_eq!(judge("if-none-match", "W/\"3-ffffffff\""), Verdict::Holds);
+        assert_eq!(judge("if-match", "*"), Verdict::Holds);
+        assert_eq!(judge("if-match", ours), Verdict::Fails);
+        assert_eq!(judge("if-match", "W/\"3-0a1b2c3d\""), Verdict::Fails);
+        assert_eq!(judge("if-modified-since", AFTER), Verdict::Holds);
+        assert_eq!(judge("if-unmodified-since", BEFORE), Verdict::Holds);
+        let both = read(&[("if-match", ours), ("if-none-match", ours)]);
+        assert_eq!(both.judge_list(Some(3)), Verdict::Fails);
+        assert_eq!(read(&[("if-none-match", ours)]).judge_list(None), Verdict::Holds);
+        assert_eq!(read(&[]).judge_list(Some(3)), Verdict::Holds);
     }
 
     proptest! {

@@ -2,6 +2,9 @@
 //!
 //! The names in a query are held against the model here; what is stored is not known.
 
+use sha2::{Digest, Sha256};
+
+use super::conditions::Conditions;
 use super::path;
 use super::{Address, bad_query, cursor, split, unknown_parameter};
 use crate::json;
@@ -10,24 +13,28 @@ use crate::problem::{self, Problem};
 use crate::value::Id;
 
 /// A part of a collection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct List {
     pub limit: usize,
     /// Whether the client said how many; a stream has no limit unless it did.
     pub is_limit_said: bool,
     pub after: Option<Id>,
+    /// Tells one list from another: path, query and size.
+    pub seal: u32,
+    /// What the client knows of it already.
+    pub conditions: Conditions,
 }
 
 impl List {
     /// So many items, from the first one on or after another.
     pub fn of(limit: usize, after: Option<Id>) -> Self {
-        Self { limit, is_limit_said: true, after }
+        Self { limit, is_limit_said: true, after, ..Self::default() }
     }
 }
 
 pub(super) fn read(model: &Model, address: &Address, query: Option<&str>) -> Result<List, Problem> {
     let limits = &model.server.limits;
-    let mut list = List { limit: limits.page_items_default, is_limit_said: false, after: None };
+    let mut list = List { limit: limits.page_items_default, ..List::default() };
     let mut seen = Vec::new();
     for (name, value) in split(query)? {
         if seen.contains(&name) {
@@ -46,7 +53,21 @@ pub(super) fn read(model: &Model, address: &Address, query: Option<&str>) -> Res
         }
         seen.push(name);
     }
+    list.seal = seal(model, address, query, list.limit);
     Ok(list)
+}
+
+/// A query that is spelled in another way is another list, which costs its client one answer more. How
+/// many items a page has that nobody gave a size depends on the settings.
+fn seal(model: &Model, address: &Address, query: Option<&str>, limit: usize) -> u32 {
+    let ancestors = address.ids.as_ref().map_or(&[][..], |ids| &ids.ancestors);
+    let hash = Sha256::new()
+        .chain_update(path(model, address.resource, ancestors, None))
+        .chain_update("?")
+        .chain_update(query.unwrap_or(""))
+        .chain_update(limit.to_be_bytes())
+        .finalize();
+    hash.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
 fn open_cursor(model: &Model, address: &Address, text: &str) -> Option<Id> {

@@ -5,6 +5,7 @@
 
 mod deprecation;
 mod failure;
+mod listed;
 
 pub use failure::failure;
 
@@ -23,7 +24,7 @@ use crate::formats::{self, Format, View, json};
 use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::intent::{Place, allow, cursor, path};
 use crate::model::Model;
-use crate::plan::{Collection, Outcome, Refusal, Saying};
+use crate::plan::{Collection, Outcome, Plan, Refusal, Saying};
 use crate::problem::{self, Problem};
 use crate::store::StoreError;
 use crate::value::Page;
@@ -65,14 +66,7 @@ impl Replies {
     /// `"<version>-<f>"`, where `f` is the hash of the form: equal tags, equal bytes.
     /// What is hidden changes the bytes, so `mark`, which tells it, changes the hash.
     fn etag(&self, format: &Format, mark: u32, version: i64) -> Option<HeaderValue> {
-        let form = self.form(format, mark)?;
-        let mut tag = Vec::with_capacity(32);
-        tag.push(b'"');
-        tag.extend_from_slice(itoa::Buffer::new().format(version).as_bytes());
-        tag.push(b'-');
-        tag.extend_from_slice(form.as_bytes());
-        tag.push(b'"');
-        HeaderValue::from_maybe_shared(Bytes::from(tag)).ok()
+        Some(tag("", version, &self.form(format, mark)?))
     }
 
     fn form(&self, format: &Format, mark: u32) -> Option<Cow<'_, str>> {
@@ -86,15 +80,13 @@ impl Replies {
         })
     }
 
-    /// The conditions of a request about some collection, in some format.
-    pub fn conditions(
-        &self,
-        headers: &HeaderMap,
-        about: Option<&Collection>,
-        format: &Format,
-    ) -> Conditions {
-        let form = || self.form(format, about.map_or(0, mark)).unwrap_or_default().into_owned();
-        Conditions::read(headers, form)
+    /// The conditions of a request, to be answered in some format.
+    pub fn conditions(&self, headers: &HeaderMap, plan: &Plan, format: &Format) -> Conditions {
+        let mark = || plan.about().map_or(0, mark);
+        Conditions::read(headers, || match plan.list() {
+            Some(list) => self.list_form(format, mark(), list.seal),
+            None => self.form(format, mark()).unwrap_or_default().into_owned(),
+        })
     }
 
     /// What the store's answer means for the client. What is there now is told to whom it was not as
@@ -129,10 +121,13 @@ impl Replies {
         crate::fault::point("reply");
         // Only readiness is about no collection.
         let Some(collection) = about else { return Ok(document(json::status("ready"))) };
-        let mut reply = match judge(outcome, conditions) {
-            Verdict::Holds => self.found(model, &collection, format, outcome),
-            Verdict::NotModified => self.not_modified(&collection, format, outcome),
-            Verdict::Fails => {
+        let mut reply = match (outcome, judge(outcome, conditions)) {
+            (Outcome::Page(page), _) => {
+                self.listed(model, &collection, (format, conditions), page)?
+            }
+            (_, Verdict::Holds) => self.found(model, &collection, format, outcome),
+            (_, Verdict::NotModified) => self.not_modified(&collection, format, outcome),
+            (_, Verdict::Fails) => {
                 let unmet = StoreError::Refused(Refusal::Unmet(validators(outcome)));
                 return Err(self.failure(model, Some(&collection), format, unmet));
             }
@@ -209,7 +204,7 @@ impl Replies {
 /// What was written was held against the conditions before it was.
 fn judge(outcome: &Outcome, conditions: &Conditions) -> Verdict {
     match outcome {
-        Outcome::Item(_) | Outcome::Page(_) => conditions.judge(validators(outcome), true),
+        Outcome::Item(_) => conditions.judge(validators(outcome), true),
         _ => Verdict::Holds,
     }
 }
@@ -248,6 +243,18 @@ fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Pa
 fn mark(collection: &Collection) -> u32 {
     let access = collection.reach.access(collection.resource);
     access.map_or(0, |access| access.mark)
+}
+
+/// `before` says whether it is weak.
+fn tag(before: &str, number: i64, form: &str) -> HeaderValue {
+    let mut tag = Vec::with_capacity(48);
+    tag.extend_from_slice(before.as_bytes());
+    tag.push(b'"');
+    tag.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    tag.push(b'-');
+    tag.extend_from_slice(form.as_bytes());
+    tag.push(b'"');
+    HeaderValue::from_maybe_shared(Bytes::from(tag)).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
 fn date(seconds: i64) -> Option<HeaderValue> {

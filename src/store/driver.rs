@@ -36,6 +36,18 @@ pub(super) trait Driver {
         self.rows_until(sql, binds, read, |_| false).await
     }
 
+    /// Runs one statement and another behind it; of the second, rows are read until one is enough.
+    async fn rows_behind<A, T>(
+        &mut self,
+        (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
+        then: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<(Vec<A>, Vec<T>), Failure> {
+        let before = self.rows(&first.sql, &first.binds, read_first).await?;
+        Ok((before, self.rows_until(&then.sql, &then.binds, read, is_enough).await?))
+    }
+
     /// Runs a statement and counts the rows it changed.
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure>;
 
@@ -80,6 +92,15 @@ pub(super) trait Driver {
 
     /// The time; a transaction asks once.
     fn now(&self) -> Moment;
+
+    /// The number up to which the change log is known to be complete. With one writer, that is all that
+    /// can be seen of it.
+    fn settled(&self) -> i64 {
+        i64::MAX
+    }
+
+    /// Keeps such a number for the next who asks.
+    fn settle(&self, _number: i64) {}
 }
 
 /// A statement with its parameters.

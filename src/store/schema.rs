@@ -70,6 +70,7 @@ pub(super) async fn create<D: Driver>(
     for table in dialect.system_tables {
         driver.execute(table, &[]).await?;
     }
+    driver.execute(dialect.place_index, &[]).await?;
     for resource in model.declared() {
         driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
         for index in sql::indexes(resource, dialect) {
@@ -93,6 +94,10 @@ pub(super) async fn extend<D: Driver>(
     dialect: &Dialect,
 ) -> Result<(), Mismatch> {
     users::create(driver, model, dialect).await?;
+    // Databases of earlier versions have none. To ask first takes no lock.
+    if driver.rows(dialect.place_index_names, &[], |_| Ok(())).await?.is_empty() {
+        driver.execute(dialect.place_index, &[]).await?;
+    }
     let stored = recall(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
         Failure::Broken(Broken("the database does not say which model it holds".into()))

@@ -49,6 +49,23 @@ pub(super) fn changes_between(dialect: &Dialect) -> String {
     )
 }
 
+/// The place of a collection in the change log, and up to where the log is complete. 1: up to where that
+/// is known; 2: the resource; 3: the parent, if `has_parent`.
+/// Of a collection without an entry nothing has happened since the oldest one that is kept.
+fn place(dialect: &Dialect, has_parent: bool) -> String {
+    let Dialect { placeholder: p, settled_at, place_text: text, place_order: order, .. } = dialect;
+    let parent = match has_parent {
+        true => format!("parent_id{text} = {p}3"),
+        false => "parent_id IS NULL".to_owned(),
+    };
+    // OFFSET 0: the place is looked up once, although it is used twice.
+    format!(
+        "SELECT at, {settled_at} FROM (SELECT coalesce(\
+         (SELECT sequence FROM nouns_changes WHERE resource{text} = {p}2 AND {parent} ORDER BY {order} LIMIT 1), \
+         (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found"
+    )
+}
+
 /// The statements of a model in one dialect.
 #[derive(Debug)]
 pub(super) struct Sql {
@@ -62,6 +79,8 @@ pub(super) struct Sql {
     pub(super) stamp: &'static str,
     /// 1: the time before which entries go, 2: how many at most.
     pub(super) sweep: String,
+    /// See `place`: of a collection at the top, and of one under a parent.
+    pub(super) places: [String; 2],
 }
 
 /// The statements of one resource. "chain" stands for the ids of the ancestors, the nearest first.
@@ -139,6 +158,7 @@ impl Sql {
             user: user(model.resource(model.users), dialect),
             stamp: dialect.users_stamp,
             joins_entry: dialect.next_change.is_some(),
+            places: [false, true].map(|has_parent| place(dialect, has_parent)),
             // Sequence is the true order; a clock that was wrong for a while must not hold it up.
             // The newest entry stays: the next one is numbered after it.
             sweep: format!(
@@ -153,6 +173,7 @@ impl Sql {
     #[cfg(any(fuzzing, test))]
     pub(super) fn texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep.clone()];
+        all.extend(self.places.clone());
         all.extend([self.user.clone(), self.stamp.to_owned()]);
         for (table, resource) in self.tables.iter().zip(&model.resources) {
             let Table { item, exists, exists_anywhere, page, page_after, .. } = table;

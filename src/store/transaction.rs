@@ -11,6 +11,7 @@ use quick_cache::sync::Cache;
 
 use super::driver::{Columns, Driver, Failure, Stroke};
 use super::gather::Gathering;
+use super::place::{self, Standing};
 use super::positions;
 use super::reached::PARTS_MAX;
 use super::rows::read_item;
@@ -96,7 +97,12 @@ pub(super) async fn read<D: Driver>(
             item.map(Outcome::Item).ok_or(StoreError::Refused(Refusal::Missing))
         }
         Read::Page(collection, list) => {
-            page(driver, context, collection, list).await.map(Outcome::Page)
+            let known = place::unchanged(driver, context, collection, list).await?;
+            let page = match known {
+                Some(page) => page,
+                None => page(driver, context, collection, list).await?,
+            };
+            Ok(Outcome::Page(page))
         }
         Read::Refuse(refuse) => Err(StoreError::Refused(refused(driver, context, refuse).await?)),
     }
@@ -133,7 +139,15 @@ async fn page<D: Driver>(
         is_full = bytes > PAGE_BYTES_MAX;
         is_full
     };
-    let mut items = driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
+    let (position, mut items) = match Standing::of(context, collection) {
+        Some(standing) => {
+            let first = standing.stroke(driver.settled());
+            let first = (&first, place::read);
+            let (found, items) = driver.rows_behind(first, &stroke, read, is_enough).await?;
+            (place::settled(driver, &found), items)
+        }
+        None => (None, driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?),
+    };
     // Items prove that their parents are there; an empty list does not.
     if items.is_empty() {
         let (has_parents, _) =
@@ -145,7 +159,7 @@ async fn page<D: Driver>(
     let more = is_full || items.len() > list.limit;
     items.truncate(list.limit);
     let next = items.last().map(|item| item.id).filter(|_| more);
-    Ok(Page { items, limit: list.limit, next })
+    Ok(Page { items, limit: list.limit, next, seal: list.seal, position })
 }
 
 /// What must be there for a request to make sense.

@@ -157,6 +157,10 @@ pub struct Page {
     pub items: Vec<Item>,
     pub limit: usize,
     pub next: Option<Id>,
+    /// The list that was asked for, as `intent::List` has it.
+    pub seal: u32,
+    /// How far the change log tells of this list, where that is known.
+    pub position: Option<i64>,
 }
 
 /// What happened to an item.

@@ -49,6 +49,8 @@ mod order;
 #[cfg(test)]
 mod panics;
 #[cfg(test)]
+mod polling;
+#[cfg(test)]
 mod pooling;
 #[cfg(test)]
 mod power;

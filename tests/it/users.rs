@@ -85,6 +85,7 @@ on_every_backend! {
             content-type: application/json
             vary: Accept
             x-content-type-options: nosniff
+            etag: W/"<tag-2>"
             x-request-id: <request-4>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin

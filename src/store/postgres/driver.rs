@@ -7,6 +7,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 
@@ -121,6 +122,28 @@ impl<'a> PostgresDriver<'a> {
         })
     }
 
+    /// Reads rows until one is enough.
+    async fn read_until<T>(
+        &mut self,
+        rows: RowStream,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        mut is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        let mut rows = pin!(rows);
+        let mut all = Vec::new();
+        loop {
+            let row: Option<Row> =
+                rows.as_mut().try_next().await.map_err(|error| self.failed(&error))?;
+            let Some(row) = row else { return Ok(all) };
+            let row = read(&row).map_err(Failure::Broken)?;
+            let is_last = is_enough(&row);
+            all.push(row);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Sends statements together, and says how many rows each changed.
     async fn fly(&mut self, messages: Vec<Message<'_>>) -> Vec<Result<u64, Error>> {
         let client = &self.connection.client;
@@ -192,7 +215,7 @@ impl Driver for PostgresDriver<'_> {
         sql: &str,
         binds: &[Bind<'_>],
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
-        mut is_enough: impl FnMut(&T) -> bool,
+        is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<T>, Failure> {
         let message = self.message_of(sql, binds).await?;
         let begin = self.begin();
@@ -202,20 +225,32 @@ impl Driver for PostgresDriver<'_> {
             // The first is sent first.
             Some(begin) => join(client.batch_execute(begin), query(client, message)).await,
         };
-        let opened = begun.and(rows);
-        let mut rows = pin!(opened.map_err(|error| self.failed(&error))?);
-        let mut all = Vec::new();
-        loop {
-            let row: Option<Row> =
-                rows.as_mut().try_next().await.map_err(|error| self.failed(&error))?;
-            let Some(row) = row else { return Ok(all) };
-            let row = read(&row).map_err(Failure::Broken)?;
-            let is_last = is_enough(&row);
-            all.push(row);
-            if is_last {
-                return Ok(all);
+        let rows = begun.and(rows).map_err(|error| self.failed(&error))?;
+        self.read_until(rows, read, is_enough).await
+    }
+
+    async fn rows_behind<A, T>(
+        &mut self,
+        (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
+        then: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<(Vec<A>, Vec<T>), Failure> {
+        let (one, other) = (self.message(first).await?, self.message(then).await?);
+        let begin = self.begin();
+        let client = &self.connection.client;
+        let begun = async {
+            match begin {
+                Some(begin) => client.batch_execute(begin).await,
+                None => Ok(()),
             }
-        }
+        };
+        let ahead = async { query(client, one).await?.try_collect::<Vec<Row>>().await };
+        let ((begun, before), rows) = join(join(begun, ahead), query(client, other)).await;
+        let before = begun.and(before).map_err(|error| self.failed(&error))?;
+        let rows = rows.map_err(|error| self.failed(&error))?;
+        let before: Result<_, _> = before.iter().map(|row| read_first(row)).collect();
+        Ok((before.map_err(Failure::Broken)?, self.read_until(rows, read, is_enough).await?))
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
@@ -297,6 +332,14 @@ impl Driver for PostgresDriver<'_> {
 
     fn now(&self) -> Moment {
         clock::moment()
+    }
+
+    fn settled(&self) -> i64 {
+        self.connection.settled.load(Ordering::Relaxed)
+    }
+
+    fn settle(&self, number: i64) {
+        self.connection.settled.fetch_max(number, Ordering::Relaxed);
     }
 }
 

@@ -4,6 +4,7 @@
 //! The one surprising thing: writes may not take every connection, so that a hot item, for which they
 //! wait, does not keep reads out.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub(super) struct Connection {
     /// Stops what it is doing.
     pub(super) cancel: Arc<CancelToken>,
     statements: Recent<Statement>,
+    /// The number up to which the change log is known to be complete, by any connection of the pool.
+    pub(super) settled: Arc<AtomicI64>,
     _open: Raised,
 }
 
@@ -82,6 +85,8 @@ pub(super) struct Pool {
     counted: Arc<metrics::Pool>,
     /// Forgotten when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
+    /// Forgotten too: another server may have taken over, and know less.
+    settled: Arc<AtomicI64>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -106,6 +111,7 @@ impl Pool {
             writing: Arc::new(Semaphore::new(writing_max)),
             counted,
             epoch: Arc::default(),
+            settled: Arc::default(),
         }
     }
 
@@ -175,18 +181,20 @@ impl Pool {
         deadline: Instant,
     ) -> Result<Box<Connection>, ConnectError> {
         let (client, driver) = self.address.connect(&self.session, deadline).await?;
-        let epoch = Arc::clone(&self.epoch);
+        let (epoch, settled) = (Arc::clone(&self.epoch), Arc::clone(&self.settled));
         // It ends with the client, or with an error that the client sees too.
         tokio::task::spawn_local(async move {
             drop(driver.await);
             // It may have been a crash, after which a nonce of the old epoch lets nobody in.
             *epoch.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            settled.store(0, Ordering::Relaxed);
         });
         self.counted.opened.add(1);
         let open = Raised::new(&self.counted, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
         let statements = Recent::new(STATEMENTS_MAX);
-        Ok(Box::new(Connection { client, cancel, statements, _open: open }))
+        let settled = Arc::clone(&self.settled);
+        Ok(Box::new(Connection { client, cancel, statements, settled, _open: open }))
     }
 }
 

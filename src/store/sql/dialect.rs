@@ -31,6 +31,16 @@ pub(in crate::store) struct Dialect {
     pub(super) next_change: Option<&'static str>,
     /// The number up to which the change log is complete.
     pub(in crate::store) settled: &'static str,
+    /// Up to which number the change log is complete, as far as a place in it needs to know. `at` is the
+    /// place; 1: the number that is known already.
+    pub(super) settled_at: &'static str,
+    /// Finds the last entry of a collection: an index whose columns are in this order and, where the
+    /// planner could prefer to walk through the whole log, in an order that nothing else has.
+    pub(super) place_text: &'static str,
+    pub(super) place_order: &'static str,
+    pub(in crate::store) place_index: &'static str,
+    /// Whether that index is there.
+    pub(in crate::store) place_index_names: &'static str,
     /// The tables every database of ours has.
     pub(in crate::store) system_tables: &'static [&'static str],
     /// What counts up the number of changes of the users, and the statement that reads it.
@@ -63,6 +73,12 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     next_change: None,
     // One writer, so numbers come in order.
     settled: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
+    settled_at: "?1",
+    place_text: "",
+    place_order: "sequence DESC",
+    // Its rows end with the sequence by themselves.
+    place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
+    place_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND name = 'nouns_changes_place'",
     system_tables: &[
         "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
         // Without AUTOINCREMENT, which costs two more rows an entry: the newest entry always stays, so
@@ -115,6 +131,12 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     lock: " FOR UPDATE OF t0",
     next_change: Some("nouns_next_change"),
     settled: "SELECT nouns_settled_change()",
+    // To find out takes as long as twenty of these places; so only who needs a newer answer asks.
+    settled_at: "CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END",
+    place_text: " COLLATE \"C\"",
+    place_order: "- sequence",
+    place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", parent_id COLLATE \"C\", (- sequence))",
+    place_index_names: "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND indexname = 'nouns_changes_place'",
     system_tables: &[
         "CREATE TABLE nouns_system (name text COLLATE \"C\" NOT NULL PRIMARY KEY, value text NOT NULL)",
         "CREATE TABLE nouns_changes (

@@ -127,6 +127,33 @@ fn rows_are_written_by_id_and_version() {
 }
 
 #[test]
+fn the_place_of_a_collection_is_one_look_into_an_index() {
+    let model = shelves();
+    let places = BOTH.into_iter().flat_map(|dialect| Sql::new(&model, dialect).places);
+    check(
+        places,
+        &expect![[r#"
+        SELECT at, ?1 FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id IS NULL ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
+        SELECT at, ?1 FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id = ?3 ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
+        SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND parent_id IS NULL ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
+        SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND parent_id COLLATE "C" = $3 ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found
+    "#]],
+    );
+    let connection = rusqlite::Connection::open_in_memory().unwrap();
+    let define = SQLITE.system_tables.iter().chain([&SQLITE.place_index]);
+    define.for_each(|text| connection.execute_batch(text).unwrap());
+    for text in Sql::new(&model, &SQLITE).places {
+        let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+        let count = plan.parameter_count();
+        let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
+        let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+        let is_used = |step: &String| step.contains("USING COVERING INDEX nouns_changes_place");
+        assert!(steps.iter().any(is_used), "{steps:?}");
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+    }
+}
+
+#[test]
 fn what_depends_on_an_item_is_found_with_its_whole_path() {
     let model = shelves();
     let sql = Sql::new(&model, &SQLITE);

@@ -174,6 +174,7 @@ fn of_a_new_database() {
             BEGIN IMMEDIATE
             CREATE TABLE
             CREATE TABLE
+            CREATE INDEX
             CREATE TABLE
             CREATE INDEX
             CREATE TABLE
@@ -203,6 +204,7 @@ fn of_the_same_model() {
             SELECT
             SELECT
             SELECT
+            SELECT
             INSERT nouns_system
             COMMIT
         "#]],
@@ -216,6 +218,7 @@ fn of_a_model_that_has_grown() {
         NEW,
         &expect![[r#"
             BEGIN IMMEDIATE
+            SELECT
             SELECT
             SELECT
             ALTER TABLE

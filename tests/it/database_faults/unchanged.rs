@@ -147,6 +147,13 @@ fn a_list() {
             > bind         oo    u
             > execute      oo    u
             > sync         oo    u
+            > bind         oo    u
+            > execute      oo    u
+            > sync         oo    u
+            < bound        oo    u
+            < row          oo    u
+            < complete     oo    u
+            < ready        oo    u
             < bound        oo    u
             < row          oo    u
             < complete     oo    u
@@ -165,6 +172,13 @@ fn a_list_of_nothing() {
             > bind         oo    u
             > execute      oo    u
             > sync         oo    u
+            > bind         oo    u
+            > execute      oo    u
+            > sync         oo    u
+            < bound        oo    u
+            < row          oo    u
+            < complete     oo    u
+            < ready        oo    u
             < bound        oo    u
             < complete     oo    u
             < ready        oo    u

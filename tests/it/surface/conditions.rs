@@ -126,8 +126,8 @@ on_every_backend! {
         assert_eq!(put(&order, "7", "{"), "bad-json");
     }
 
-    /// A list is there, and has nothing to be compared by.
-    fn lists_have_no_tags(server: Server) {
+    /// What a list that is added to has to be compared by is that it is there.
+    fn a_list_that_is_added_to_is_there(server: Server) {
         assert_eq!(ask(&server, "GET /customers", ("If-Match", "*"), "").status, 200);
         assert_eq!(ask(&server, "GET /customers", ("If-Match", "\"1\""), "").status, 412);
         assert_eq!(ask(&server, "GET /customers", ("If-None-Match", "\"1\""), "").status, 200);

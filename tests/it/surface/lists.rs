@@ -31,6 +31,7 @@ on_every_backend! {
             content-type: application/json
             vary: Accept
             x-content-type-options: nosniff
+            etag: W/"<tag-1>"
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
@@ -52,6 +53,7 @@ on_every_backend! {
             vary: Accept
             x-content-type-options: nosniff
             link: </customers?limit=1&cursor=<cursor-1>>; rel="next"
+            etag: W/"<tag-1>"
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin

@@ -8,6 +8,7 @@ mod conditions;
 mod deprecation;
 mod checks;
 mod items;
+mod list_tags;
 mod lists;
 mod negotiation;
 mod own;

@@ -22,6 +22,8 @@ pub enum Mark {
     Item,
     /// The cursor of the next page.
     Cursor,
+    /// The tag of a list or an item.
+    Tag,
 }
 
 impl Mark {
@@ -54,10 +56,14 @@ pub struct Ask {
 pub struct Learned {
     items: HashMap<usize, Vec<Value>>,
     cursors: HashMap<usize, String>,
+    tags: HashMap<usize, String>,
 }
 
 impl Learned {
     pub fn learn(&mut self, number: usize, answer: &Answer) {
+        if let Some(tag) = answer.header("ETag") {
+            self.tags.insert(number, tag.to_owned());
+        }
         if !(200..300).contains(&answer.status) || answer.body.is_empty() {
             return;
         }
@@ -92,6 +98,7 @@ impl Learned {
                 "Uuid" => item.and_then(|item| item["id"].as_str()).map(str::to_owned),
                 "Integer" => item.and_then(|item| item["id"].as_i64()).map(|id| id.to_string()),
                 "Item" => item.map(Value::to_string),
+                "Tag" => self.tags.get(&number).cloned(),
                 _ => self.cursors.get(&number).cloned(),
             };
             known.unwrap_or_else(|| Mark::nothing(&found[1]).to_owned())

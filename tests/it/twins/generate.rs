@@ -45,7 +45,8 @@ impl Generator {
             60..65 => self.put_back(),
             65..72 => self.remove(),
             72..82 => self.look(),
-            82..92 => self.list(),
+            82..89 => self.list(),
+            89..92 => return self.again(number),
             _ => self.broken(),
         };
         let mut headers = self.headers();
@@ -57,6 +58,9 @@ impl Generator {
 
     /// Keeps in mind what the answer has told.
     pub fn learn(&mut self, ask: &Ask, answer: &Answer, learned: &Learned) {
+        if answer.status == 200 && ask.line.starts_with("GET ") {
+            self.world.seen.push((ask.number, ask.line.clone()));
+        }
         match std::mem::replace(&mut self.meant, Meant::Nothing) {
             Meant::Create { noun, collection, is_integer } if answer.status == 201 => {
                 for index in 0..learned.count(ask.number) {
@@ -221,6 +225,16 @@ impl Generator {
                 (format!("GET {list}{query}"), String::new())
             }
         }
+    }
+
+    /// What was asked for before, with the tag it had then: mostly one of the last, which may be as it was.
+    fn again(&mut self, number: usize) -> Ask {
+        let from = self.world.seen.len().saturating_sub(4);
+        let (request, line) =
+            self.chance.one_of(&self.world.seen[from..]).cloned().unwrap_or((0, "GET /".into()));
+        let tag = Mark::Tag.text(request, 0);
+        let name = if self.chance.below(8) == 0 { "If-Match" } else { "If-None-Match" };
+        Ask { number, line, headers: vec![(name, tag)], body: String::new() }
     }
 
     /// Something that is wrong in its path, its query, its method or its body.

@@ -44,6 +44,8 @@ pub struct World {
     pub gone: Vec<Known>,
     /// Requests whose answers had a next page, with the list that it belongs to.
     pub pages: Vec<(usize, String)>,
+    /// Requests for lists and items that were answered, each with its line.
+    pub seen: Vec<(usize, String)>,
 }
 
 impl World {
@@ -59,7 +61,8 @@ impl World {
                 fields: table["fields"].as_table().unwrap().clone(),
             }
         });
-        Self { nouns: nouns.collect(), known: Vec::new(), gone: Vec::new(), pages: Vec::new() }
+        let (known, gone, pages, seen) = Default::default();
+        Self { nouns: nouns.collect(), known, gone, pages, seen }
     }
 
     pub fn noun(&self, name: &str) -> &Noun {

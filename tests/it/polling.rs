@@ -1,0 +1,244 @@
+//! A poller with `If-None-Match` on a list, while sixteen clients write: a 304 never hides a change that
+//! was answered before the poll was sent.
+//!
+//! What was answered stands in a book, of which the poller takes a copy before each poll; after a 304 all of
+//! it must be in the list that the poller has. On PostgreSQL there are three servers, and in each round a
+//! transaction that has its number early and commits when all the others have.
+//! The one surprising thing: each round ends with a rest, because a change that is followed by another one
+//! cannot stay hidden.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Client, Postgres, Server, Setup, wait_until};
+
+const WRITERS: usize = 16;
+const MODEL: &str = "title = \"Notes\"\n[resources.note]\nid = \"integer\"\n[resources.note.fields]\nround = { type = \"integer\" }\n";
+const LIST: &str = "GET /notes?limit=500";
+
+fn rounds() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 250 } else { 12 }
+}
+
+/// What is known of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It is there, with this version or a later one.
+    Version(i64),
+    /// It is being deleted.
+    Leaving,
+    Gone,
+}
+
+type Book = Mutex<BTreeMap<i64, Known>>;
+
+fn note(book: &Book, id: i64, known: Known) {
+    book.lock().unwrap().insert(id, known);
+}
+
+struct Writer<'a> {
+    client: Client,
+    book: &'a Book,
+    number: usize,
+    /// What it has made and not deleted.
+    items: Vec<i64>,
+}
+
+impl Writer<'_> {
+    fn ask(&mut self, line: &str, body: &Value, status: u16) -> Value {
+        let answer = self.client.request(
+            line,
+            &[],
+            if body.is_null() { String::new() } else { body.to_string() },
+        );
+        assert_eq!(answer.status, status, "{line} {answer:?}");
+        if answer.body.is_empty() { Value::Null } else { answer.json() }
+    }
+
+    fn made(&mut self, item: &Value) {
+        let id = item["id"].as_i64().unwrap();
+        note(self.book, id, Known::Version(1));
+        self.items.push(id);
+    }
+
+    /// Some make many at once, which takes long to commit; all make, change and delete.
+    fn write(&mut self, round: usize) {
+        if self.number % 4 == round % 4 {
+            let many = json!({"notes": vec![json!({"round": round}); 12]});
+            let answer = self.ask("POST /notes", &many, 201);
+            answer["notes"].as_array().unwrap().iter().for_each(|item| self.made(item));
+        }
+        let answer = self.ask("POST /notes", &json!({"note": {"round": round}}), 201);
+        self.made(&answer["note"]);
+        let first = self.items[0];
+        let body = json!({"note": {"round": round + 1_000}});
+        let answer = self.ask(&format!("PUT /notes/{first}"), &body, 200);
+        note(self.book, first, Known::Version(answer["note"]["version"].as_i64().unwrap()));
+        let many = self.items.len().saturating_sub(12);
+        for id in self.items.drain(..many.max(1)).collect::<Vec<_>>() {
+            note(self.book, id, Known::Leaving);
+            self.ask(&format!("DELETE /notes/{id}"), &Value::Null, 204);
+            note(self.book, id, Known::Gone);
+        }
+        let answer = self.ask("POST /notes", &json!({"note": {"round": round}}), 201);
+        self.made(&answer["note"]);
+    }
+}
+
+/// A row with its entry in the change log, in a transaction that commits when it is told to.
+struct Late {
+    psql: Child,
+    id: i64,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        drop(self.psql.kill());
+        drop(self.psql.wait());
+    }
+}
+
+impl Late {
+    fn begin(folder: &Path) -> Self {
+        let mut command = Postgres::of_the_tests().psql(&Postgres::name(folder));
+        let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let statement = "BEGIN; WITH made AS (INSERT INTO notes (created_at, updated_at, version) VALUES (now(), now(), 1) RETURNING id)
+            INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
+            SELECT nouns_next_change(true), now(), 'note', id, '/notes/' || id, 'created', '-', 'late' FROM made RETURNING id;\n";
+        psql.stdin.as_mut().unwrap().write_all(statement.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(psql.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Self { psql, id: line.trim().parse().unwrap() }
+    }
+
+    fn commit(mut self) -> i64 {
+        self.psql.stdin.take().unwrap().write_all(b"COMMIT;\n").unwrap();
+        assert!(self.psql.wait().unwrap().success());
+        self.id
+    }
+}
+
+/// What the poller has, and how often it was told what.
+#[derive(Default)]
+struct Poller {
+    stop: AtomicBool,
+    changed: AtomicUsize,
+    unchanged: AtomicUsize,
+}
+
+/// A test that fails ends the poller too.
+struct Stop<'a>(&'a Poller);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Poller {
+    /// One poll after another, each at the next server.
+    fn poll(&self, addresses: &[SocketAddr], book: &Book) {
+        let mut clients: Vec<_> =
+            addresses.iter().map(|address| Client::connect(*address)).collect();
+        let (mut tag, mut versions) = ("\"none\"".to_owned(), BTreeMap::new());
+        for at in (0..clients.len()).cycle() {
+            let noted = book.lock().unwrap().clone();
+            let answer = clients[at].request(LIST, &[("If-None-Match", &tag)], "");
+            match answer.status {
+                304 => {
+                    check(&noted, &versions, &tag);
+                    self.unchanged.fetch_add(1, Ordering::Relaxed);
+                }
+                200 => {
+                    let page = answer.json();
+                    assert!(page["page"]["next"].is_null(), "the list has more than a page");
+                    let pair = |item: &Value| {
+                        (item["id"].as_i64().unwrap(), item["version"].as_i64().unwrap())
+                    };
+                    versions = page["notes"].as_array().unwrap().iter().map(pair).collect();
+                    tag = answer.header("ETag").expect("a tag on every list").to_owned();
+                    self.changed.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => panic!("{answer:?}"),
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    /// Waits until it was told that what it has is right, in a poll that began after this.
+    fn rest(&self) {
+        let unchanged = self.unchanged.load(Ordering::Relaxed);
+        wait_until("the poller is told that nothing has changed", || {
+            assert!(!self.stop.load(Ordering::Relaxed), "the poller has ended");
+            (self.unchanged.load(Ordering::Relaxed) >= unchanged + 2).then_some(())
+        });
+    }
+}
+
+fn check(noted: &BTreeMap<i64, Known>, versions: &BTreeMap<i64, i64>, tag: &str) {
+    for (id, known) in noted {
+        let has = versions.get(id).copied();
+        let is_right = match known {
+            Known::Version(version) => has.is_some_and(|has| has >= *version),
+            Known::Leaving => true,
+            Known::Gone => has.is_none(),
+        };
+        assert!(
+            is_right,
+            "304 for {tag} hides a change of note {id}: it is {known:?}, and the list has {has:?}"
+        );
+    }
+}
+
+on_every_backend! {
+    fn a_304_hides_no_change(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let others: Vec<Server> = match backend {
+            Backend::Sqlite => Vec::new(),
+            Backend::Postgres => (0..2).map(|_| Setup::replica(server.database()).model(MODEL).start()).collect(),
+        };
+        let mut addresses = vec![server.address];
+        addresses.extend(others.iter().map(|replica| replica.address));
+        let (book, poller) = (Book::default(), Poller::default());
+        let mut writers: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                let client = Client::connect(addresses[number % addresses.len()]);
+                Writer { client, book: &book, number, items: Vec::new() }
+            })
+            .collect();
+        thread::scope(|scope| {
+            let stop = Stop(&poller);
+            let polling = scope.spawn(|| {
+                let _stop = Stop(&poller);
+                poller.poll(&addresses, &book);
+            });
+            for round in 0..rounds() {
+                let late = (backend == Backend::Postgres).then(|| Late::begin(server.folder()));
+                thread::scope(|scope| {
+                    for writer in &mut writers {
+                        scope.spawn(move || writer.write(round));
+                    }
+                });
+                poller.rest();
+                if let Some(late) = late {
+                    note(&book, late.commit(), Known::Version(1));
+                    poller.rest();
+                }
+            }
+            drop(stop);
+            polling.join().unwrap();
+        });
+        let told = (poller.changed.into_inner(), poller.unchanged.into_inner());
+        assert!(told.0 > rounds() && told.1 > rounds(), "200 and 304: {told:?}");
+    }
+}
