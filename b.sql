@@ -1,1 +1,0 @@
-SELECT at, CASE WHEN at > 0 THEN nouns_settled_change() END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = 'customer' AND parent_id IS NULL ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS last;
