@@ -9,8 +9,9 @@ use http::header::ETAG;
 use http::{HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
 
-use super::{Replies, Reply, VARY, bare, mark, page_reply, tag};
+use super::{Replies, Reply, VARY, bare, mark, page_reply, tag, view};
 use crate::formats::Format;
+use crate::intent::List;
 use crate::intent::conditions::{Conditions, Verdict};
 use crate::model::Model;
 use crate::plan::{Collection, Refusal};
@@ -28,11 +29,12 @@ impl Replies {
     pub(super) fn listed(
         &self,
         model: &Model,
-        collection: &Collection,
+        (collection, list): (&Collection, Option<&List>),
         (format, conditions): (&Format, &Conditions),
         page: &Page,
     ) -> Result<Reply, Problem> {
-        let whole = || page_reply(model, collection, format, page);
+        let view = view(model, collection, list);
+        let whole = || page_reply(model, (collection, list), (format, view), page);
         // A page that the client has was not read, so it is not written either.
         let (number, written) = match page.position {
             Some(position) => (position, None),
@@ -41,7 +43,11 @@ impl Replies {
                 (digest(&reply.body), Some(reply))
             }
         };
-        let tag = tag("W/", number, &self.list_form(format, mark(collection), page.seal));
+        let tag = tag(
+            "W/",
+            number,
+            &self.list_form(format, mark(collection), list.map_or(0, |list| list.seal)),
+        );
         match conditions.judge_list(Some(number)) {
             Verdict::Holds => {
                 let mut reply = written.unwrap_or_else(whole);
@@ -56,7 +62,7 @@ impl Replies {
             }
             Verdict::Fails => {
                 let unmet = StoreError::Refused(Refusal::Unmet(None));
-                Err(self.failure(model, Some(collection), format, unmet).header(ETAG, tag))
+                Err(self.failure(model, (Some(collection), list), format, unmet).header(ETAG, tag))
             }
         }
     }

@@ -36,6 +36,17 @@ pub(super) trait Driver {
         self.rows_until(sql, binds, read, |_| false).await
     }
 
+    /// As `rows_until`, for a statement that may never come again: it takes no place among those that are
+    /// kept.
+    async fn rows_once<T>(
+        &mut self,
+        stroke: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        self.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await
+    }
+
     /// Runs one statement and another behind it; of the second, rows are read until one is enough.
     async fn rows_behind<A, T>(
         &mut self,
@@ -170,6 +181,8 @@ pub(super) enum Bind<'a> {
     Real(f64),
     Text(&'a str),
     Moment(Moment),
+    /// In its one spelling.
+    MomentText(Moment),
     Id(Id),
 }
 

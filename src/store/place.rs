@@ -109,7 +109,7 @@ pub(super) async fn unchanged<D: Driver>(
         items: Vec::new(),
         limit: list.limit,
         next: None,
-        seal: list.seal,
+        total: None,
         position: Some(position),
     }))
 }

@@ -157,8 +157,8 @@ pub struct Page {
     pub items: Vec<Item>,
     pub limit: usize,
     pub next: Option<Id>,
-    /// The list that was asked for, as `intent::List` has it.
-    pub seal: u32,
+    /// How many there are on all pages, where it was asked for.
+    pub total: Option<i64>,
     /// How far the change log tells of this list, where that is known.
     pub position: Option<i64>,
 }

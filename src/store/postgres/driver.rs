@@ -205,19 +205,13 @@ impl<'a> PostgresDriver<'a> {
         }
         Ok(())
     }
-}
 
-impl Driver for PostgresDriver<'_> {
-    const SHARES_COMMIT: bool = false;
-
-    async fn rows_until<T>(
+    async fn rows_of<T>(
         &mut self,
-        sql: &str,
-        binds: &[Bind<'_>],
+        message: Message<'_>,
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
         is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<T>, Failure> {
-        let message = self.message_of(sql, binds).await?;
         let begin = self.begin();
         let client = &self.connection.client;
         let (begun, rows) = match begin {
@@ -251,6 +245,30 @@ impl Driver for PostgresDriver<'_> {
         let rows = rows.map_err(|error| self.failed(&error))?;
         let before: Result<_, _> = before.iter().map(|row| read_first(row)).collect();
         Ok((before.map_err(Failure::Broken)?, self.read_until(rows, read, is_enough).await?))
+    }
+}
+
+impl Driver for PostgresDriver<'_> {
+    const SHARES_COMMIT: bool = false;
+
+    async fn rows_until<T>(
+        &mut self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        let message = self.message_of(sql, binds).await?;
+        self.rows_of(message, read, is_enough).await
+    }
+
+    async fn rows_once<T>(
+        &mut self,
+        stroke: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        self.rows_of(Message::Unprepared(&stroke.sql, &stroke.binds), read, is_enough).await
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
