@@ -10,6 +10,7 @@
 //! checks, the same for every resource and on every backend.
 
 mod amend;
+mod coded;
 mod identity;
 #[cfg(test)]
 mod grants;
@@ -37,6 +38,7 @@ pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
 use crate::formats::Format;
 use crate::formats::accept::{self, Accept};
+use crate::formats::coding::{self, Choice};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
 use crate::intent::conditions::Conditions;
@@ -123,7 +125,7 @@ async fn answer(
     let route = route.check_readable(&parts.headers)?;
     stages.mark("head");
 
-    // 8  is the body whole, in time, and JSON?            413 408 400
+    // 8  is the body whole, in time, and what it says?    413 408 400
     // 9  does the query make sense?                       400
     let bytes = match early {
         Some(bytes) => bytes,
@@ -134,12 +136,13 @@ async fn answer(
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
-        plan::make(model, intent::read(model, route, query, &bytes)?, caller, by)?
+        let text = intent::text(model, &route, &bytes)?;
+        plan::make(model, intent::read(model, route, query, &text)?, caller, by)?
     } else {
         Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
     };
     let about = plan.about().cloned();
-    let conditions = replies.conditions(&parts.headers, about.as_ref(), format);
+    let conditions = replies.conditions(&parts.headers, about.as_ref(), format, asked.coding);
     let plan = plan.only_if(&conditions);
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
@@ -202,7 +205,8 @@ async fn plan_aside(
 ) -> Result<Plan, Problem> {
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
     aside(move || {
-        let intent = intent::read(&shared.model, route, query.as_deref(), &bytes)?;
+        let text = intent::text(&shared.model, &route, &bytes)?;
+        let intent = intent::read(&shared.model, route, query.as_deref(), &text)?;
         plan::make(&shared.model, intent, &caller, move || by)
     })
     .await?
@@ -228,6 +232,8 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 struct Asked<'a> {
     parts: &'a Parts,
     accept: Accept<'a>,
+    /// What the answer shall be coded in; mostly nothing.
+    coding: Option<Choice>,
     id: RequestId,
     /// When the body must be here, and when the answer must be known.
     body_until: Instant,
@@ -285,13 +291,14 @@ async fn exchange(
     visitor: Visitor,
 ) -> Response<Full<Bytes>> {
     let mut body = Body::new(&parts, incoming);
-    let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
+    let lines = |name| parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;
     let now = clock::now();
     let within = |seconds: u32| now + Duration::from_secs(seconds.into());
     let asked = Asked {
         parts: &parts,
-        accept: accept::parse(accepted),
+        accept: accept::parse(lines(header::ACCEPT)),
+        coding: coding::choose(lines(header::ACCEPT_ENCODING)),
         id,
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
@@ -316,6 +323,9 @@ async fn exchange(
             (reply::problem(&problem, &asked.accept, occasion), Some(problem))
         }
     };
+    if let Some(choice) = asked.coding {
+        Box::pin(coded::code(&mut reply, choice)).await;
+    }
     let after = body.finish().await;
     stages.mark("reply");
     // What is proved is what is sent.

@@ -74,6 +74,8 @@ kinds! {
         "The head of a request must arrive within 10 seconds and its body within 30, unless the server says otherwise. Nothing was changed; send the request again."
     BAD_JSON "bad-json" BAD_REQUEST "The body is not valid JSON"
         "The body must be one JSON value in UTF-8 (RFC 8259): no byte-order mark, no doubled keys, no text after it, at most 32 levels deep. The detail says where reading stopped."
+    BAD_LINES "bad-lines" BAD_REQUEST "A line of the body cannot be read"
+        "Newline-delimited JSON is one object a line, without a wrapper key. CSV (RFC 4180) is in UTF-8, begins with a line that names the columns, each once, and has as many cells in every line; a cell with a comma, a quote or a line break is quoted, and quotes inside it are doubled. Nothing was created; the detail has the number of the line."
     BAD_WRAPPER "bad-wrapper" BAD_REQUEST "The body does not have the expected wrapper key"
         "A body is an object with exactly one key, the singular or plural name of the resource, that holds the fields: {\"customer\": {…}}. A list of new items goes under the plural: {\"customers\": [{…}, {…}]}."
     BAD_PATCH "bad-patch" BAD_REQUEST "The body is not a JSON Patch"

@@ -15,7 +15,6 @@ use crate::value::{Change, Id, Item};
 pub static FORMAT: Format = Format {
     media: Media { essence: "application/json", parameters: &[] },
     content_type: HeaderValue::from_static("application/json"),
-    is_read: true,
     item: |out, view, item| {
         wrap(out, &view.resource.name, |out| write_item(out, view, item));
         out.push(b'}');

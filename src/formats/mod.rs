@@ -3,7 +3,9 @@
 //! A format writes what it is given into bytes; it decides nothing. Domain types know no format.
 
 pub mod accept;
+pub mod coding;
 pub mod json;
+pub mod table;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -21,8 +23,6 @@ pub struct Format {
     pub media: Media,
     /// The value of `Content-Type`.
     pub content_type: HeaderValue,
-    /// Whether bodies may come in it too.
-    pub is_read: bool,
     pub item: fn(&mut Vec<u8>, View<'_>, &Item),
     pub items: fn(&mut Vec<u8>, View<'_>, &[Item]),
     /// The cursor of the next page, if there is one, comes as text.
@@ -138,9 +138,27 @@ pub fn prefers_words(accept: &Accept<'_>) -> bool {
     accept::choose(accept, &offered) == Some(0)
 }
 
+/// How new items are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyForm {
+    /// JSON, one or a list, under a wrapper.
+    Wrapped,
+    /// Bare items: one JSON object a line.
+    Lines,
+    /// Bare items: one row each, below a row of names.
+    Table,
+}
+
+/// The types new items may have. An item that is replaced is JSON, which is the first.
+const BODIES: [(&str, BodyForm); 3] = [
+    ("application/json", BodyForm::Wrapped),
+    ("application/x-ndjson", BodyForm::Lines),
+    ("text/csv", BodyForm::Table),
+];
+
 /// The types a body may have, as `Accept` and `Accept-Post` list them in answers.
 pub fn readable() -> HeaderValue {
-    let list = listed(ALL.iter().copied().filter(|format| format.is_read));
+    let list = BODIES.map(|(essence, _)| essence).join(", ");
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
@@ -167,13 +185,24 @@ pub fn patchable() -> HeaderValue {
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
-/// Step 7: can the body be read?
-pub fn check_readable(headers: &HeaderMap) -> Result<(), Problem> {
-    let read = ALL.iter().filter(|format| format.is_read).map(|format| format.media.essence);
-    match body_type(headers, read)? {
+/// Step 7: can new items be read?
+pub fn check_readable(headers: &HeaderMap) -> Result<BodyForm, Problem> {
+    let sent = body_type(headers, BODIES.iter().map(|(essence, _)| *essence))?;
+    let form = sent.and_then(|sent| BODIES.iter().find(|(essence, _)| *essence == sent));
+    // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
+    let unread = || Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable());
+    form.map(|(_, form)| *form).ok_or_else(unread)
+}
+
+/// Step 7, for an item that is replaced.
+pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let json = json::FORMAT.media.essence;
+    match body_type(headers, std::iter::once(json))? {
         Some(_) => Ok(()),
-        // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
-        None => Err(Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable())),
+        None => {
+            Err(Problem::new(&problem::UNSUPPORTED_TYPE)
+                .header(ACCEPT, HeaderValue::from_static(json)))
+        }
     }
 }
 
@@ -203,8 +232,11 @@ fn body_type(
         (None, _) => Some(json::FORMAT.media.essence),
         // Nearly all clients send the bare name.
         (Some(value), None) => read.clone().find(|essence| value == essence).or_else(|| {
-            let sent = value.to_str().ok().and_then(content_type).filter(|sent| sent.is_utf8())?;
-            read.find(|essence| sent.is(essence))
+            let sent = value.to_str().ok().and_then(content_type)?;
+            // RFC 4180 §3: a table may come without names, but then nobody knows what its cells are.
+            let is_nameless = sent.is("text/csv") && sent.says("header", "absent");
+            let is_fine = sent.is_utf8() && !is_nameless;
+            read.find(|essence| is_fine && sent.is(essence))
         }),
         (Some(_), Some(_)) => None,
     })
@@ -223,7 +255,6 @@ mod tests {
             let chosen = choose(&accept::parse(only), Offer::Data).unwrap();
             assert_eq!(chosen.media, format.media);
         }
-        assert!(ALL.iter().any(|format| format.is_read));
     }
 
     #[test]

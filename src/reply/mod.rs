@@ -3,9 +3,11 @@
 //! Pure. A `Reply` is status, headers and body; the server adds only `Date` and what the connection
 //! needs. Paths in `Location` and `Link` are absolute paths: the request's Host is never trusted.
 
+mod coded;
 mod deprecation;
 mod failure;
 
+pub use coded::coded;
 pub use failure::failure;
 
 use std::borrow::Cow;
@@ -19,6 +21,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
 
 use crate::formats::accept::Accept;
+use crate::formats::coding::Choice;
 use crate::formats::{self, Format, View, json};
 use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::intent::{Place, allow, cursor, path};
@@ -29,6 +32,10 @@ use crate::store::StoreError;
 use crate::value::Page;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+
+/// What is looked at for an answer with a body, also for one that is too small to be coded: the next one
+/// from the same address may be large.
+const BOTH: HeaderValue = HeaderValue::from_static("Accept, Accept-Encoding");
 
 const WORDS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
@@ -79,21 +86,20 @@ impl Replies {
         let (_, f) = self.forms.iter().find(|(essence, _)| *essence == format.media.essence)?;
         Some(match mark {
             0 => Cow::Borrowed(f),
-            mark => {
-                let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
-                Cow::Owned(format!("{mixed:08x}"))
-            }
+            mark => Cow::Owned(coded::mix(f, mark)),
         })
     }
 
-    /// The conditions of a request about some collection, in some format.
+    /// The conditions of a request about some collection, in some format and coding.
     pub fn conditions(
         &self,
         headers: &HeaderMap,
         about: Option<&Collection>,
         format: &Format,
+        coding: Option<Choice>,
     ) -> Conditions {
-        let form = || self.form(format, about.map_or(0, mark)).unwrap_or_default().into_owned();
+        let mark = || about.map_or(0, mark) ^ coding.map_or(0, Choice::mark);
+        let form = || self.form(format, mark()).unwrap_or_default().into_owned();
         Conditions::read(headers, form)
     }
 
@@ -146,7 +152,7 @@ impl Replies {
     /// RFC 9110 §15.4.5: the headers of the answer that it stands for, as far as caches go by them.
     fn not_modified(&self, collection: &Collection, format: &Format, outcome: &Outcome) -> Reply {
         let mut reply = bare(StatusCode::NOT_MODIFIED);
-        reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+        reply.headers.insert(VARY, BOTH);
         if let Some(now) = validators(outcome) {
             set(&mut reply, ETAG, self.etag(format, mark(collection), now.version));
             set(&mut reply, LAST_MODIFIED, date(now.updated));
@@ -272,7 +278,7 @@ fn bare(status: StatusCode) -> Reply {
 fn with_body(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Reply {
     let mut reply = bare(status);
     reply.headers.insert(CONTENT_TYPE, content_type);
-    reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+    reply.headers.insert(VARY, BOTH);
     reply.headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply.body = body.into();
     reply

@@ -29,7 +29,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -49,7 +49,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             link: </customers?limit=1&cursor=<cursor-1>>; rel="next"
             x-request-id: <request-1>
@@ -174,7 +174,7 @@ on_every_backend! {
             HTTP/1.1 400 Bad Request
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
