@@ -16,6 +16,7 @@ mod identity;
 mod grants;
 mod measure;
 mod redirect;
+mod tail;
 
 use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
@@ -31,7 +32,6 @@ use http::request::Parts;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
 };
-use http_body_util::Full;
 use hyper::body::Incoming;
 
 pub use self::redirect::redirect;
@@ -49,7 +49,7 @@ use crate::model::{Model, Network, ResourceIndex};
 use crate::permit::Caller;
 use crate::plan::{By, Collection, Outcome, Plan};
 use crate::problem::{self, Problem};
-use crate::reply::{Replies, Reply};
+use crate::reply::{Content, Replies, Reply};
 use crate::value::Item;
 use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
@@ -179,7 +179,7 @@ async fn answer(
         Box::pin(say_aside(app, (about, conditions), format, outcome)).await?
     };
     // What was done must be told; what was only looked at can be looked at again.
-    if is_read && !gate.has_room(reply.body.len()) {
+    if is_read && !gate.has_room(reply.body.held_bytes()) {
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
     }
     Ok(reply)
@@ -250,7 +250,7 @@ struct Asked<'a> {
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
-pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
+pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Content> {
     let (id, version) = (RequestId::new(), request.version());
     let sender = wire::sender(way, request.headers(), &app.shared.proxies);
     let visitor = Visitor::of(request.headers(), &app.shared.model.server.cors_origins);
@@ -289,7 +289,7 @@ async fn exchange(
     incoming: Incoming,
     (id, (way, sender)): (RequestId, (Way, Sender)),
     visitor: Visitor,
-) -> Response<Full<Bytes>> {
+) -> Response<Content> {
     let mut body = Body::new(&parts, incoming);
     let lines = |name| parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;
@@ -324,20 +324,21 @@ async fn exchange(
         }
     };
     if let Some(choice) = asked.coding {
-        Box::pin(coded::code(&mut reply, choice)).await;
+        Box::pin(coded::code(&app.shared, &mut reply, choice)).await;
     }
     let after = body.finish().await;
     stages.mark("reply");
     // What is proved is what is sent.
-    let sent: &[u8] = if parts.method == Method::HEAD { &[] } else { &reply.body };
+    let whole = reply.body.whole().map(|bytes| &**bytes);
+    let sent = if parts.method == Method::HEAD { Some(&[][..]) } else { whole };
     if let Some((name, value)) = asked.known.get().and_then(|known| known.info(&parts, sent)) {
         reply.headers.insert(name, value);
     }
-    record(app, &asked, (&reply, problem.as_ref()), &stages);
+    record(app, &asked, (&mut reply, problem.as_ref()), &stages);
     respond(reply, &parts.method, &asked.id, (after, asked.visitor))
 }
 
-fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages: &Stages) {
+fn record(app: &App, asked: &Asked<'_>, said: (&mut Reply, Option<&Problem>), stages: &Stages) {
     let (reply, problem) = said;
     let answered = Answered {
         resource: asked.resource.get(),
@@ -345,6 +346,9 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
         status: reply.status.as_u16(),
         took: stages.total(),
     };
+    if tail::put_off(&app.shared, asked, reply, stages) {
+        return app.metrics.count(&answered, stages.iter());
+    }
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
         request_id: asked.id.as_str(),
@@ -354,10 +358,11 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
         path: asked.parts.uri.path(),
         status: reply.status.as_u16(),
         caller: asked.known.get().map_or("-", |known| known.caller.name()),
-        bytes: reply.body.len(),
+        bytes: reply.body.held_bytes(),
         duration: stages.total(),
         problem: problem.map(|problem| problem.kind().slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
+        is_cut: false,
         stages,
     });
     // Last: what panics before is counted by `serve`, once.
@@ -369,19 +374,19 @@ fn respond(
     method: &Method,
     id: &RequestId,
     (after, visitor): (After, Visitor),
-) -> Response<Full<Bytes>> {
+) -> Response<Content> {
     const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-    let mut response = Response::new(Full::default());
+    let mut response = Response::new(Content::Whole(Bytes::new()));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response.headers_mut().insert(X_REQUEST_ID, id.header());
     wire::keep_apart(response.headers_mut());
     visitor.mark(response.headers_mut());
-    // RFC 9110 §9.3.2: as GET, without the content, but with its length.
-    if *method == Method::HEAD && reply.status != StatusCode::NOT_MODIFIED {
-        response.headers_mut().insert(header::CONTENT_LENGTH, reply.body.len().into());
-    } else {
-        *response.body_mut() = Full::new(reply.body);
+    // RFC 9110 §9.3.2: as GET, without the content, but with its length, as far as it is known.
+    if *method != Method::HEAD || reply.status == StatusCode::NOT_MODIFIED {
+        *response.body_mut() = reply.body;
+    } else if let Some(whole) = reply.body.whole() {
+        response.headers_mut().insert(header::CONTENT_LENGTH, whole.len().into());
     }
     if after == After::Close {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -420,7 +425,7 @@ mod tests {
         let occasion = Occasion { base_path: "", path: Some("/"), request_id: "r1" };
         let reply = reply::problem(&problem, &Accept::Anything, occasion);
         assert_eq!(
-            str::from_utf8(&reply.body),
+            str::from_utf8(reply.body.whole().unwrap()),
             Ok(
                 r#"{"type":"/-/problems/internal","title":"Something went wrong here","status":500,"instance":"/","request_id":"r1"}"#
             )

@@ -5,11 +5,13 @@
 //! The one surprising thing: zstd has to be named. `*` means gzip as long as that is not refused, because
 //! every client that can decode anything can decode it.
 
+use std::fmt;
 use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::HeaderValue;
+use zstd::zstd_safe::CParameter;
 
 use super::accept::{self, Weighed};
 
@@ -19,6 +21,11 @@ const PLAIN_BYTES_MAX: usize = 1024;
 const GZIP_LEVEL: u32 = 4;
 /// RFC 8878 §3.1.1.1.2: a window of 8 MiB is what every decoder has; up to this level it has 2 at most.
 const ZSTD_LEVEL: i32 = 3;
+/// For what goes on: many may do so at once, and this takes a third of the memory.
+const ZSTD_FLOW_LEVEL: i32 = 1;
+const ZSTD_FLOW_WINDOW_LOG: u32 = 17;
+/// What an encoder for something that goes on takes up, rounded up.
+pub const ENCODER_BYTES: usize = 512 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
@@ -99,6 +106,59 @@ impl Choice {
                 encoder.finish().ok()
             }
         }
+    }
+}
+
+impl Choice {
+    /// For bytes that come piece by piece; `None` when there is no memory for it.
+    pub fn encoder(self) -> Option<Encoder> {
+        Some(Encoder(match self.coding {
+            Coding::Zstd => {
+                let mut encoder = zstd::Encoder::new(Vec::new(), ZSTD_FLOW_LEVEL).ok()?;
+                encoder.set_parameter(CParameter::WindowLog(ZSTD_FLOW_WINDOW_LOG)).ok()?;
+                Kind::Zstd(encoder)
+            }
+            Coding::Gzip => Kind::Gzip(GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL))),
+        }))
+    }
+}
+
+/// Codes bytes piece by piece.
+pub struct Encoder(Kind);
+
+enum Kind {
+    Zstd(zstd::Encoder<'static, Vec<u8>>),
+    Gzip(GzEncoder<Vec<u8>>),
+}
+
+impl Encoder {
+    /// The coded bytes of one piece; with them and all before it can be decoded.
+    pub fn push(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
+        let coded = match &mut self.0 {
+            Kind::Zstd(encoder) => {
+                encoder.write_all(piece).and_then(|()| encoder.flush()).ok()?;
+                encoder.get_mut()
+            }
+            Kind::Gzip(encoder) => {
+                encoder.write_all(piece).and_then(|()| encoder.flush()).ok()?;
+                encoder.get_mut()
+            }
+        };
+        Some(std::mem::take(coded))
+    }
+
+    /// The bytes that end it: without them a decoder says that something is missing.
+    pub fn finish(self) -> Option<Vec<u8>> {
+        match self.0 {
+            Kind::Zstd(encoder) => encoder.finish().ok(),
+            Kind::Gzip(encoder) => encoder.finish().ok(),
+        }
+    }
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encoder")
     }
 }
 
@@ -209,6 +269,31 @@ mod tests {
         }
     }
 
+    /// The first so many bytes of what has not ended.
+    fn so_far(choice: Choice, coded: &[u8], bytes: usize) -> Vec<u8> {
+        let mut plain = vec![0; bytes];
+        match choice.coding {
+            Coding::Zstd => zstd::Decoder::new(coded).unwrap().read_exact(&mut plain).unwrap(),
+            Coding::Gzip => GzDecoder::new(coded).read_exact(&mut plain).unwrap(),
+        }
+        plain
+    }
+
+    #[test]
+    fn what_has_not_ended_is_no_whole() {
+        for line in ["zstd", "gzip"] {
+            let choice = choose([line.as_bytes()]).unwrap();
+            let mut encoder = choice.encoder().unwrap();
+            let coded = encoder.push(b"something").unwrap();
+            let mut plain = Vec::new();
+            let read = match choice.coding {
+                Coding::Zstd => zstd::Decoder::new(&*coded).unwrap().read_to_end(&mut plain),
+                Coding::Gzip => GzDecoder::new(&*coded).read_to_end(&mut plain),
+            };
+            assert!(read.is_err(), "{line}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_coded_is_decoded_to_the_same(bytes: Vec<u8>, times in 1_usize..200) {
@@ -218,6 +303,23 @@ mod tests {
                 let coded = choice.encode(&bytes).unwrap();
                 prop_assert_eq!(&decoded(choice, &coded), &bytes);
                 prop_assert_eq!(choice.encode(&bytes).unwrap(), coded);
+            }
+        }
+
+        /// Each piece can be decoded as soon as it is there, and the end is told.
+        #[test]
+        fn pieces_are_decoded_one_by_one(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 0..8)) {
+            for line in ["zstd", "gzip"] {
+                let choice = choose([line.as_bytes()]).unwrap();
+                let mut encoder = choice.encoder().unwrap();
+                let (mut plain, mut coded) = (Vec::new(), Vec::new());
+                for piece in &pieces {
+                    plain.extend_from_slice(piece);
+                    coded.extend_from_slice(&encoder.push(piece).unwrap());
+                    prop_assert_eq!(&so_far(choice, &coded, plain.len()), &plain);
+                }
+                coded.extend_from_slice(&encoder.finish().unwrap());
+                prop_assert_eq!(&decoded(choice, &coded), &plain);
             }
         }
 

@@ -7,17 +7,20 @@
 use http::HeaderValue;
 use http::header::{CONTENT_ENCODING, ETAG};
 
-use super::Reply;
+use super::{Content, Reply};
 use crate::formats::coding::Choice;
 
 /// `body` is what came of its body, where that was coded.
-pub fn coded(reply: &mut Reply, choice: Choice, body: Option<Vec<u8>>) {
+pub fn coded(reply: &mut Reply, choice: Choice, body: Option<Content>) {
     if let Some(body) = body {
         reply.headers.insert(CONTENT_ENCODING, choice.name());
-        reply.body = body.into();
-    } else if choice.covers(reply.body.len()) {
-        // It should have been, and could not: these are not the bytes that the tag would speak of.
-        reply.headers.remove(ETAG);
+        reply.body = body;
+    } else if reply.body.whole().is_none_or(|bytes| choice.covers(bytes.len())) {
+        // It should have been, and could not: these are not the bytes that a strong tag would speak of.
+        let is_strong = |tag: &HeaderValue| tag.as_bytes().starts_with(b"\"");
+        if reply.headers.get(ETAG).is_some_and(is_strong) {
+            reply.headers.remove(ETAG);
+        }
     }
     if let Some(tag) = reply.headers.get_mut(ETAG)
         && let Some(marked) = tag.to_str().ok().and_then(|text| marked(text, choice.mark()))

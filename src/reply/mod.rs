@@ -4,10 +4,12 @@
 //! needs. Paths in `Location` and `Link` are absolute paths: the request's Host is never trusted.
 
 mod coded;
+mod content;
 mod deprecation;
 mod failure;
 
 pub use coded::coded;
+pub use content::{Content, Cut, Flow, Pieces};
 pub use failure::failure;
 
 use std::borrow::Cow;
@@ -44,7 +46,7 @@ const WORDS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; charset=ut
 pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub body: Bytes,
+    pub body: Content,
 }
 
 /// What is said about a model in the same way every time.
@@ -271,7 +273,7 @@ fn set(reply: &mut Reply, name: HeaderName, value: Option<HeaderValue>) {
 fn bare(status: StatusCode) -> Reply {
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    Reply { status, headers, body: Bytes::new() }
+    Reply { status, headers, body: Content::Whole(Bytes::new()) }
 }
 
 /// An answer with a body, whose form was chosen by `Accept`.

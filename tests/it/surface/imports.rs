@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::Value;
 
-use super::schools;
+use super::{ANN, schools};
 use crate::harness::{Answer, Backend, Server, Setup};
 
 const CSV: (&str, &str) = ("Content-Type", "text/csv");
@@ -235,7 +235,7 @@ on_every_backend! {
                 server.delete(&format!("/customers/{}", item["id"].as_str().unwrap()));
             }
         }
-        let path = server.create("/customers", super::ANN);
+        let path = server.create("/customers", ANN);
         for kind in [CSV, LINES] {
             let refused = server.request(&format!("PUT {path}"), &[kind], table);
             assert_eq!((refused.status, refused.header("Accept")), (415, Some("application/json")));
