@@ -171,15 +171,14 @@ on_every_backend! {
     }
 
     /// All or nothing, also where only the stored data tells.
-    fn one_that_is_taken_keeps_all_out(server: Server) {
-        send(&server, CSV, "name,email\nAnn,ann@example.com\n");
-        for (kind, body) in [
-            (CSV, "name,email\nBea,bea@example.com\nAnn,ann@example.com\n"),
-            (LINES, "{\"name\":\"Bea\",\"email\":\"bea@example.com\"}\n{\"name\":\"Ann\",\"email\":\"ann@example.com\"}\n"),
-        ] {
-            let refused = send(&server, kind, body);
-            assert_eq!((refused.status, refused.problem().as_str()), (409, "taken"));
-            assert_eq!(count(&server), 1);
+    fn one_that_is_taken_keeps_all_out(backend: Backend) {
+        let server = schools(backend);
+        server.create("/counties", r#"{"county":{"code":"AB"}}"#);
+        for (kind, body) in [(CSV, "code\nCD\nAB\n"), (LINES, "{\"code\":\"CD\"}\n{\"code\":\"AB\"}\n")] {
+            let refused = server.request("POST /counties", &[kind], body);
+            assert_eq!((refused.status, refused.problem().as_str()), (409, "taken"), "{refused:?}");
+            assert_eq!(refused.json()["errors"][0]["pointer"], "/counties/1/code");
+            assert_eq!(server.get("/counties").json()["counties"].as_array().unwrap().len(), 1);
         }
     }
 
