@@ -35,6 +35,7 @@ pub static FORMAT: Format = Format {
         }
         out.extend_from_slice(b"}}");
     },
+    lines: None,
 };
 
 /// Opens an object with one member; the caller closes it.
@@ -78,7 +79,7 @@ fn write_items(out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
     out.push(b']');
 }
 
-fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
+pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
     crate::fault::point("format");
     let resource = view.resource;
     out.extend_from_slice(b"{\"id\":");

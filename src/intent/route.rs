@@ -79,6 +79,7 @@ impl Route {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,
             (_, Place::Metrics) => Offer::Metrics,
+            (Verb::Get | Verb::Head, Place::Collection(_)) => Offer::List,
             (Verb::Get | Verb::Head | Verb::Post | Verb::Put | Verb::Patch(_), _) => Offer::Data,
         }
     }
