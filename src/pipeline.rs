@@ -11,6 +11,7 @@
 
 mod amend;
 mod coded;
+mod export;
 mod identity;
 #[cfg(test)]
 mod grants;
@@ -47,7 +48,7 @@ use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
 use crate::permit::Caller;
-use crate::plan::{By, Collection, Outcome, Plan};
+use crate::plan::{By, Collection, Outcome, Plan, Read};
 use crate::problem::{self, Problem};
 use crate::reply::{Content, Replies, Reply};
 use crate::value::Item;
@@ -154,6 +155,14 @@ async fn answer(
     let done = match plan {
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(Box::pin(measure::text(app)).await)),
+        Plan::Read(Read::Page(collection, list))
+            if let Some(lines) = export::lines(format, &list) =>
+        {
+            let (list, format) = ((collection, list), (format, lines));
+            let reply = Box::pin(export::begin(app, asked, list, &conditions, format)).await;
+            stages.mark("store");
+            return reply;
+        }
         Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
         Plan::Write(write) if write.is_patch_of(model.users) => {
             Box::pin(amend::user(app, auth, &write, asked.until)).await?

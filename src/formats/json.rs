@@ -34,6 +34,7 @@ pub static FORMAT: Format = Format {
         }
         out.extend_from_slice(b"}}");
     },
+    lines: None,
 };
 
 /// Opens an object with one member; the caller closes it.
@@ -77,7 +78,7 @@ fn write_items(out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
     out.push(b']');
 }
 
-fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
+pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
     crate::fault::point("format");
     let resource = view.resource;
     out.extend_from_slice(b"{\"id\":");

@@ -4,7 +4,9 @@
 
 pub mod accept;
 pub mod coding;
+mod csv;
 pub mod json;
+mod ndjson;
 pub mod table;
 
 use std::fmt;
@@ -27,6 +29,23 @@ pub struct Format {
     pub items: fn(&mut Vec<u8>, View<'_>, &[Item]),
     /// The cursor of the next page, if there is one, comes as text.
     pub page: fn(&mut Vec<u8>, View<'_>, &Page, Option<&str>),
+    /// How a whole collection is written, item by item; a format that has this is for collections alone.
+    pub lines: Option<&'static Lines>,
+}
+
+/// A collection, item by item.
+#[derive(Debug)]
+pub struct Lines {
+    /// What comes before the first item.
+    pub head: fn(&mut Vec<u8>, View<'_>),
+    pub line: fn(&mut Vec<u8>, View<'_>, &Item),
+}
+
+fn write_lines(lines: &Lines, out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
+    (lines.head)(out, view);
+    for item in items {
+        (lines.line)(out, view, item);
+    }
 }
 
 /// A resource as a reader knows it.
@@ -80,8 +99,10 @@ impl fmt::Debug for Format {
 pub enum Offer {
     /// No body, so there is nothing to choose.
     Nothing,
-    /// Items, or a document: in any format.
+    /// An item, or a document.
     Data,
+    /// A collection: in any format.
+    List,
     /// Numbers for Prometheus, which has a format of its own.
     Metrics,
 }
@@ -92,10 +113,21 @@ pub const METRICS_TYPE: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Every format, the preferred one first.
-pub static ALL: &[&Format] = &[&json::FORMAT];
+pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 
-static OFFERED: LazyLock<Vec<Media>> =
-    LazyLock::new(|| ALL.iter().map(|format| format.media).collect());
+/// What an item or a document can be sent as.
+static DATA: LazyLock<Vec<&Format>> =
+    LazyLock::new(|| ALL.iter().copied().filter(|format| format.lines.is_none()).collect());
+
+/// The one of these that the client likes best.
+fn best(accept: &Accept<'_>, formats: &[&'static Format]) -> Option<&'static Format> {
+    // What most programs send needs no list.
+    if let (Accept::Anything | Accept::Json, Some(first)) = (accept, formats.first()) {
+        return Some(first);
+    }
+    let offered: Vec<Media> = formats.iter().map(|format| format.media).collect();
+    accept::choose(accept, &offered).and_then(|index| formats.get(index)).copied()
+}
 
 /// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed
 /// types; where there is no body, there is nothing to refuse.
@@ -105,12 +137,14 @@ pub fn choose(accept: &Accept<'_>, offer: Offer) -> Result<&'static Format, Prob
         Offer::Nothing => Some(&json::FORMAT),
         // No item is written, so the format is not asked for anything.
         Offer::Metrics => accept::choose(accept, &[METRICS]).map(|_| &json::FORMAT),
-        Offer::Data => accept::choose(accept, &OFFERED).and_then(|index| ALL.get(index)).copied(),
+        Offer::Data => best(accept, &DATA),
+        Offer::List => best(accept, ALL),
     };
     chosen.ok_or_else(|| {
         let offered = match offer {
             Offer::Metrics => METRICS.essence.to_owned(),
-            Offer::Nothing | Offer::Data => listed(ALL.iter().copied()),
+            Offer::Nothing | Offer::Data => listed(DATA.iter().copied()),
+            Offer::List => listed(ALL.iter().copied()),
         };
         Problem::new(&problem::NOT_ACCEPTABLE).detail(format!("what can be sent: {offered}"))
     })
@@ -252,8 +286,10 @@ mod tests {
             assert!(format.content_type.as_bytes().starts_with(format.media.essence.as_bytes()));
             assert!(ALL[index + 1..].iter().all(|other| other.media != format.media), "{format:?}");
             let only = [format.media.essence.as_bytes()];
-            let chosen = choose(&accept::parse(only), Offer::Data).unwrap();
+            let chosen = choose(&accept::parse(only), Offer::List).unwrap();
             assert_eq!(chosen.media, format.media);
+            let of_an_item = choose(&accept::parse(only), Offer::Data);
+            assert_eq!(of_an_item.is_ok(), format.lines.is_none(), "{format:?}");
         }
     }
 

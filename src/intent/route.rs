@@ -71,8 +71,10 @@ impl Route {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,
             (_, Place::Metrics) => Offer::Metrics,
-            (Verb::Get | Verb::Head, _) => Offer::Data,
-            (Verb::Post | Verb::PostItems(_) | Verb::Put | Verb::Patch(_), _) => Offer::Data,
+            (Verb::Get | Verb::Head, Place::Collection(_)) => Offer::List,
+            // What was created is told like a part of the list; one item is a list of one.
+            (Verb::Post | Verb::PostItems(_), _) => Offer::List,
+            (Verb::Get | Verb::Head | Verb::Put | Verb::Patch(_), _) => Offer::Data,
         }
     }
 

@@ -83,11 +83,13 @@ impl Pieces for Logged {
 
 impl Drop for Logged {
     fn drop(&mut self) {
-        let cause = match self.end.take() {
-            Some(Ok(())) => None,
-            Some(Err(Cut(cause))) => Some(cause),
-            None => Some("the client left".to_owned()),
+        let server = &self.tail.shared.metrics.server;
+        let (ended, cause) = match self.end.take() {
+            Some(Ok(())) => (&server.flows_whole, None),
+            Some(Err(Cut(cause))) => (&server.flows_cut, Some(cause)),
+            None => (&server.flows_left, Some("the client left".to_owned())),
         };
+        ended.add(1);
         let tail = &mut self.tail;
         tail.stages.mark("stream");
         tail.shared.log.request(&RequestLine {

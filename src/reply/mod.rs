@@ -146,7 +146,27 @@ impl Replies {
             }
         };
         if self.may_be_deprecated.get(collection.resource.0) == Some(&true) {
-            deprecation::note(&mut reply.headers, model, &collection, outcome.items());
+            deprecation::note(&mut reply.headers, model, &collection, Some(outcome.items()));
+        }
+        Ok(reply)
+    }
+
+    /// Says what a whole collection looks like. It has no validators.
+    pub fn export(
+        &self,
+        model: &Model,
+        (about, conditions): (&Collection, &Conditions),
+        format: &Format,
+        content: Content,
+    ) -> Result<Reply, Problem> {
+        if conditions.judge(None, true) != Verdict::Holds {
+            let unmet = StoreError::Refused(Refusal::Unmet(None));
+            return Err(self.failure(model, Some(about), format, unmet));
+        }
+        let mut reply = data(StatusCode::OK, format, Vec::new());
+        reply.body = content;
+        if self.may_be_deprecated.get(about.resource.0) == Some(&true) {
+            deprecation::note(&mut reply.headers, model, about, None);
         }
         Ok(reply)
     }
@@ -230,7 +250,7 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
 }
 
 /// A resource as the caller knows it.
-fn view<'a>(model: &'a Model, collection: &'a Collection) -> View<'a> {
+pub fn view<'a>(model: &'a Model, collection: &'a Collection) -> View<'a> {
     let hidden = collection.reach.hidden(collection.resource);
     View { resource: model.resource(collection.resource), hidden, chosen: None }
 }

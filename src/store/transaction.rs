@@ -136,16 +136,23 @@ async fn page<D: Driver>(
     let mut items = driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
     // Items prove that their parents are there; an empty list does not.
     if items.is_empty() {
-        let (has_parents, _) =
-            surroundings(driver, context, Place::Collection(collection), &[]).await?;
-        if !has_parents {
-            return Err(StoreError::Refused(Refusal::Missing));
-        }
+        require_parents(driver, context, collection).await?;
     }
     let more = is_full || items.len() > list.limit;
     items.truncate(list.limit);
     let next = items.last().map(|item| item.id).filter(|_| more);
     Ok(Page { items, limit: list.limit, next })
+}
+
+/// The items that a collection lies under have to be there.
+pub(super) async fn require_parents<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    collection: &Collection,
+) -> Result<(), StoreError> {
+    let place = Place::Collection(collection);
+    let (has_parents, _) = surroundings(driver, context, place, &[]).await?;
+    if has_parents { Ok(()) } else { Err(StoreError::Refused(Refusal::Missing)) }
 }
 
 /// What must be there for a request to make sense.

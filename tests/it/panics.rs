@@ -108,8 +108,10 @@ fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
     let address = server.address;
     let coded = if sent == Sent::CreateCoded { "Accept-Encoding: gzip\r\n" } else { "" };
     client.write(
-        format!("{line} HTTP/1.1\r\nHost: {address}\r\n{coded}Content-Length: {length}\r\n\r\n{body}")
-            .as_bytes(),
+        format!(
+            "{line} HTTP/1.1\r\nHost: {address}\r\n{coded}Content-Length: {length}\r\n\r\n{body}"
+        )
+        .as_bytes(),
     );
     (!client.is_closed()).then(|| client.read_answer(false))
 }

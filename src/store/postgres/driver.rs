@@ -48,7 +48,7 @@ pub(super) struct PostgresDriver<'a> {
 }
 
 /// What goes over the connection.
-enum Message<'a> {
+pub(super) enum Message<'a> {
     Word(&'static str),
     Prepared(Statement, &'a [Bind<'a>]),
     /// Prepared and used in one go.
@@ -301,7 +301,7 @@ impl Driver for PostgresDriver<'_> {
 }
 
 /// Sends a message; how many rows it changed. A word counts as one.
-async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
+pub(super) async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
     match message {
         Message::Word(word) => client.batch_execute(word).await.map(|()| 1),
         Message::Prepared(statement, binds) => client.execute_raw(&statement, binds).await,
@@ -314,7 +314,7 @@ async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
     }
 }
 
-async fn query(client: &Client, message: Message<'_>) -> Result<RowStream, Error> {
+pub(super) async fn query(client: &Client, message: Message<'_>) -> Result<RowStream, Error> {
     match message {
         Message::Word(word) => Box::pin(client.query_typed_raw(word, typed(&[]))).await,
         Message::Prepared(statement, binds) => client.query_raw(&statement, binds).await,
