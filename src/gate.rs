@@ -5,13 +5,18 @@
 //! The one surprising thing: half of the room counts as pressure already, and then those who are slow
 //! are ended early: otherwise a few who never finish would keep everybody else out.
 
+mod streams;
+
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
+use crate::model::settings::Limits;
 use crate::store::StoreError;
+pub use streams::{Full, Stream, Streams, Whose};
 
 /// What all bodies and answers together may take up in memory.
 const HELD_BYTES_MAX: usize = 256 << 20;
@@ -28,15 +33,18 @@ pub struct Gate {
     waiting: AtomicUsize,
     /// So many work, and as many wait.
     requests_max: usize,
+    pub streams: Arc<Streams>,
 }
 
 impl Gate {
-    pub fn new(requests_max: usize) -> Self {
+    pub fn new(limits: &Limits) -> Self {
+        let requests_max = limits.requests_max;
         Self {
             held_bytes: AtomicUsize::new(0),
             places: Semaphore::new(requests_max),
             waiting: AtomicUsize::new(0),
             requests_max,
+            streams: Streams::new(limits.streams_max, limits.streams_per_caller_max),
         }
     }
 
@@ -175,7 +183,7 @@ mod tests {
 
     #[test]
     fn bodies_and_answers_share_their_room_and_give_it_back() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(&Limits { requests_max: 1, ..Limits::default() });
         let large = gate.room();
         assert!(large.take(HELD_BYTES_MAX - SMALL_BYTES - 10));
         assert!(gate.is_pressed() && large.is_pressed());

@@ -10,11 +10,14 @@
 //! checks, the same for every resource and on every backend.
 
 mod amend;
+mod coded;
+mod export;
 mod identity;
 #[cfg(test)]
 mod grants;
 mod measure;
 mod redirect;
+mod tail;
 
 use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
@@ -30,13 +33,13 @@ use http::request::Parts;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
 };
-use http_body_util::Full;
 use hyper::body::Incoming;
 
 pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
 use crate::formats::Format;
 use crate::formats::accept::{self, Accept};
+use crate::formats::coding::{self, Choice};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
 use crate::intent::conditions::Conditions;
@@ -45,9 +48,9 @@ use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
 use crate::permit::{self, Caller};
-use crate::plan::{By, Collection, Outcome, Plan};
+use crate::plan::{By, Collection, Outcome, Plan, Read};
 use crate::problem::{self, Problem};
-use crate::reply::{Replies, Reply};
+use crate::reply::{Content, Replies, Reply};
 use crate::value::Item;
 use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
 use crate::{clock, fault, formats, intent, plan, reply, store};
@@ -123,7 +126,7 @@ async fn answer(
     let route = route.check_readable(&parts.headers)?;
     stages.mark("head");
 
-    // 8  is the body whole, in time, and JSON?            413 408 400
+    // 8  is the body whole, in time, and what it says?    413 408 400
     // 9  does the query make sense?                       400
     let bytes = match early {
         Some(bytes) => bytes,
@@ -135,12 +138,13 @@ async fn answer(
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
         let query = (query, permit::hidden(caller, &route));
-        plan::make(model, intent::read(model, route, query, &bytes)?, caller, by)?
+        let text = intent::text(model, &route, &bytes)?;
+        plan::make(model, intent::read(model, route, query, &text)?, caller, by)?
     } else {
         Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
     };
     let (about, list) = (plan.about().cloned(), plan.list().cloned());
-    let conditions = replies.conditions(&parts.headers, &plan, format);
+    let conditions = replies.conditions(&parts.headers, &plan, format, asked.coding);
     let plan = plan.only_if(&conditions);
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
@@ -152,6 +156,14 @@ async fn answer(
     let done = match plan {
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(Box::pin(measure::text(app)).await)),
+        Plan::Read(Read::Page(collection, list))
+            if let Some(lines) = export::lines(format, &list) =>
+        {
+            let (list, format) = ((collection, list), (format, lines));
+            let reply = Box::pin(export::begin(app, asked, list, &conditions, format)).await;
+            stages.mark("store");
+            return reply;
+        }
         Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
         Plan::Write(write) if write.is_patch_of(model.users) => {
             Box::pin(amend::user(app, auth, &write, asked.until)).await?
@@ -177,7 +189,7 @@ async fn answer(
         Box::pin(say_aside(app, (about, list, conditions), format, outcome)).await?
     };
     // What was done must be told; what was only looked at can be looked at again.
-    if is_read && !gate.has_room(reply.body.len()) {
+    if is_read && !gate.has_room(reply.body.held_bytes()) {
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
     }
     Ok(reply)
@@ -204,7 +216,8 @@ async fn plan_aside(
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
     aside(move || {
         let query = (query.as_deref(), permit::hidden(&caller, &route));
-        let intent = intent::read(&shared.model, route, query, &bytes)?;
+        let text = intent::text(&shared.model, &route, &bytes)?;
+        let intent = intent::read(&shared.model, route, query, &text)?;
         plan::make(&shared.model, intent, &caller, move || by)
     })
     .await?
@@ -233,6 +246,8 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 struct Asked<'a> {
     parts: &'a Parts,
     accept: Accept<'a>,
+    /// What the answer shall be coded in; mostly nothing.
+    coding: Option<Choice>,
     id: RequestId,
     /// When the body must be here, and when the answer must be known.
     body_until: Instant,
@@ -249,7 +264,7 @@ struct Asked<'a> {
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
-pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
+pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Content> {
     let (id, version) = (RequestId::new(), request.version());
     let sender = wire::sender(way, request.headers(), &app.shared.proxies);
     let visitor = Visitor::of(request.headers(), &app.shared.model.server.cors_origins);
@@ -288,15 +303,16 @@ async fn exchange(
     incoming: Incoming,
     (id, (way, sender)): (RequestId, (Way, Sender)),
     visitor: Visitor,
-) -> Response<Full<Bytes>> {
+) -> Response<Content> {
     let mut body = Body::new(&parts, incoming);
-    let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
+    let lines = |name| parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;
     let now = clock::now();
     let within = |seconds: u32| now + Duration::from_secs(seconds.into());
     let asked = Asked {
         parts: &parts,
-        accept: accept::parse(accepted),
+        accept: accept::parse(lines(header::ACCEPT)),
+        coding: coding::choose(lines(header::ACCEPT_ENCODING)),
         id,
         body_until: within(limits.body_seconds_max),
         until: within(limits.request_seconds_max),
@@ -321,18 +337,22 @@ async fn exchange(
             (reply::problem(&problem, &asked.accept, occasion), Some(problem))
         }
     };
+    if let Some(choice) = asked.coding {
+        Box::pin(coded::code(&app.shared, &mut reply, choice)).await;
+    }
     let after = body.finish().await;
     stages.mark("reply");
     // What is proved is what is sent.
-    let sent: &[u8] = if parts.method == Method::HEAD { &[] } else { &reply.body };
+    let whole = reply.body.whole().map(|bytes| &**bytes);
+    let sent = if parts.method == Method::HEAD { Some(&[][..]) } else { whole };
     if let Some((name, value)) = asked.known.get().and_then(|known| known.info(&parts, sent)) {
         reply.headers.insert(name, value);
     }
-    record(app, &asked, (&reply, problem.as_ref()), &stages);
+    record(app, &asked, (&mut reply, problem.as_ref()), &stages);
     respond(reply, &parts.method, &asked.id, (after, asked.visitor))
 }
 
-fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages: &Stages) {
+fn record(app: &App, asked: &Asked<'_>, said: (&mut Reply, Option<&Problem>), stages: &Stages) {
     let (reply, problem) = said;
     let answered = Answered {
         resource: asked.resource.get(),
@@ -340,6 +360,9 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
         status: reply.status.as_u16(),
         took: stages.total(),
     };
+    if tail::put_off(&app.shared, asked, reply, stages) {
+        return app.metrics.count(&answered, stages.iter());
+    }
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
         request_id: asked.id.as_str(),
@@ -349,10 +372,11 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
         path: asked.parts.uri.path(),
         status: reply.status.as_u16(),
         caller: asked.known.get().map_or("-", |known| known.caller.name()),
-        bytes: reply.body.len(),
+        bytes: reply.body.held_bytes(),
         duration: stages.total(),
         problem: problem.map(|problem| problem.kind().slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
+        is_cut: false,
         stages,
     });
     // Last: what panics before is counted by `serve`, once.
@@ -364,19 +388,19 @@ fn respond(
     method: &Method,
     id: &RequestId,
     (after, visitor): (After, Visitor),
-) -> Response<Full<Bytes>> {
+) -> Response<Content> {
     const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-    let mut response = Response::new(Full::default());
+    let mut response = Response::new(Content::Whole(Bytes::new()));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response.headers_mut().insert(X_REQUEST_ID, id.header());
     wire::keep_apart(response.headers_mut());
     visitor.mark(response.headers_mut());
-    // RFC 9110 §9.3.2: as GET, without the content, but with its length.
-    if *method == Method::HEAD && reply.status != StatusCode::NOT_MODIFIED {
-        response.headers_mut().insert(header::CONTENT_LENGTH, reply.body.len().into());
-    } else {
-        *response.body_mut() = Full::new(reply.body);
+    // RFC 9110 §9.3.2: as GET, without the content, but with its length, as far as it is known.
+    if *method != Method::HEAD || reply.status == StatusCode::NOT_MODIFIED {
+        *response.body_mut() = reply.body;
+    } else if let Some(whole) = reply.body.whole() {
+        response.headers_mut().insert(header::CONTENT_LENGTH, whole.len().into());
     }
     if after == After::Close {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -415,7 +439,7 @@ mod tests {
         let occasion = Occasion { base_path: "", path: Some("/"), request_id: "r1" };
         let reply = reply::problem(&problem, &Accept::Anything, occasion);
         assert_eq!(
-            str::from_utf8(&reply.body),
+            str::from_utf8(reply.body.whole().unwrap()),
             Ok(
                 r#"{"type":"/-/problems/internal","title":"Something went wrong here","status":500,"instance":"/","request_id":"r1"}"#
             )

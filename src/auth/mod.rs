@@ -100,8 +100,10 @@ enum Info {
 }
 
 impl Known {
-    /// The header by which the server proves itself to the client, for an answer with this body.
-    pub fn info(&self, parts: &Parts, body: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    /// The header by which the server proves itself to the client, for an answer with this body. One that
+    /// is not known yet cannot be proved, and RFC 7616 §3.5 leaves `rspauth` to the server: to say less
+    /// than the client asked for, under the same name, could be taken for more than it is.
+    pub fn info(&self, parts: &Parts, body: Option<&[u8]>) -> Option<(HeaderName, HeaderValue)> {
         const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");
         let value = match &self.info {
             Info::Nothing => return None,
@@ -110,8 +112,8 @@ impl Known {
                 let (ha1, algorithm, next) = &**proved;
                 let credentials = parts.headers.get(header::AUTHORIZATION)?;
                 let proof = digest::read(parameters::split(credentials.as_bytes())?.1).ok()?;
-                let hash = digest::hash(*algorithm, body);
-                let text = proof.with(ha1)?.information(Some(&hash), next.as_deref())?;
+                let hash = body.map(|body| digest::hash(*algorithm, body));
+                let text = proof.with(ha1)?.information(hash.as_ref(), next.as_deref())?;
                 HeaderValue::try_from(text).ok()?
             }
         };

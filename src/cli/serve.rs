@@ -107,7 +107,7 @@ fn serve(
         model: Arc::clone(model),
         auth,
         replies: Replies::new(model),
-        gate: Gate::new(limits.requests_max),
+        gate: Gate::new(limits),
         log: log.clone(),
         metrics: Arc::clone(metrics),
         listen,

@@ -84,6 +84,39 @@ pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
     }
 }
 
+/// A name in a list of names with weights, such as that of `Accept-Encoding`.
+#[derive(Debug)]
+pub(super) struct Weighed<'a> {
+    name: &'a str,
+    weight: u16,
+}
+
+impl Weighed<'_> {
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    pub(super) fn weight(&self) -> u16 {
+        self.weight
+    }
+}
+
+/// Reads all lines of such a list. What is malformed is skipped.
+pub(super) fn weighed<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<Weighed<'a>> {
+    let read = |element: &'a [u8]| {
+        let mut cursor = Cursor { rest: element };
+        let name = cursor.token()?;
+        // RFC 9110 §12.4.2: a weight is all that may follow.
+        let weight = match &*cursor.parameters_to_end()? {
+            [] => 1000,
+            [(q, text)] if q.eq_ignore_ascii_case("q") => read_weight(text)?,
+            _ => return None,
+        };
+        Some(Weighed { name, weight })
+    };
+    values.flat_map(elements).take(RANGES_MAX).filter_map(read).collect()
+}
+
 /// Reads a `Content-Type`.
 pub fn content_type(value: &str) -> Option<ContentType<'_>> {
     let mut cursor = Cursor { rest: value.as_bytes() };
@@ -99,6 +132,13 @@ impl ContentType<'_> {
     /// Whether it is this `type/subtype`, whatever its parameters.
     pub fn is(&self, essence: &str) -> bool {
         is_essence(essence, self.kind, self.subtype)
+    }
+
+    /// Whether it has a parameter with this value, in whatever case.
+    pub fn says(&self, name: &str, value: &str) -> bool {
+        self.parameters
+            .iter()
+            .any(|(n, v)| n.eq_ignore_ascii_case(name) && v.eq_ignore_ascii_case(value))
     }
 
     /// Whether the text is in UTF-8, as far as the header knows: it says so or says nothing.

@@ -15,7 +15,6 @@ use crate::value::{Change, Id, Item};
 pub static FORMAT: Format = Format {
     media: Media { essence: "application/json", parameters: &[] },
     content_type: HeaderValue::from_static("application/json"),
-    is_read: true,
     item: |out, view, item| {
         wrap(out, &view.resource.name, |out| write_item(out, view, item));
         out.push(b'}');
@@ -39,6 +38,7 @@ pub static FORMAT: Format = Format {
         }
         out.extend_from_slice(b"}}");
     },
+    lines: None,
 };
 
 /// Opens an object with one member; the caller closes it.
@@ -82,7 +82,7 @@ fn write_items(out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
     out.push(b']');
 }
 
-fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
+pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
     crate::fault::point("format");
     let resource = view.resource;
     out.extend_from_slice(b"{\"id\":");

@@ -3,7 +3,11 @@
 //! A format writes what it is given into bytes; it decides nothing. Domain types know no format.
 
 pub mod accept;
+pub mod coding;
+mod csv;
 pub mod json;
+mod ndjson;
+pub mod table;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -21,12 +25,27 @@ pub struct Format {
     pub media: Media,
     /// The value of `Content-Type`.
     pub content_type: HeaderValue,
-    /// Whether bodies may come in it too.
-    pub is_read: bool,
     pub item: fn(&mut Vec<u8>, View<'_>, &Item),
     pub items: fn(&mut Vec<u8>, View<'_>, &[Item]),
     /// The cursor of the next page, if there is one, comes as text.
     pub page: fn(&mut Vec<u8>, View<'_>, &Page, Option<&str>),
+    /// How a whole collection is written, item by item; a format that has this is for collections alone.
+    pub lines: Option<&'static Lines>,
+}
+
+/// A collection, item by item.
+#[derive(Debug)]
+pub struct Lines {
+    /// What comes before the first item.
+    pub head: fn(&mut Vec<u8>, View<'_>),
+    pub line: fn(&mut Vec<u8>, View<'_>, &Item),
+}
+
+fn write_lines(lines: &Lines, out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
+    (lines.head)(out, view);
+    for item in items {
+        (lines.line)(out, view, item);
+    }
 }
 
 /// A resource as a reader knows it.
@@ -80,8 +99,10 @@ impl fmt::Debug for Format {
 pub enum Offer {
     /// No body, so there is nothing to choose.
     Nothing,
-    /// Items, or a document: in any format.
+    /// An item, or a document.
     Data,
+    /// A collection: in any format.
+    List,
     /// Numbers for Prometheus, which has a format of its own.
     Metrics,
 }
@@ -92,10 +113,21 @@ pub const METRICS_TYPE: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Every format, the preferred one first.
-pub static ALL: &[&Format] = &[&json::FORMAT];
+pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 
-static OFFERED: LazyLock<Vec<Media>> =
-    LazyLock::new(|| ALL.iter().map(|format| format.media).collect());
+/// What an item or a document can be sent as.
+static DATA: LazyLock<Vec<&Format>> =
+    LazyLock::new(|| ALL.iter().copied().filter(|format| format.lines.is_none()).collect());
+
+/// The one of these that the client likes best.
+fn best(accept: &Accept<'_>, formats: &[&'static Format]) -> Option<&'static Format> {
+    // What most programs send needs no list.
+    if let (Accept::Anything | Accept::Json, Some(first)) = (accept, formats.first()) {
+        return Some(first);
+    }
+    let offered: Vec<Media> = formats.iter().map(|format| format.media).collect();
+    accept::choose(accept, &offered).and_then(|index| formats.get(index)).copied()
+}
 
 /// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed
 /// types; where there is no body, there is nothing to refuse.
@@ -105,12 +137,14 @@ pub fn choose(accept: &Accept<'_>, offer: Offer) -> Result<&'static Format, Prob
         Offer::Nothing => Some(&json::FORMAT),
         // No item is written, so the format is not asked for anything.
         Offer::Metrics => accept::choose(accept, &[METRICS]).map(|_| &json::FORMAT),
-        Offer::Data => accept::choose(accept, &OFFERED).and_then(|index| ALL.get(index)).copied(),
+        Offer::Data => best(accept, &DATA),
+        Offer::List => best(accept, ALL),
     };
     chosen.ok_or_else(|| {
         let offered = match offer {
             Offer::Metrics => METRICS.essence.to_owned(),
-            Offer::Nothing | Offer::Data => listed(ALL.iter().copied()),
+            Offer::Nothing | Offer::Data => listed(DATA.iter().copied()),
+            Offer::List => listed(ALL.iter().copied()),
         };
         Problem::new(&problem::NOT_ACCEPTABLE).detail(format!("what can be sent: {offered}"))
     })
@@ -138,9 +172,27 @@ pub fn prefers_words(accept: &Accept<'_>) -> bool {
     accept::choose(accept, &offered) == Some(0)
 }
 
+/// How new items are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyForm {
+    /// JSON, one or a list, under a wrapper.
+    Wrapped,
+    /// Bare items: one JSON object a line.
+    Lines,
+    /// Bare items: one row each, below a row of names.
+    Table,
+}
+
+/// The types new items may have. An item that is replaced is JSON, which is the first.
+const BODIES: [(&str, BodyForm); 3] = [
+    ("application/json", BodyForm::Wrapped),
+    ("application/x-ndjson", BodyForm::Lines),
+    ("text/csv", BodyForm::Table),
+];
+
 /// The types a body may have, as `Accept` and `Accept-Post` list them in answers.
 pub fn readable() -> HeaderValue {
-    let list = listed(ALL.iter().copied().filter(|format| format.is_read));
+    let list = BODIES.map(|(essence, _)| essence).join(", ");
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
@@ -167,13 +219,24 @@ pub fn patchable() -> HeaderValue {
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
-/// Step 7: can the body be read?
-pub fn check_readable(headers: &HeaderMap) -> Result<(), Problem> {
-    let read = ALL.iter().filter(|format| format.is_read).map(|format| format.media.essence);
-    match body_type(headers, read)? {
+/// Step 7: can new items be read?
+pub fn check_readable(headers: &HeaderMap) -> Result<BodyForm, Problem> {
+    let sent = body_type(headers, BODIES.iter().map(|(essence, _)| *essence))?;
+    let form = sent.and_then(|sent| BODIES.iter().find(|(essence, _)| *essence == sent));
+    // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
+    let unread = || Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable());
+    form.map(|(_, form)| *form).ok_or_else(unread)
+}
+
+/// Step 7, for an item that is replaced.
+pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let json = json::FORMAT.media.essence;
+    match body_type(headers, std::iter::once(json))? {
         Some(_) => Ok(()),
-        // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
-        None => Err(Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable())),
+        None => {
+            Err(Problem::new(&problem::UNSUPPORTED_TYPE)
+                .header(ACCEPT, HeaderValue::from_static(json)))
+        }
     }
 }
 
@@ -203,8 +266,11 @@ fn body_type(
         (None, _) => Some(json::FORMAT.media.essence),
         // Nearly all clients send the bare name.
         (Some(value), None) => read.clone().find(|essence| value == essence).or_else(|| {
-            let sent = value.to_str().ok().and_then(content_type).filter(|sent| sent.is_utf8())?;
-            read.find(|essence| sent.is(essence))
+            let sent = value.to_str().ok().and_then(content_type)?;
+            // RFC 4180 §3: a table may come without names, but then nobody knows what its cells are.
+            let is_nameless = sent.is("text/csv") && sent.says("header", "absent");
+            let is_fine = sent.is_utf8() && !is_nameless;
+            read.find(|essence| is_fine && sent.is(essence))
         }),
         (Some(_), Some(_)) => None,
     })
@@ -220,10 +286,11 @@ mod tests {
             assert!(format.content_type.as_bytes().starts_with(format.media.essence.as_bytes()));
             assert!(ALL[index + 1..].iter().all(|other| other.media != format.media), "{format:?}");
             let only = [format.media.essence.as_bytes()];
-            let chosen = choose(&accept::parse(only), Offer::Data).unwrap();
+            let chosen = choose(&accept::parse(only), Offer::List).unwrap();
             assert_eq!(chosen.media, format.media);
+            let of_an_item = choose(&accept::parse(only), Offer::Data);
+            assert_eq!(of_an_item.is_ok(), format.lines.is_none(), "{format:?}");
         }
-        assert!(ALL.iter().any(|format| format.is_read));
     }
 
     #[test]

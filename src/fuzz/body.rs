@@ -19,7 +19,7 @@ pub fn body(data: &[u8]) {
     assert_eq!(compared, Ok(()));
     for model in MODELS.iter() {
         for resource in model.declared() {
-            for values in created(model, resource, data) {
+            for values in created(model, resource, Verb::Post, data) {
                 comes_back(model, resource, values);
             }
             let _ = planned(model, resource, Verb::Put, data);
@@ -40,17 +40,24 @@ fn planned(model: &Model, resource: &Resource, verb: Verb, body: &[u8]) -> Optio
     let own = ancestors.pop();
     let address = |item| Address { resource: resource.index, ids: Some(Ids { ancestors, item }) };
     let place = match verb {
-        Verb::Post => Place::Collection(address(None)),
+        Verb::Post | Verb::PostItems(_) => Place::Collection(address(None)),
         _ => Place::Item(address(own)),
     };
-    let intent = intent::read(model, Route { verb, place }, (None, &[]), body).ok()?;
+    let route = Route { verb, place };
+    let text = intent::text(model, &route, body).ok()?;
+    let intent = intent::read(model, route, (None, &[]), &text).ok()?;
     plan::make(model, intent, &Caller::open(), || By { actor: "-".into(), request_id: "-".into() })
         .ok()
 }
 
 /// The items that a POST of this body would make, as far as it says.
-fn created(model: &Model, resource: &Resource, body: &[u8]) -> Vec<Vec<crate::value::Value>> {
-    match planned(model, resource, Verb::Post, body) {
+pub(super) fn created(
+    model: &Model,
+    resource: &Resource,
+    verb: Verb,
+    body: &[u8],
+) -> Vec<Vec<crate::value::Value>> {
+    match planned(model, resource, verb, body) {
         Some(Plan::Write(plan::Write { action: Action::Create { drafts, .. }, .. })) => {
             let values = drafts.into_iter().filter_map(|draft| match draft.values {
                 Values::Complete(values) => Some(values),
@@ -63,7 +70,7 @@ fn created(model: &Model, resource: &Resource, body: &[u8]) -> Vec<Vec<crate::va
 }
 
 /// What a client got from GET it can send back with PUT, and nothing changes.
-fn comes_back(model: &Model, resource: &Resource, values: Vec<crate::value::Value>) {
+pub(super) fn comes_back(model: &Model, resource: &Resource, values: Vec<crate::value::Value>) {
     let lineage = model.lineage(resource.index);
     let parent = lineage.iter().rev().nth(1).map(|parent| id(parent.id));
     let now = Moment::parse("2026-11-15T02:28:14.000000Z");

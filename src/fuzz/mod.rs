@@ -7,6 +7,7 @@ mod accept;
 mod authorization;
 mod body;
 mod forwarded;
+mod items;
 mod model;
 mod target;
 
@@ -14,6 +15,7 @@ pub use self::accept::accept;
 pub use self::authorization::authorization;
 pub use self::body::body;
 pub use self::forwarded::forwarded;
+pub use self::items::items;
 pub use self::model::model;
 pub use self::target::target;
 
@@ -46,6 +48,7 @@ mod tests {
         ("authorization", authorization),
         ("body", body),
         ("forwarded", forwarded),
+        ("items", items),
         ("model", model),
         ("target", target),
     ];

@@ -5,10 +5,12 @@
 
 pub mod conditions;
 pub mod cursor;
+mod items;
 mod list;
 mod query;
 mod route;
 
+pub use items::text;
 pub use list::{Aspect, Key, List, Term, Test, start};
 pub use route::{
     Address, Ids, Place, Route, Stop, Verb, allow, methods, path, push_subject, route,
@@ -90,6 +92,10 @@ pub fn read<'a>(
         (_, Place::Metrics) => Intent::Metrics,
         (Verb::Post, Place::Collection(address)) => {
             let bodies = read_bodies(model.resource(address.resource), limits, body)?;
+            Intent::Create(address, bodies)
+        }
+        (Verb::PostItems(_), Place::Collection(address)) => {
+            let bodies = items::read(model.resource(address.resource), limits, body)?;
             Intent::Create(address, bodies)
         }
         (_, Place::Collection(address)) => {

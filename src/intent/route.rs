@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
-use crate::formats::{self, Offer, PatchForm};
+use crate::formats::{self, BodyForm, Offer, PatchForm};
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Kind, Problem};
@@ -51,20 +51,12 @@ pub enum Verb {
     Get,
     Head,
     Post,
+    /// A POST of items without a wrapper.
+    PostItems(BodyForm),
     Put,
     Patch(PatchForm),
     Delete,
     Options,
-}
-
-impl Verb {
-    /// Whether the body of the request means something; that of any other is read and ignored.
-    pub fn has_body(self) -> bool {
-        match self {
-            Self::Post | Self::Put | Self::Patch(_) => true,
-            Self::Get | Self::Head | Self::Delete | Self::Options => false,
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,18 +71,25 @@ impl Route {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,
             (_, Place::Metrics) => Offer::Metrics,
-            (Verb::Get | Verb::Head | Verb::Post | Verb::Put | Verb::Patch(_), _) => Offer::Data,
+            (Verb::Get | Verb::Head, Place::Collection(_)) => Offer::List,
+            // What was created is told like a part of the list; one item is a list of one.
+            (Verb::Post | Verb::PostItems(_), _) => Offer::List,
+            (Verb::Get | Verb::Head | Verb::Put | Verb::Patch(_), _) => Offer::Data,
         }
     }
 
-    /// Step 7 of the order of checks: 415. How a patch is to be read is known only then.
+    /// Step 7 of the order of checks: 415. How a patch or a list is to be read is known only then.
     pub fn check_readable(self, headers: &HeaderMap) -> Result<Self, Problem> {
         match self.verb {
             Verb::Patch(_) => {
                 Ok(Self { verb: Verb::Patch(formats::check_patch(headers)?), ..self })
             }
-            verb if verb.has_body() => formats::check_readable(headers).map(|()| self),
-            _ => Ok(self),
+            Verb::Post => Ok(match formats::check_readable(headers)? {
+                BodyForm::Wrapped => self,
+                form => Self { verb: Verb::PostItems(form), ..self },
+            }),
+            Verb::Put => formats::check_json(headers).map(|()| self),
+            Verb::PostItems(_) | Verb::Get | Verb::Head | Verb::Delete | Verb::Options => Ok(self),
         }
     }
 
@@ -111,7 +110,7 @@ impl Route {
     /// A list of new items may be larger than one item.
     pub fn body_bytes_max(&self, limits: &Limits) -> usize {
         match (self.verb, &self.place) {
-            (Verb::Post, Place::Collection(_)) => limits.bulk_bytes_max,
+            (Verb::Post | Verb::PostItems(_), Place::Collection(_)) => limits.bulk_bytes_max,
             _ => limits.body_bytes_max,
         }
     }

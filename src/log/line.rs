@@ -66,6 +66,9 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
     if let Some(cause) = request.cause {
         json_text(out, "cause", cause);
     }
+    if request.is_cut {
+        out.push_str(",\"cut\":true");
+    }
     out.push_str(",\"stages_us\":{");
     for (index, (name, took)) in request.stages.iter().enumerate() {
         if index > 0 {
@@ -101,6 +104,9 @@ pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour
     }
     if let Some(cause) = request.cause {
         pretty_pair(out, paint, "cause", cause);
+    }
+    if request.is_cut {
+        pretty_pair(out, paint, "cut", "true");
     }
     for (name, took) in request.stages.iter() {
         pretty_pair(out, paint, name, &Took(took).to_string());
@@ -305,6 +311,7 @@ mod tests {
             duration: Duration::from_micros(1234),
             problem: (status >= 400).then_some("internal"),
             cause: (status >= 500).then_some("disk says \"no\""),
+            is_cut: false,
             stages,
         }
     }

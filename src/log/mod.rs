@@ -65,12 +65,18 @@ pub struct RequestLine<'a> {
     pub problem: Option<&'a str>,
     /// What the client was not told.
     pub cause: Option<&'a str>,
+    /// Whether the answer ended before its end.
+    pub is_cut: bool,
     pub stages: &'a Stages,
 }
 
 impl RequestLine<'_> {
     fn level(&self) -> Level {
-        if self.status >= 500 { Level::Error } else { Level::Info }
+        match (self.status, self.is_cut) {
+            (500.., _) => Level::Error,
+            (_, true) => Level::Warning,
+            (_, false) => Level::Info,
+        }
     }
 
     fn client(&self) -> Option<IpAddr> {
@@ -139,7 +145,7 @@ impl Log {
 const STAGES_MAX: usize = 8;
 
 /// How long each stage of a request took.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Stages {
     began: Instant,
     last: Instant,

@@ -36,6 +36,8 @@ pub struct Metrics {
     pub server: Server,
     /// Entries that the sweep took from the change log.
     pub changes_swept: Count,
+    /// Exports that hold a state of the data.
+    pub exports: Gauge,
     writer: OnceLock<Arc<Writer>>,
     pool: OnceLock<Arc<Pool>>,
 }
@@ -49,6 +51,10 @@ pub struct Server {
     pub refused: Count,
     pub streams_refused: Count,
     pub cut_unread: Count,
+    /// Answers that went on, by how they ended.
+    pub flows_whole: Count,
+    pub flows_left: Count,
+    pub flows_cut: Count,
     pub cut_streams: Count,
     pub cut_frames: Count,
     pub cut_handshake: Count,
@@ -122,6 +128,7 @@ pub struct Now {
     pub under_way: usize,
     pub waiting: usize,
     pub held_bytes: usize,
+    pub flows: usize,
     pub log_lines_dropped: u64,
     /// `None` when the store does not answer.
     pub positions: Option<Positions>,
@@ -135,6 +142,7 @@ impl Metrics {
             shards: Mutex::default(),
             server: Server::default(),
             changes_swept: Count::default(),
+            exports: Gauge::default(),
             writer: OnceLock::new(),
             pool: OnceLock::new(),
         })

@@ -81,6 +81,7 @@ impl Metrics {
         .sample(&[], now.waiting);
         text.family("nouns_held_bytes", Gauge, "Bytes of bodies and large answers in memory")
             .sample(&[], now.held_bytes);
+        self.write_flows(text, now);
         text.family("nouns_connections_open", Gauge, "Connections that are served")
             .sample(&[], server.open.value());
         text.family("nouns_connections_accepted_total", Counter, "Connections accepted")
@@ -120,6 +121,30 @@ impl Metrics {
             "Log lines dropped: they came faster than they could be written",
         )
         .sample(&[], now.log_lines_dropped);
+    }
+
+    fn write_flows(&self, text: &mut Text, now: &Now) {
+        let server = &self.server;
+        let about = "Answers that go on: they are sent as they are read";
+        text.family("nouns_flows_under_way", Kind::Gauge, about).sample(&[], now.flows);
+        text.family(
+            "nouns_flows_ended_total",
+            Kind::Counter,
+            "Answers that went on, by their end: the last byte (whole), a client that left (left), \
+             a limit or a failure (cut)",
+        );
+        for (end, count) in [
+            ("whole", &server.flows_whole),
+            ("left", &server.flows_left),
+            ("cut", &server.flows_cut),
+        ] {
+            if count.value() > 0 {
+                text.sample(&[("end", end)], count.value());
+            }
+        }
+        let about = "Exports that hold a state of the data, and a thread or a connection with it";
+        text.family("nouns_exports_under_way", Kind::Gauge, about)
+            .sample(&[], self.exports.value());
     }
 
     fn write_tls(&self, text: &mut Text) {

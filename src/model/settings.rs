@@ -135,6 +135,12 @@ limits! {
     statement_seconds_max: u32 = 5, "time for one statement in the database";
     connections_max: usize = 10_000, "connections at once";
     requests_max: usize = 1024, "requests under way at once";
+    streams_max: usize = 4096, "answers that go on at once";
+    streams_per_caller_max: usize = 20, "answers that go on at once for one caller";
+    stream_seconds_max: u32 = 600, "time for an answer that goes on, from first byte to last";
+    stream_idle_seconds_max: u32 = 30, "time that an answer that goes on may wait for its client";
+    exports_max: usize = 32, "answers at once that read a whole collection";
+    export_log_bytes_max: usize = 1 << 30, "log file of SQLite at which they are ended";
     database_connections_max: usize = 20, "connections to PostgreSQL at once";
     page_items_default: usize = 50, "items of a page when the client does not say";
     page_items_max: usize = 500, "items of a page when the client says";

@@ -148,7 +148,7 @@ fn is_granted(rights: &Rights, route: &Route) -> bool {
 fn granted_verb(verb: Verb) -> Option<model::Verb> {
     match verb {
         Verb::Get | Verb::Head => Some(model::Verb::Get),
-        Verb::Post => Some(model::Verb::Post),
+        Verb::Post | Verb::PostItems(_) => Some(model::Verb::Post),
         Verb::Put => Some(model::Verb::Put),
         Verb::Patch(_) => Some(model::Verb::Patch),
         Verb::Delete => Some(model::Verb::Delete),

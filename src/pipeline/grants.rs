@@ -83,7 +83,7 @@ impl<'a> Server<'a> {
             Err(Stop::Moved(to)) => panic!("moved to {to}"),
             Err(Stop::Problem(problem)) => said(&problem),
         };
-        let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
+        let body = serde_json::from_slice(reply.body.whole().unwrap()).unwrap_or(Value::Null);
         Answer { status: reply.status.as_u16(), headers: reply.headers, body }
     }
 

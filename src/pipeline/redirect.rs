@@ -6,10 +6,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, header};
-use http_body_util::Full;
 use hyper::body::Incoming;
 
 use super::{App, respond};
@@ -18,12 +16,12 @@ use crate::formats::json::Occasion;
 use crate::log::{RequestLine, Stages};
 use crate::metrics::Answered;
 use crate::problem::{self, Problem};
-use crate::reply::Reply;
+use crate::reply::{Content, Reply};
 use crate::wire::{self, After, RequestId, Visitor, Way};
 use crate::{clock, fault, reply};
 
 /// Answers one request; its body is left where it is.
-pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Full<Bytes>> {
+pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Content> {
     let mut stages = Stages::start();
     let (id, (parts, _)) = (RequestId::new(), request.into_parts());
     let target = catch_unwind(AssertUnwindSafe(|| target(app, &parts)));
@@ -68,10 +66,11 @@ fn record(
         path: parts.uri.path(),
         status,
         caller: "-",
-        bytes: reply.body.len(),
+        bytes: reply.body.held_bytes(),
         duration: stages.total(),
         problem: problem.map(|problem| problem.kind().slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
+        is_cut: false,
         stages,
     });
     let answered = Answered { resource: None, verb, status, took: stages.total() };

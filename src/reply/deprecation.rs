@@ -25,8 +25,14 @@ pub(super) fn may_be(model: &Model) -> Vec<bool> {
     may_be.collect()
 }
 
-/// Of several dates the earliest counts. Nothing is told of what the caller does not know.
-pub(super) fn note(headers: &mut HeaderMap, model: &Model, about: &Collection, items: &[Item]) {
+/// Of several dates the earliest counts. Nothing is told of what the caller does not know. Where the
+/// items are still to come, each field may have a value.
+pub(super) fn note(
+    headers: &mut HeaderMap,
+    model: &Model,
+    about: &Collection,
+    items: Option<&[Item]>,
+) {
     let (index, reach) = (about.resource, &about.reach);
     let hidden = reach.hidden(index);
     let lineage = model.lineage(index);
@@ -34,7 +40,7 @@ pub(super) fn note(headers: &mut HeaderMap, model: &Model, about: &Collection, i
     let fields = model.resource(index).fields.iter().enumerate();
     let fields = fields.filter(|(at, _)| !hidden.contains(at)).filter_map(|(at, field)| {
         let has_value = |item: &Item| item.values.get(at).is_some_and(|value| !value.is_null());
-        field.deprecated.as_ref().filter(|_| items.iter().any(has_value))
+        field.deprecated.as_ref().filter(|_| items.is_none_or(|items| items.iter().any(has_value)))
     });
     let touched: Vec<&Deprecated> = resources.chain(fields).collect();
     if let Some(since) = touched.iter().filter_map(|entry| seconds(&entry.since)).min() {

@@ -40,7 +40,7 @@ impl Replies {
             Some(position) => (position, None),
             None => {
                 let reply = whole();
-                (digest(&reply.body), Some(reply))
+                (digest(reply.body.whole().map_or(&[], |bytes| bytes)), Some(reply))
             }
         };
         let tag = tag(

@@ -3,11 +3,15 @@
 //! Pure. A `Reply` is status, headers and body; the server adds only `Date` and what the connection
 //! needs. Paths in `Location` and `Link` are absolute paths: the request's Host is never trusted.
 
+mod coded;
+mod content;
 mod deprecation;
 mod failure;
 mod listed;
 mod slow;
 
+pub use coded::coded;
+pub use content::{Content, Cut, Flow, Pieces};
 pub use failure::failure;
 
 use std::borrow::Cow;
@@ -21,6 +25,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
 
 use crate::formats::accept::Accept;
+use crate::formats::coding::Choice;
 use crate::formats::{self, Format, View, json};
 use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::intent::{List, Place, allow, path};
@@ -32,6 +37,10 @@ use crate::value::Page;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
+/// What is looked at for an answer with a body, also for one that is too small to be coded: the next one
+/// from the same address may be large.
+const BOTH: HeaderValue = HeaderValue::from_static("Accept, Accept-Encoding");
+
 const WORDS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// An answer.
@@ -39,7 +48,7 @@ const WORDS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; charset=ut
 pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub body: Bytes,
+    pub body: Content,
 }
 
 /// What is said about a model in the same way every time.
@@ -74,19 +83,24 @@ impl Replies {
         let (_, f) = self.forms.iter().find(|(essence, _)| *essence == format.media.essence)?;
         Some(match mark {
             0 => Cow::Borrowed(f),
-            mark => {
-                let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
-                Cow::Owned(format!("{mixed:08x}"))
-            }
+            mark => Cow::Owned(coded::mix(f, mark)),
         })
     }
 
-    /// The conditions of a request, to be answered in some format.
-    pub fn conditions(&self, headers: &HeaderMap, plan: &Plan, format: &Format) -> Conditions {
+    /// The conditions of a request, to be answered in some format and coding. The tag of a list is weak, so
+    /// that it is the same in every coding.
+    pub fn conditions(
+        &self,
+        headers: &HeaderMap,
+        plan: &Plan,
+        format: &Format,
+        coding: Option<Choice>,
+    ) -> Conditions {
         let mark = || plan.about().map_or(0, mark);
+        let coding = || coding.map_or(0, Choice::mark);
         Conditions::read(headers, || match plan.list() {
             Some(list) => self.list_form(format, mark(), list.seal),
-            None => self.form(format, mark()).unwrap_or_default().into_owned(),
+            None => self.form(format, mark() ^ coding()).unwrap_or_default().into_owned(),
         })
     }
 
@@ -138,7 +152,27 @@ impl Replies {
             }
         };
         if self.may_be_deprecated.get(collection.resource.0) == Some(&true) {
-            deprecation::note(&mut reply.headers, model, &collection, outcome.items());
+            deprecation::note(&mut reply.headers, model, &collection, Some(outcome.items()));
+        }
+        Ok(reply)
+    }
+
+    /// Says what a whole collection looks like. It has no validators.
+    pub fn export(
+        &self,
+        model: &Model,
+        (about, conditions): (&Collection, &Conditions),
+        format: &Format,
+        content: Content,
+    ) -> Result<Reply, Problem> {
+        if conditions.judge(None, true) != Verdict::Holds {
+            let unmet = StoreError::Refused(Refusal::Unmet(None));
+            return Err(self.failure(model, (Some(about), None), format, unmet));
+        }
+        let mut reply = data(StatusCode::OK, format, Vec::new());
+        reply.body = content;
+        if self.may_be_deprecated.get(about.resource.0) == Some(&true) {
+            deprecation::note(&mut reply.headers, model, about, None);
         }
         Ok(reply)
     }
@@ -146,7 +180,7 @@ impl Replies {
     /// RFC 9110 §15.4.5: the headers of the answer that it stands for, as far as caches go by them.
     fn not_modified(&self, collection: &Collection, format: &Format, outcome: &Outcome) -> Reply {
         let mut reply = bare(StatusCode::NOT_MODIFIED);
-        reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+        reply.headers.insert(VARY, BOTH);
         if let Some(now) = validators(outcome) {
             set(&mut reply, ETAG, self.etag(format, mark(collection), now.version));
             set(&mut reply, LAST_MODIFIED, date(now.updated));
@@ -222,7 +256,7 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
 }
 
 /// A resource as the caller knows it, and as much of it as a list asks for.
-fn view<'a>(model: &'a Model, collection: &'a Collection, list: Option<&'a List>) -> View<'a> {
+pub fn view<'a>(model: &'a Model, collection: &'a Collection, list: Option<&'a List>) -> View<'a> {
     let hidden = collection.reach.hidden(collection.resource);
     let chosen = list.and_then(|list| list.chosen.as_deref());
     View { resource: model.resource(collection.resource), hidden, chosen }
@@ -283,14 +317,14 @@ fn set(reply: &mut Reply, name: HeaderName, value: Option<HeaderValue>) {
 fn bare(status: StatusCode) -> Reply {
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    Reply { status, headers, body: Bytes::new() }
+    Reply { status, headers, body: Content::Whole(Bytes::new()) }
 }
 
 /// An answer with a body, whose form was chosen by `Accept`.
 fn with_body(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Reply {
     let mut reply = bare(status);
     reply.headers.insert(CONTENT_TYPE, content_type);
-    reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+    reply.headers.insert(VARY, BOTH);
     reply.headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply.body = body.into();
     reply

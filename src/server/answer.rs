@@ -4,7 +4,6 @@
 //! The one surprising thing: hyper drops a piece of a body when its last byte is sent, so what has to
 //! be known until then goes with the piece.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,28 +11,33 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http::{HeaderValue, Response, header};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
 
-use super::watch::Exchange;
+use super::watch::{Exchange, Part};
 use crate::gate;
 use crate::pipeline::App;
 use crate::problem;
+use crate::reply::{Content, Cut, Flow, Pieces};
 
 /// What lasts as long as the bytes of an answer do.
 struct Kept {
-    _exchange: Exchange,
+    _lasts: Lasts,
     large: Option<(Rc<App>, usize)>,
 }
 
+#[expect(dead_code, reason = "they are kept to be dropped")]
+enum Lasts {
+    /// There is no more of the answer.
+    Whole(Exchange),
+    Part(Part),
+}
+
 impl Kept {
-    fn new(exchange: Exchange, app: &Rc<App>, body: &Full<Bytes>) -> Self {
-        let bytes = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-        exchange.answered(bytes);
+    fn new(lasts: Lasts, app: &Rc<App>, bytes: usize) -> Self {
         let large = (bytes > gate::SMALL_BYTES).then(|| {
             app.shared.gate.hold(bytes);
             (Rc::clone(app), bytes)
         });
-        Self { _exchange: exchange, large }
+        Self { _lasts: lasts, large }
     }
 }
 
@@ -46,53 +50,101 @@ impl Drop for Kept {
 }
 
 /// The body of an answer.
-pub(super) struct Answer {
-    body: Full<Bytes>,
-    kept: Option<Kept>,
+pub(super) enum Answer {
+    /// There is none, but the head is to be sent.
+    Empty {
+        _exchange: Option<Exchange>,
+    },
+    /// What is still to be handed over.
+    Whole(Option<Piece>),
+    Flow(Box<Flowing>),
+}
+
+/// An answer that goes on.
+pub(super) struct Flowing {
+    flow: Flow,
+    exchange: Exchange,
+    app: Rc<App>,
 }
 
 impl Answer {
-    pub(super) fn new(exchange: Exchange, app: &Rc<App>, body: Full<Bytes>) -> Self {
-        let kept = Kept::new(exchange, app, &body);
-        Self { body, kept: Some(kept) }
+    pub(super) fn new(exchange: Exchange, app: &Rc<App>, content: Content) -> Self {
+        match content {
+            Content::Whole(bytes) => {
+                exchange.answered(bytes.len());
+                if bytes.is_empty() {
+                    return Self::Empty { _exchange: Some(exchange) };
+                }
+                let kept = Kept::new(Lasts::Whole(exchange), app, bytes.len());
+                Self::Whole(Some(Piece { bytes, _kept: kept }))
+            }
+            Content::Flow(flow) => {
+                Self::Flow(Box::new(Flowing { flow, exchange, app: Rc::clone(app) }))
+            }
+        }
     }
 
     /// Without a body: a client that lets nothing through could keep one here.
     pub(super) fn too_many_streams() -> Response<Self> {
-        let mut response = Response::new(Self { body: Full::default(), kept: None });
+        let mut response = Response::new(Self::Empty { _exchange: None });
         *response.status_mut() = problem::BUSY.status;
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         response
     }
 }
 
+impl Flowing {
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Piece, Cut>>> {
+        let polled = self.flow.poll_piece(context);
+        if let Poll::Ready(None | Some(Err(_))) = &polled {
+            self.exchange.ends();
+        }
+        polled.map_ok(|bytes| {
+            let part = Lasts::Part(self.exchange.part(bytes.len()));
+            let kept = Kept::new(part, &self.app, bytes.len());
+            Piece { bytes, _kept: kept }
+        })
+    }
+}
+
 impl Body for Answer {
     type Data = Piece;
-    type Error = Infallible;
+    type Error = Cut;
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
-        // There is one piece, and the exchange goes with it: hyper keeps it until the last byte is sent.
-        polled.map_ok(|frame| frame.map_data(|bytes| Piece { bytes, _kept: this.kept.take() }))
+        let polled = match self.get_mut() {
+            Self::Empty { .. } => Poll::Ready(None),
+            // There is one piece, and the exchange goes with it: hyper keeps it until the last byte is
+            // sent.
+            Self::Whole(piece) => Poll::Ready(piece.take().map(Ok)),
+            Self::Flow(flowing) => flowing.poll_piece(context),
+        };
+        polled.map_ok(Frame::data)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        matches!(self, Self::Empty { .. } | Self::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match self {
+            Self::Empty { .. } => SizeHint::with_exact(0),
+            Self::Whole(piece) => {
+                let bytes = piece.as_ref().map_or(0, |piece| piece.bytes.len());
+                SizeHint::with_exact(u64::try_from(bytes).unwrap_or(u64::MAX))
+            }
+            Self::Flow(_) => SizeHint::default(),
+        }
     }
 }
 
 /// Bytes of an answer, dropped when they are sent.
 pub(super) struct Piece {
     bytes: Bytes,
-    _kept: Option<Kept>,
+    _kept: Kept,
 }
 
 impl Buf for Piece {

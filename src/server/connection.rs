@@ -263,6 +263,11 @@ where
         (Some(Err(error)), Phase::Fresh | Phase::Head | Phase::Idle) if error.is_parse() => {
             Some(refusal::of_parser(&error, &parts.read_buf, &shared.limits))
         }
+        // The answer ends in the middle: a client of HTTP/1.0 sees it by this alone.
+        (Some(Err(error)), _) if error.is_user() => {
+            stream.forget_unsent();
+            return shared.close_in_turn(stream).await;
+        }
         // The client is gone.
         (Some(Err(_)), _) => return shared.close_in_turn(stream).await,
         (None, _) if has_unread => {
@@ -355,6 +360,7 @@ pub(super) async fn refuse<S>(
         duration: stages.total(),
         problem: Some(problem.kind().slug),
         cause: problem.parts().cause.as_deref().or(problem.parts().detail.as_deref()),
+        is_cut: false,
         stages: &stages,
     });
     if let Ok(Ok(())) = sent {

@@ -88,7 +88,7 @@ impl Refusals {
             "HTTP/1.1 {} {}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n",
             status.as_str(),
             status.canonical_reason().unwrap_or_default(),
-            body.len(),
+            body.held_bytes(),
             httpdate::fmt_http_date(clock::system()),
             id.as_str(),
         )
@@ -100,7 +100,7 @@ impl Refusals {
             text.extend_from_slice(b"\r\n");
         }
         text.extend_from_slice(b"\r\n");
-        text.extend_from_slice(&body);
+        text.extend_from_slice(body.whole().map_or(&[], |bytes| bytes));
         text
     }
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-pub(super) use self::exchange::Exchange;
+pub(super) use self::exchange::{Exchange, Part};
 use super::frames::Allowance;
 use crate::gate;
 
@@ -112,6 +112,8 @@ struct UnderWay {
     begun: u64,
     /// When hyper had the answer, and its size; from then on the client is to read it.
     answered: Option<(u64, usize)>,
+    /// It is not the request, but bytes of its answer, which goes on.
+    is_part: bool,
 }
 
 #[derive(Debug)]
@@ -375,7 +377,7 @@ impl Watch {
         let under_way = self.under_way.borrow();
         self.phase.get() == Phase::Streams
             && self.common.is_busy()
-            && under_way.len() > STREAMS_FAIR
+            && under_way.iter().filter(|request| !request.is_part).count() > STREAMS_FAIR
             && under_way.iter().any(|request| self.age(request.begun) >= patience.hurry)
     }
 

@@ -7,10 +7,12 @@ mod beside;
 mod changes;
 mod claims;
 mod driver;
+mod export;
 #[cfg(test)]
 mod faulty;
 mod gather;
 mod ids;
+mod pipe;
 mod place;
 mod positions;
 mod postgres;
@@ -39,6 +41,8 @@ pub use beside::Beside;
 pub use changes::Changes;
 pub use claims::{Claim, Claimed, NONCE_SECONDS};
 use driver::Failure;
+pub use export::{Export, Exported};
+pub use pipe::Fetcher;
 pub use postgres::{Address, Environment};
 
 /// Why a plan came to nothing.
@@ -186,6 +190,14 @@ impl Worker {
         match self {
             Self::Sqlite(worker) => worker.read(read).await,
             Self::Postgres(worker) => worker.read(read).await,
+        }
+    }
+
+    /// Reads a collection whole, from one state of the data; answers when the first of it is there.
+    pub async fn export(&self, export: Export) -> Result<Exported, StoreError> {
+        match self {
+            Self::Sqlite(worker) => worker.export(export).await,
+            Self::Postgres(worker) => worker.export(export).await,
         }
     }
 

@@ -173,11 +173,7 @@ async fn page<D: Driver>(
     let position = place::settled(driver, &place);
     // Items prove that their parents are there; an empty list does not.
     if items.is_empty() {
-        let (has_parents, _) =
-            surroundings(driver, context, Place::Collection(collection), &[]).await?;
-        if !has_parents {
-            return Err(StoreError::Refused(Refusal::Missing));
-        }
+        require_parents(driver, context, collection).await?;
     }
     let total = match list.is_counted {
         true => Some(count(driver, context, collection, list).await?),
@@ -189,7 +185,11 @@ async fn page<D: Driver>(
     Ok(Page { items, limit: list.limit, next, total, position })
 }
 
-fn listing<'a>(context: &'a Context, collection: &'a Collection, list: &'a List) -> Listing<'a> {
+pub(super) fn listing<'a>(
+    context: &'a Context,
+    collection: &'a Collection,
+    list: &'a List,
+) -> Listing<'a> {
     let Collection { resource, ancestors, reach } = collection;
     let resource = (context.model.resource(*resource), ancestors.as_slice());
     Listing::new(&context.model, context.sql.dialect, resource, reach, list)
@@ -206,6 +206,17 @@ async fn count<D: Driver>(
     let read = |row: &dyn Columns| row.integer(0);
     let counts = driver.rows_once(&listing.count(), read, |_| false).await?;
     Ok(counts.into_iter().flatten().next().unwrap_or_default())
+}
+
+/// The items that a collection lies under have to be there.
+pub(super) async fn require_parents<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    collection: &Collection,
+) -> Result<(), StoreError> {
+    let place = Place::Collection(collection);
+    let (has_parents, _) = surroundings(driver, context, place, &[]).await?;
+    if has_parents { Ok(()) } else { Err(StoreError::Refused(Refusal::Missing)) }
 }
 
 /// What must be there for a request to make sense.

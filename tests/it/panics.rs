@@ -15,6 +15,8 @@ const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Create,
+    /// The same, by a client that would have the answer coded.
+    CreateCoded,
     /// A list so long that a thread of the reader pool reads it.
     LongList,
     Show,
@@ -55,6 +57,7 @@ const STAGES: &[Row] = &[
     // The first time an item is written is its log entry.
     ("format:2", Sent::Create, INTERNAL, true),
     ("problem:1", Sent::Nothing, Got::Bare, false),
+    ("coding:1", Sent::CreateCoded, Got::Bare, true),
     ("finish:1", Sent::Create, Got::Bare, true),
     ("line:1", Sent::Create, Got::Bare, true),
     ("read:1", Sent::Show, INTERNAL, false),
@@ -95,7 +98,7 @@ impl Start {
 /// One request; `None` when the connection ends without an answer.
 fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
     let (line, body) = match sent {
-        Sent::Create => ("POST /customers".to_owned(), BEA),
+        Sent::Create | Sent::CreateCoded => ("POST /customers".to_owned(), BEA),
         Sent::LongList => ("GET /customers?limit=200".to_owned(), ""),
         Sent::Show => (format!("GET {path}"), ""),
         Sent::Nothing => ("GET /nothing".to_owned(), ""),
@@ -103,9 +106,12 @@ fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
     let mut client = server.client();
     let length = body.len();
     let address = server.address;
+    let coded = if sent == Sent::CreateCoded { "Accept-Encoding: gzip\r\n" } else { "" };
     client.write(
-        format!("{line} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
-            .as_bytes(),
+        format!(
+            "{line} HTTP/1.1\r\nHost: {address}\r\n{coded}Content-Length: {length}\r\n\r\n{body}"
+        )
+        .as_bytes(),
     );
     (!client.is_closed()).then(|| client.read_answer(false))
 }

@@ -37,7 +37,7 @@ on_every_backend! {
             HTTP/1.1 201 Created
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             location: /-/users/<id-1>
             etag: "1-<tag-1>"
@@ -53,7 +53,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             etag: "1-<tag-1>"
             last-modified: <date>
@@ -69,7 +69,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-3>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -83,7 +83,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             etag: W/"<tag-2>"
             x-request-id: <request-4>
@@ -108,7 +108,7 @@ on_every_backend! {
             HTTP/1.1 404 Not Found
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-6>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'

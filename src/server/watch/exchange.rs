@@ -19,7 +19,7 @@ impl Exchange {
         let number = watch.requests.get().wrapping_add(1).max(1);
         watch.requests.set(number);
         watch.common.requests.set(watch.common.requests.get() + 1);
-        let request = UnderWay { number, begun: watch.now(), answered: None };
+        let request = UnderWay { number, begun: watch.now(), answered: None, is_part: false };
         watch.under_way.borrow_mut().push(request);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get() + 1);
@@ -43,10 +43,57 @@ impl Exchange {
     }
 }
 
+impl Exchange {
+    /// Some bytes of an answer that goes on are with hyper.
+    pub(in crate::server) fn part(&self, bytes: usize) -> Part {
+        let watch = &self.watch;
+        let answered = Some((watch.now(), bytes));
+        let part = UnderWay { number: self.number, begun: watch.now(), answered, is_part: true };
+        watch.under_way.borrow_mut().push(part);
+        if watch.phase() == Phase::Busy {
+            watch.enter(Phase::Sending);
+        }
+        Part { watch: Rc::clone(watch), number: self.number }
+    }
+
+    /// Nothing will come any more of an answer that went on; the last of it may not be sent yet.
+    pub(in crate::server) fn ends(&self) {
+        if self.watch.phase() == Phase::Busy {
+            self.watch.enter(Phase::Sending);
+        }
+    }
+}
+
+/// Bytes of an answer that goes on, until they are sent.
+#[derive(Debug)]
+pub(in crate::server) struct Part {
+    watch: Rc<Watch>,
+    number: u32,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut under_way = self.watch.under_way.borrow_mut();
+        // Parts are sent in their order.
+        let mine = |request: &UnderWay| request.is_part && request.number == self.number;
+        if let Some(at) = under_way.iter().position(mine) {
+            under_way.remove(at);
+        }
+        let waits_for_us = under_way.iter().all(|request| request.answered.is_none());
+        drop(under_way);
+        if waits_for_us && self.watch.phase() == Phase::Sending && !self.watch.is_idle() {
+            self.watch.enter(Phase::Busy);
+        }
+    }
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
         let watch = &self.watch;
-        watch.under_way.borrow_mut().retain(|request| request.number != self.number);
+        watch
+            .under_way
+            .borrow_mut()
+            .retain(|request| request.is_part || request.number != self.number);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get().saturating_sub(1));
             watch.enter(Phase::Streams);

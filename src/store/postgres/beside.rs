@@ -6,10 +6,12 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use super::claims::Batch;
 use super::driver::{PostgresDriver, Stage};
+use super::export::Exports;
 use super::open::{self, Unopened};
 use super::pool::{Pool, Purpose};
 use super::{Address, Inner, no_connection, session};
 use crate::clock;
+use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Write};
 use crate::store::sql::POSTGRES;
@@ -56,6 +58,7 @@ impl Beside {
             pooling: session.pooling,
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
             claims: Arc::new(Batch::new(&Arc::default())),
+            exports: Arc::new(Exports::new(limits, &Metrics::new(model))),
         };
         Ok(Self { inner: Arc::new(inner), runtime })
     }

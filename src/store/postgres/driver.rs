@@ -49,7 +49,7 @@ pub(super) struct PostgresDriver<'a> {
 }
 
 /// What goes over the connection.
-enum Message<'a> {
+pub(super) enum Message<'a> {
     Word(&'static str),
     Prepared(Statement, &'a [Bind<'a>]),
     /// Prepared and used in one go.
@@ -222,6 +222,21 @@ impl<'a> PostgresDriver<'a> {
         let rows = begun.and(rows).map_err(|error| self.failed(&error))?;
         self.read_until(rows, read, is_enough).await
     }
+}
+
+impl Driver for PostgresDriver<'_> {
+    const SHARES_COMMIT: bool = false;
+
+    async fn rows_until<T>(
+        &mut self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        let message = self.message_of(sql, binds).await?;
+        self.rows_of(message, read, is_enough).await
+    }
 
     async fn rows_behind<A, T>(
         &mut self,
@@ -245,21 +260,6 @@ impl<'a> PostgresDriver<'a> {
         let rows = rows.map_err(|error| self.failed(&error))?;
         let before: Result<_, _> = before.iter().map(|row| read_first(row)).collect();
         Ok((before.map_err(Failure::Broken)?, self.read_until(rows, read, is_enough).await?))
-    }
-}
-
-impl Driver for PostgresDriver<'_> {
-    const SHARES_COMMIT: bool = false;
-
-    async fn rows_until<T>(
-        &mut self,
-        sql: &str,
-        binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
-        let message = self.message_of(sql, binds).await?;
-        self.rows_of(message, read, is_enough).await
     }
 
     async fn rows_once<T>(
@@ -362,7 +362,7 @@ impl Driver for PostgresDriver<'_> {
 }
 
 /// Sends a message; how many rows it changed. A word counts as one.
-async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
+pub(super) async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
     match message {
         Message::Word(word) => client.batch_execute(word).await.map(|()| 1),
         Message::Prepared(statement, binds) => client.execute_raw(&statement, binds).await,
@@ -375,7 +375,7 @@ async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
     }
 }
 
-async fn query(client: &Client, message: Message<'_>) -> Result<RowStream, Error> {
+pub(super) async fn query(client: &Client, message: Message<'_>) -> Result<RowStream, Error> {
     match message {
         Message::Word(word) => Box::pin(client.query_typed_raw(word, typed(&[]))).await,
         Message::Prepared(statement, binds) => client.query_raw(&statement, binds).await,

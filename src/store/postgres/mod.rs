@@ -11,6 +11,7 @@ mod changes;
 mod claims;
 mod connect;
 mod driver;
+mod export;
 mod failure;
 mod keeper;
 mod onward;
@@ -35,6 +36,7 @@ pub use changes::Changes;
 use self::claims::Batch;
 use self::connect::Session;
 use self::driver::{PostgresDriver, Stage};
+use self::export::Exports;
 use self::failure::Trouble;
 use self::onward::Onward;
 use self::pool::{Lease, Pool, Purpose};
@@ -68,6 +70,7 @@ pub struct Shared {
     session: Session,
     context: Arc<Context>,
     connections_max: usize,
+    exports: Arc<Exports>,
     epoch: Arc<Mutex<Option<u64>>>,
     claims: Arc<Batch>,
     keeper: Mutex<Option<Keeper>>,
@@ -91,6 +94,7 @@ pub(super) fn open(
         session,
         context,
         connections_max: model.server.limits.database_connections_max,
+        exports: Arc::new(Exports::new(&model.server.limits, metrics)),
         claims: Arc::new(Batch::new(&epoch)),
         epoch,
         keeper: Mutex::new(Some(keeper)),
@@ -130,6 +134,7 @@ struct Inner {
     pooling: Pooling,
     statement_max: Duration,
     claims: Arc<Batch>,
+    exports: Arc<Exports>,
 }
 
 impl Worker {
@@ -147,6 +152,7 @@ impl Worker {
             pooling: shared.session.pooling,
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
             claims: Arc::clone(&shared.claims),
+            exports: Arc::clone(&shared.exports),
         }))
     }
 

@@ -8,6 +8,7 @@
 mod beside;
 mod changes;
 mod driver;
+mod export;
 mod mail;
 mod open;
 mod queue;
@@ -35,10 +36,12 @@ pub(super) use open::open;
 pub(super) use rehearsal::rehearse;
 
 use super::claims::Claims;
+use super::export::{Export, Exported};
 use super::transaction::Context;
 use super::{Broken, Claim, Claimed, OpenError, StoreError};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
+use export::Exports;
 use mail::Mailbox;
 use queue::{Job, Queue};
 use reader::{Done, Pool, Reader};
@@ -62,6 +65,7 @@ pub struct Shared {
     context: Arc<Context>,
     queue: Queue,
     pool: Pool,
+    exports: Arc<Exports>,
     /// Set when a commit failed in a way that leaves its outcome open: nothing is written any more.
     stopped: Arc<AtomicBool>,
     readers: Mutex<Vec<JoinHandle<()>>>,
@@ -76,6 +80,7 @@ impl Shared {
     /// Lets the writer finish what is queued, and closes the files: the readers first, because the
     /// last connection to close brings the log file into the database, and only the writer can.
     pub(super) fn close(&self) {
+        self.exports.close();
         self.pool.close();
         join(&self.readers);
         self.queue.close();
@@ -145,6 +150,10 @@ impl Worker {
             }
             Err(_) => Err(StoreError::TimedOut),
         }
+    }
+
+    pub(super) async fn export(&self, export: Export) -> Result<Exported, StoreError> {
+        self.shared.exports.begin(export).await
     }
 
     pub(super) fn epoch(&self) -> u64 {

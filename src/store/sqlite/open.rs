@@ -16,6 +16,7 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::SqliteDriver;
+use super::export::Exports;
 use super::queue::Queue;
 use super::reader::Pool;
 use super::writer::Writer;
@@ -174,6 +175,7 @@ fn open_locked(
     let (connection, log_pages) = connect(files, model)?;
     let context = Context::new(model, &SQLITE);
     let (pool, readers) = Pool::start(&files.real, &context)?;
+    let exports = Exports::new(files.real.clone(), &context, metrics);
     let counted = metrics.writer();
     let (queue, jobs) = Queue::new(&counted);
     let stopped = Arc::clone(&counted.stopped);
@@ -184,6 +186,7 @@ fn open_locked(
         jobs,
         stopped: Arc::clone(&stopped),
         log_pages,
+        exports: Arc::clone(&exports),
         log: log.clone(),
         metrics: Arc::clone(metrics),
         counted,
@@ -197,6 +200,7 @@ fn open_locked(
         context,
         queue,
         pool,
+        exports,
         stopped,
         readers: readers.into(),
         writer: vec![thread].into(),

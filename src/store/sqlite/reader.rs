@@ -67,12 +67,37 @@ impl Reader {
         Ok(Self { connection, context: Arc::clone(context), ids: Ids::default(), deadline, began })
     }
 
+    /// Begins one state of the data for all that is read from now on. It ends with the reader, and stops
+    /// in the middle of a statement when `is_over` says so. What has to be sorted goes to disk.
+    pub(super) fn begin_long(
+        &mut self,
+        is_over: impl Fn() -> bool + Send + 'static,
+    ) -> Result<(), OpenError> {
+        let (seen, began) = (Arc::clone(&self.deadline), self.began);
+        let is_over =
+            move || is_over() || millis_since(began, clock::now()) >= seen.load(Ordering::Relaxed);
+        let begin = self.connection.progress_handler(STEPS, Some(is_over)).and_then(|()| {
+            self.connection.pragma_update(None, "temp_store", "file")?;
+            self.connection.execute_batch("BEGIN")
+        });
+        begin.map_err(|error| OpenError(format!("cannot read: {error}")))
+    }
+
+    pub(super) fn driver(&self) -> SqliteDriver<'_> {
+        SqliteDriver { connection: &self.connection, ids: &self.ids }
+    }
+
+    /// What runs is cut short then.
+    pub(super) fn cut_at(&self, until: Instant) {
+        // At least one look at the clock has to pass.
+        self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
+    }
+
     /// One read, cut short at the deadline. Each statement sees one state of the data.
     pub(super) fn read(&mut self, read: &Read, until: Instant) -> Result<Outcome, StoreError> {
         fault::point("read");
-        // At least one look at the clock has to pass.
-        self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
-        let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
+        self.cut_at(until);
+        let mut driver = self.driver();
         at_once(transaction::read(&mut driver, &self.context, read)).unwrap_or_else(|| {
             Err(StoreError::Broken(Broken("SQLite made a read wait".to_owned())))
         })

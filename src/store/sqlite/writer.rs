@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, Error, ErrorCode};
 
 use super::driver::{SqliteDriver, failure};
+use super::export::Exports;
 use super::mail::{Answer, Ticket, send_all};
 use super::queue::{Job, Jobs};
 use crate::clock;
@@ -53,6 +54,7 @@ pub(super) struct Writer {
     pub(super) stopped: Arc<AtomicBool>,
     /// Pages in the log file, as of the last commit.
     pub(super) log_pages: Arc<AtomicUsize>,
+    pub(super) exports: Arc<Exports>,
     pub(super) log: Log,
     pub(super) metrics: Arc<Metrics>,
     /// What of them is the writer's own.
@@ -306,6 +308,7 @@ impl Writer {
         fault::point("checkpoint");
         let pages = self.log_pages.load(Ordering::Relaxed);
         self.counted.log_pages.set(pages);
+        self.exports.relieve(pages);
         if pages < CHECKPOINT_PAGES {
             return;
         }

@@ -68,7 +68,7 @@ on_every_backend! {
             assert_eq!(policy, "default-src 'none'; connect-src 'self'; frame-ancestors 'none'");
             if answer.header("Content-Type").is_some() {
                 assert_eq!(header("X-Content-Type-Options"), "nosniff");
-                assert_eq!(header("Vary"), "Accept");
+                assert_eq!(header("Vary"), "Accept, Accept-Encoding");
             }
             // Nothing is said of origins where none is declared.
             assert!(!cors(&answer).contains("access-control"), "{answer:?}");
@@ -98,10 +98,10 @@ on_every_backend! {
             let admin = server.admin().basic();
             let known = [("Authorization", admin.as_str()), ("Origin", origin)];
             let read = server.request("GET /customers", &known, "");
-            assert_eq!(cors(&read), "200\nvary: Accept\nvary: Origin\n", "{origin}");
+            assert_eq!(cors(&read), "200\nvary: Accept, Accept-Encoding\nvary: Origin\n", "{origin}");
             let write = server.request("POST /customers", &known, ANN);
             assert_eq!(write.problem(), "cross-site", "{origin}");
-            assert_eq!(cors(&write), "403\nvary: Accept\nvary: Origin\n", "{origin}");
+            assert_eq!(cors(&write), "403\nvary: Accept, Accept-Encoding\nvary: Origin\n", "{origin}");
             // The answer that anybody gets to OPTIONS, and nothing of what a browser waits for.
             let asks = [("Origin", origin), ("Access-Control-Request-Method", "PUT")];
             let preflight = server.request("OPTIONS /customers", &asks, "");

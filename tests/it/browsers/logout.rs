@@ -33,7 +33,7 @@ on_every_backend! {
             HTTP/1.1 401 Unauthorized
             cache-control: private, no-cache
             content-type: text/plain; charset=utf-8
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             www-authenticate: Logout realm="store"
             clear-site-data: "cache"

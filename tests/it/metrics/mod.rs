@@ -142,7 +142,7 @@ on_every_backend! {
     fn it_is_text_and_takes_what_its_kind_takes(server: Server) {
         let answer = server.get("/-/metrics");
         assert_eq!(answer.header("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-        assert_eq!((answer.header("Cache-Control"), answer.header("Vary")), (Some("private, no-cache"), Some("Accept")));
+        assert_eq!((answer.header("Cache-Control"), answer.header("Vary")), (Some("private, no-cache"), Some("Accept, Accept-Encoding")));
         assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
         for (accept, status) in [
             (PROMETHEUS, 200), ("*/*", 200), ("text/plain", 200), ("text/plain; charset=utf-8", 200), ("text/html,*/*;q=0.8", 200),

@@ -36,7 +36,7 @@ on_every_backend! {
         expect![[r#"
             HTTP/1.1 304 Not Modified
             cache-control: private, no-cache
-            vary: Accept
+            vary: Accept, Accept-Encoding
             etag: "1-<tag-1>"
             last-modified: <date>
             x-request-id: <request-2>
@@ -84,7 +84,7 @@ on_every_backend! {
             HTTP/1.1 412 Precondition Failed
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             etag: "2-<tag-1>"
             last-modified: <date>

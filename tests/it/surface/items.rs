@@ -35,7 +35,7 @@ on_every_backend! {
             HTTP/1.1 201 Created
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             location: /customers/<id-1>
             etag: "1-<tag-1>"
@@ -51,7 +51,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             etag: "1-<tag-1>"
             last-modified: <date>
@@ -67,7 +67,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-3>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -81,7 +81,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             etag: "2-<tag-1>"
             last-modified: <date>
@@ -107,7 +107,7 @@ on_every_backend! {
             HTTP/1.1 404 Not Found
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-6>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -127,7 +127,7 @@ on_every_backend! {
             HTTP/1.1 201 Created
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             location: /customers/<id-1>/orders/<id-2>
             etag: "1-<tag-1>"
@@ -160,7 +160,7 @@ on_every_backend! {
             HTTP/1.1 201 Created
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             location: /counties/1/schools/1/children/1
             etag: "1-<tag-1>"
@@ -199,7 +199,7 @@ on_every_backend! {
             HTTP/1.1 201 Created
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -219,7 +219,7 @@ on_every_backend! {
             HTTP/1.1 422 Unprocessable Entity
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'

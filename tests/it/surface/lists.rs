@@ -29,7 +29,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             etag: W/"<tag-1>"
             x-request-id: <request-1>
@@ -50,7 +50,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             link: </customers?limit=1&cursor=<cursor-1>>; rel="next"
             etag: W/"<tag-1>"
@@ -176,7 +176,7 @@ on_every_backend! {
             HTTP/1.1 400 Bad Request
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'

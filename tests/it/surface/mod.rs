@@ -4,9 +4,11 @@
 //! irregular plurals and every type of field.
 
 mod cascade;
+mod coding;
 mod conditions;
 mod deprecation;
 mod checks;
+mod imports;
 mod items;
 mod list_tags;
 mod lists;

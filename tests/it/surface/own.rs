@@ -11,7 +11,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -28,7 +28,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -42,7 +42,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -62,7 +62,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'

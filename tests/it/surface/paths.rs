@@ -26,7 +26,7 @@ on_every_backend! {
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
             allow: GET, HEAD, POST, OPTIONS
-            accept-post: application/json
+            accept-post: application/json, application/x-ndjson, text/csv
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
@@ -131,7 +131,7 @@ on_every_backend! {
             HTTP/1.1 404 Not Found
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'

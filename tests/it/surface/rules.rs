@@ -70,7 +70,7 @@ on_every_backend! {
             HTTP/1.1 422 Unprocessable Entity
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -199,7 +199,7 @@ on_every_backend! {
             HTTP/1.1 409 Conflict
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -236,7 +236,7 @@ on_every_backend! {
             HTTP/1.1 409 Conflict
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -279,7 +279,7 @@ on_every_backend! {
             HTTP/1.1 409 Conflict
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -339,7 +339,7 @@ on_every_backend! {
             HTTP/1.1 400 Bad Request
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -363,7 +363,7 @@ on_every_backend! {
             HTTP/1.1 400 Bad Request
             cache-control: private, no-cache
             content-type: application/problem+json
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'

@@ -89,13 +89,15 @@ impl Trial {
         let metrics = Metrics::new(&model);
         let counted = metrics.writer();
         let (queue, jobs) = Queue::new(&counted);
+        let context = Context::new(&model, &SQLITE);
         let writer = Writer {
             connection,
-            context: Context::new(&model, &SQLITE),
+            context: Arc::clone(&context),
             ids,
             jobs,
             stopped: Arc::new(AtomicBool::new(false)),
             log_pages: Arc::new(AtomicUsize::new(0)),
+            exports: super::export::Exports::new(std::path::PathBuf::new(), &context, &metrics),
             log: LOG.clone(),
             metrics,
             counted,

@@ -1,0 +1,5 @@
+//! New items without a wrapper. What must hold is in `src/fuzz/items.rs`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| nouns::fuzz::items(data));

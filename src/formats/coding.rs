@@ -1,0 +1,331 @@
+//! How the bytes of an answer are coded (RFC 9110 §8.4.1): which coding a client would have (§12.5.3), and
+//! the coding itself.
+//!
+//! Pure: bytes in, bytes out. Who is not asked for a coding does nothing at all.
+//! The one surprising thing: zstd has to be named. `*` means gzip as long as that is not refused, because
+//! every client that can decode anything can decode it.
+
+use std::fmt;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::HeaderValue;
+use zstd::zstd_safe::CParameter;
+
+use super::accept::{self, Weighed};
+
+/// Answers up to this size are sent as they are: they fit into one packet either way.
+const PLAIN_BYTES_MAX: usize = 1024;
+
+const GZIP_LEVEL: u32 = 4;
+/// RFC 8878 §3.1.1.1.2: a window of 8 MiB is what every decoder has; up to this level it has 2 at most.
+const ZSTD_LEVEL: i32 = 3;
+/// For what goes on: many may do so at once, and this takes a third of the memory.
+const ZSTD_FLOW_LEVEL: i32 = 1;
+const ZSTD_FLOW_WINDOW_LOG: u32 = 17;
+/// What an encoder for something that goes on takes up, rounded up.
+pub const ENCODER_BYTES: usize = 512 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    Zstd,
+    Gzip,
+}
+
+/// What a client would have its answers coded in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    coding: Coding,
+    /// Those that are not coded are refused, so that the small ones have to be coded too.
+    is_plain_refused: bool,
+}
+
+/// Reads all lines of `Accept-Encoding`; `None` when the bytes go out as they are. That is so too where
+/// nothing that can be sent is accepted: a 406 would have bytes of its own, and be refused like them.
+pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Choice> {
+    let mut values = values.into_iter().peekable();
+    // RFC 9110 §12.5.3: without the header anything would do.
+    values.peek()?;
+    let listed = accept::weighed(values);
+    let weight = |name: &str| listed.iter().filter(|one| one.is(name)).map(Weighed::weight).max();
+    let any = weight("*");
+    let zstd = weight("zstd");
+    // RFC 9110 §8.4.1.3: x-gzip is gzip.
+    let gzip = weight("gzip").max(weight("x-gzip"));
+    let plain = weight("identity").or(any);
+    // The second of each is our own preference, among those that the client likes as much.
+    let zstd_place = if zstd.is_some() { 3 } else { 1 };
+    let codings = [
+        (zstd.or(any).unwrap_or(0), zstd_place, Some(Coding::Zstd)),
+        (gzip.or(any).unwrap_or(0), 2, Some(Coding::Gzip)),
+        // Not listed, it is accepted, and less than whatever is.
+        (plain.unwrap_or(0), 0, None),
+    ];
+    let is_liked = |liked: &&(u16, u8, Option<Coding>)| liked.0 > 0;
+    let best =
+        codings.iter().filter(is_liked).max_by_key(|(weight, place, _)| (*weight, *place))?;
+    let coding = best.2?;
+    Some(Choice { coding, is_plain_refused: plain == Some(0) })
+}
+
+impl Choice {
+    /// Whether a body of this size is coded. It depends on nothing else, so that the same bytes are
+    /// always sent the same way to those who ask in the same way.
+    pub fn covers(self, bytes: usize) -> bool {
+        bytes > if self.is_plain_refused { 0 } else { PLAIN_BYTES_MAX }
+    }
+
+    /// What tells the tag of an answer from that of the same answer in another coding. It goes by what
+    /// was chosen and not by what was then coded: 304 and 412 are said before the size is known.
+    pub fn mark(self) -> u32 {
+        u32::from_be_bytes(*match (self.coding, self.is_plain_refused) {
+            (Coding::Zstd, false) => b"zstd",
+            (Coding::Gzip, false) => b"gzip",
+            (Coding::Zstd, true) => b"ZSTD",
+            (Coding::Gzip, true) => b"GZIP",
+        })
+    }
+
+    /// The value of `Content-Encoding`.
+    pub fn name(self) -> HeaderValue {
+        HeaderValue::from_static(match self.coding {
+            Coding::Zstd => "zstd",
+            Coding::Gzip => "gzip",
+        })
+    }
+
+    /// The bytes as they are sent; `None` when there is no memory for it.
+    pub fn encode(self, bytes: &[u8]) -> Option<Vec<u8>> {
+        match self.coding {
+            Coding::Zstd => zstd::bulk::compress(bytes, ZSTD_LEVEL).ok(),
+            Coding::Gzip => {
+                let coded = Vec::with_capacity(bytes.len() / 4);
+                let mut encoder = GzEncoder::new(coded, Compression::new(GZIP_LEVEL));
+                encoder.write_all(bytes).ok()?;
+                encoder.finish().ok()
+            }
+        }
+    }
+}
+
+impl Choice {
+    /// For bytes that come piece by piece; `None` when there is no memory for it.
+    pub fn encoder(self) -> Option<Encoder> {
+        Some(Encoder(match self.coding {
+            Coding::Zstd => {
+                let mut encoder = zstd::Encoder::new(Vec::new(), ZSTD_FLOW_LEVEL).ok()?;
+                encoder.set_parameter(CParameter::WindowLog(ZSTD_FLOW_WINDOW_LOG)).ok()?;
+                Kind::Zstd(encoder)
+            }
+            Coding::Gzip => Kind::Gzip(GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL))),
+        }))
+    }
+}
+
+/// Codes bytes piece by piece.
+pub struct Encoder(Kind);
+
+enum Kind {
+    Zstd(zstd::Encoder<'static, Vec<u8>>),
+    Gzip(GzEncoder<Vec<u8>>),
+}
+
+impl Encoder {
+    /// The coded bytes of one piece; with them and all before it can be decoded.
+    pub fn push(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
+        let coded = match &mut self.0 {
+            Kind::Zstd(encoder) => {
+                encoder.write_all(piece).and_then(|()| encoder.flush()).ok()?;
+                encoder.get_mut()
+            }
+            Kind::Gzip(encoder) => {
+                encoder.write_all(piece).and_then(|()| encoder.flush()).ok()?;
+                encoder.get_mut()
+            }
+        };
+        Some(std::mem::take(coded))
+    }
+
+    /// The bytes that end it: without them a decoder says that something is missing.
+    pub fn finish(self) -> Option<Vec<u8>> {
+        match self.0 {
+            Kind::Zstd(encoder) => encoder.finish().ok(),
+            Kind::Gzip(encoder) => encoder.finish().ok(),
+        }
+    }
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encoder")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn chosen(lines: &[&str]) -> String {
+        match choose(lines.iter().map(|line| line.as_bytes())) {
+            None => "plain".to_owned(),
+            Some(choice) => {
+                let when = if choice.covers(1) { "" } else { " if large" };
+                format!("{}{when}", choice.name().to_str().unwrap())
+            }
+        }
+    }
+
+    #[test]
+    fn the_client_chooses_by_weight_and_we_among_equals() {
+        let cases = [
+            // What programs send.
+            ("gzip, deflate, br, zstd", "zstd if large"),
+            ("gzip, deflate, br", "gzip if large"),
+            ("deflate, gzip, br, zstd", "zstd if large"),
+            ("gzip,deflate", "gzip if large"),
+            ("br", "plain"),
+            ("deflate", "plain"),
+            ("identity", "plain"),
+            ("", "plain"),
+            (" , ", "plain"),
+            // RFC 9110 §12.5.3, its examples.
+            ("compress, gzip", "gzip if large"),
+            ("*", "gzip if large"),
+            ("compress;q=0.5, gzip;q=1.0", "gzip if large"),
+            ("gzip;q=1.0, identity; q=0.5, *;q=0", "gzip if large"),
+            // Weights.
+            ("gzip;q=0.9, zstd;q=0.8", "gzip if large"),
+            ("gzip;q=0.8, zstd;q=0.9", "zstd if large"),
+            ("gzip;q=0.001", "gzip if large"),
+            ("gzip;q=0", "plain"),
+            ("gzip;q=0, zstd;q=0.0", "plain"),
+            ("gzip;q=0.5, identity", "plain"),
+            ("gzip;q=0.5, identity;q=0.5", "gzip if large"),
+            ("gzip;q=0.5, *;q=1", "zstd if large"),
+            ("gzip;q=0, *", "zstd if large"),
+            ("zstd;q=0, *;q=0.1", "gzip if large"),
+            ("gzip;q=0.1, identity;q=0.2, *;q=0.3", "zstd if large"),
+            // What is not coded is refused.
+            ("gzip, identity;q=0", "gzip"),
+            ("zstd, *;q=0", "zstd"),
+            ("*, identity;q=0", "gzip"),
+            ("gzip, *;q=0, identity", "gzip if large"),
+            // And there is nothing else.
+            ("identity;q=0", "plain"),
+            ("*;q=0", "plain"),
+            ("br, identity;q=0", "plain"),
+            // Names are compared without regard to case; x-gzip is one.
+            ("GZip", "gzip if large"),
+            ("x-gzip", "gzip if large"),
+            ("gzip;q=0, x-gzip", "gzip if large"),
+            // What is malformed is skipped.
+            ("gzip;q=2, zstd", "zstd if large"),
+            ("gzip;q=, zstd;q=0.1", "zstd if large"),
+            ("gzip;level=9", "plain"),
+            ("gzip zstd", "plain"),
+            ("\"gzip\"", "plain"),
+            ("gzip;q=0.1234", "plain"),
+            ("\tgzip ;\tq=0.5 ,", "gzip if large"),
+            ("gzip; Q=0", "plain"),
+        ];
+        for (sent, expected) in cases {
+            assert_eq!(chosen(&[sent]), expected, "{sent}");
+        }
+        assert_eq!(chosen(&[]), "plain");
+        assert_eq!(chosen(&["br", "gzip;q=0.2"]), "gzip if large");
+    }
+
+    #[test]
+    fn what_is_large_is_over_a_kibibyte() {
+        let choice = choose([b"gzip".as_slice()]).unwrap();
+        assert!(!choice.covers(0) && !choice.covers(1024) && choice.covers(1025));
+        let always = choose([b"gzip, identity;q=0".as_slice()]).unwrap();
+        assert!(!always.covers(0) && always.covers(1));
+    }
+
+    #[test]
+    fn each_choice_has_a_mark_of_its_own() {
+        let lines = ["zstd", "gzip", "zstd, *;q=0", "gzip, *;q=0"];
+        let marks = lines.map(|line| choose([line.as_bytes()]).unwrap().mark());
+        for (index, mark) in marks.iter().enumerate() {
+            assert!(*mark != 0 && !marks[index + 1..].contains(mark));
+        }
+    }
+
+    fn decoded(choice: Choice, coded: &[u8]) -> Vec<u8> {
+        match choice.coding {
+            Coding::Zstd => zstd::stream::decode_all(coded).unwrap(),
+            Coding::Gzip => {
+                let mut bytes = Vec::new();
+                GzDecoder::new(coded).read_to_end(&mut bytes).unwrap();
+                bytes
+            }
+        }
+    }
+
+    /// The first so many bytes of what has not ended.
+    fn so_far(choice: Choice, coded: &[u8], bytes: usize) -> Vec<u8> {
+        let mut plain = vec![0; bytes];
+        match choice.coding {
+            Coding::Zstd => zstd::Decoder::new(coded).unwrap().read_exact(&mut plain).unwrap(),
+            Coding::Gzip => GzDecoder::new(coded).read_exact(&mut plain).unwrap(),
+        }
+        plain
+    }
+
+    #[test]
+    fn what_has_not_ended_is_no_whole() {
+        for line in ["zstd", "gzip"] {
+            let choice = choose([line.as_bytes()]).unwrap();
+            let mut encoder = choice.encoder().unwrap();
+            let coded = encoder.push(b"something").unwrap();
+            let mut plain = Vec::new();
+            let read = match choice.coding {
+                Coding::Zstd => zstd::Decoder::new(&*coded).unwrap().read_to_end(&mut plain),
+                Coding::Gzip => GzDecoder::new(&*coded).read_to_end(&mut plain),
+            };
+            assert!(read.is_err(), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_coded_is_decoded_to_the_same(bytes: Vec<u8>, times in 1_usize..200) {
+            let bytes = bytes.repeat(times);
+            for line in ["zstd", "gzip"] {
+                let choice = choose([line.as_bytes()]).unwrap();
+                let coded = choice.encode(&bytes).unwrap();
+                prop_assert_eq!(&decoded(choice, &coded), &bytes);
+                prop_assert_eq!(choice.encode(&bytes).unwrap(), coded);
+            }
+        }
+
+        /// Each piece can be decoded as soon as it is there, and the end is told.
+        #[test]
+        fn pieces_are_decoded_one_by_one(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 0..8)) {
+            for line in ["zstd", "gzip"] {
+                let choice = choose([line.as_bytes()]).unwrap();
+                let mut encoder = choice.encoder().unwrap();
+                let (mut plain, mut coded) = (Vec::new(), Vec::new());
+                for piece in &pieces {
+                    plain.extend_from_slice(piece);
+                    coded.extend_from_slice(&encoder.push(piece).unwrap());
+                    prop_assert_eq!(&so_far(choice, &coded, plain.len()), &plain);
+                }
+                coded.extend_from_slice(&encoder.finish().unwrap());
+                prop_assert_eq!(&decoded(choice, &coded), &plain);
+            }
+        }
+
+        #[test]
+        fn any_header_is_read(bytes: Vec<u8>, line in r#"([*;,="\\ q.01]|gzip|zstd|identity|;q=){0,30}"#) {
+            let _ = choose([bytes.as_slice(), line.as_bytes()]);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A collection as comma-separated values (RFC 4180), for spreadsheets and bulk tools.
+//!
+//! For collections alone; a single item is JSON. The first line has the names of the members, in the
+//! order in which JSON has them; lists, objects and json are their JSON text.
+//! The one surprising thing: a field without a value is empty, and a text without a character is `""`,
+//! since a reader that looks can tell the two apart. Values are never changed, not even those that a
+//! spreadsheet would take for a formula: what is read back must be what is stored.
+
+use http::HeaderValue;
+
+use super::accept::Media;
+use super::{Format, Lines, Member, View, write_lines};
+use crate::json::write_value;
+use crate::value::{Id, Item, Moment, Value};
+
+pub static FORMAT: Format = Format {
+    media: Media { essence: "text/csv", parameters: &[("header", "present")] },
+    content_type: HeaderValue::from_static("text/csv; charset=utf-8; header=present"),
+    item: |out, view, item| write_lines(&LINES, out, view, std::slice::from_ref(item)),
+    items: |out, view, items| write_lines(&LINES, out, view, items),
+    page: |out, view, page, _| write_lines(&LINES, out, view, &page.items),
+    lines: Some(&LINES),
+};
+
+static LINES: Lines = Lines { head: write_head, line: write_line };
+
+/// RFC 4180 §2.1.
+const LINE_END: &[u8] = b"\r\n";
+
+/// The names of what `write_line` writes. They are `[a-z0-9_]`: nothing in them needs quotes.
+fn write_head(out: &mut Vec<u8>, view: View<'_>) {
+    let resource = view.resource;
+    out.extend_from_slice(b"id");
+    let parent = resource.parent_key.as_deref().filter(|_| view.shows(Member::Parent));
+    let fields = resource.fields.iter().enumerate();
+    let fields = fields.filter(|(at, _)| view.shows(Member::Field(*at)));
+    let own = [
+        (Member::CreatedAt, "created_at"),
+        (Member::UpdatedAt, "updated_at"),
+        (Member::Version, "version"),
+    ];
+    let own = own.into_iter().filter(|(member, _)| view.shows(*member)).map(|(_, name)| name);
+    for name in parent.into_iter().chain(fields.map(|(_, field)| &*field.name)).chain(own) {
+        out.push(b',');
+        out.extend_from_slice(name.as_bytes());
+    }
+    out.extend_from_slice(LINE_END);
+}
+
+fn write_line(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
+    let resource = view.resource;
+    write_id(out, item.id);
+    if resource.parent_key.is_some() && view.shows(Member::Parent) {
+        out.push(b',');
+        if let Some(id) = item.parent {
+            write_id(out, id);
+        }
+    }
+    for (at, value) in item.values.iter().enumerate() {
+        if view.shows(Member::Field(at)) {
+            out.push(b',');
+            write_field(out, value);
+        }
+    }
+    for (member, moment) in
+        [(Member::CreatedAt, item.created_at), (Member::UpdatedAt, item.updated_at)]
+    {
+        if view.shows(member) {
+            out.push(b',');
+            out.extend_from_slice(&Moment::text(moment));
+        }
+    }
+    if view.shows(Member::Version) {
+        out.push(b',');
+        out.extend_from_slice(itoa::Buffer::new().format(item.version).as_bytes());
+    }
+    out.extend_from_slice(LINE_END);
+}
+
+fn write_id(out: &mut Vec<u8>, id: Id) {
+    match id {
+        Id::Integer(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+        Id::Uuid(uuid) => {
+            let mut buffer = uuid::Uuid::encode_buffer();
+            out.extend_from_slice(uuid.hyphenated().encode_lower(&mut buffer).as_bytes());
+        }
+    }
+}
+
+fn write_field(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null | Value::Clear(_) => {}
+        Value::Text(text) | Value::Json(text) => write_text(out, text.as_bytes()),
+        Value::Moment(moment) => out.extend_from_slice(&moment.text()),
+        Value::Decimal(decimal) => out.extend_from_slice(decimal.to_string().as_bytes()),
+        Value::Boolean(_) | Value::Integer(_) | Value::Number(_) => write_value(out, value),
+        // Stored ones are sealed; one that is not has a text all the same.
+        Value::List(_) | Value::Object(_) => {
+            let mut json = Vec::new();
+            write_value(&mut json, value);
+            write_text(out, &json);
+        }
+    }
+}
+
+/// RFC 4180 §2.5 to §2.7: in quotes where it must be, and a quote inside is written twice.
+fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+    let needs_quotes =
+        text.is_empty() || text.iter().any(|byte| matches!(byte, b'"' | b',' | b'\r' | b'\n'));
+    if !needs_quotes {
+        return out.extend_from_slice(text);
+    }
+    out.push(b'"');
+    for (number, part) in text.split(|byte| *byte == b'"').enumerate() {
+        if number > 0 {
+            out.extend_from_slice(b"\"\"");
+        }
+        out.extend_from_slice(part);
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn field(value: &Value) -> String {
+        let mut out = Vec::new();
+        write_field(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn fields_have_quotes_where_they_need_them() {
+        let text = |text: &str| field(&Value::text(text));
+        for plain in ["Ann", " a b ", "=1+1", "+1", "@x", "a'b", "#", "ä;\t"] {
+            assert_eq!(text(plain), plain);
+        }
+        assert_eq!(text(""), r#""""#);
+        assert_eq!(text("a,b"), r#""a,b""#);
+        assert_eq!(text("a\rb"), "\"a\rb\"");
+        assert_eq!(text("a\nb"), "\"a\nb\"");
+        assert_eq!(text(r#"say "no""#), r#""say ""no""""#);
+        assert_eq!(field(&Value::Null), "");
+        assert_eq!(field(&Value::Json(r#"["a","b"]"#.into())), r#""[""a"",""b""]""#);
+        assert_eq!(field(&Value::Json("[1]".into())), "[1]");
+        assert_eq!(field(&Value::List(vec![Value::Integer(1), Value::Null])), r#""[1,null]""#);
+        assert_eq!(field(&Value::Boolean(true)), "true");
+        assert_eq!(field(&Value::Number(0.5)), "0.5");
+        assert_eq!(field(&Value::Decimal(crate::value::Decimal { units: -5, scale: 2 })), "-0.05");
+    }
+
+    proptest! {
+        /// The reader is not ours.
+        #[test]
+        fn any_text_is_read_back(texts in proptest::collection::vec(any::<String>(), 1..5)) {
+            let mut out = b"1".to_vec();
+            for text in &texts {
+                out.push(b',');
+                write_text(&mut out, text.as_bytes());
+            }
+            out.extend_from_slice(LINE_END);
+            let mut reader =
+                ::csv::ReaderBuilder::new().has_headers(false).from_reader(out.as_slice());
+            let records: Vec<::csv::StringRecord> = reader.records().collect::<Result<_, _>>().unwrap();
+            prop_assert_eq!(records.len(), 1);
+            let read: Vec<&str> = records[0].iter().skip(1).collect();
+            prop_assert_eq!(read, texts);
+        }
+    }
+}

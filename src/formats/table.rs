@@ -1,0 +1,225 @@
+//! CSV as it is sent (RFC 4180): a table of new items, turned into the lines of JSON that it stands for.
+//!
+//! A column is named by the first line, and a cell is read by the type of its field; what a value may be is
+//! for the field to say, as with any JSON. Nothing is guessed: a quote in the wrong place, a row of another
+//! length or a name that comes twice ends the reading, with the number of its line.
+//! The one surprising thing: an empty cell says nothing, and `""` is the empty text, so it matters whether a
+//! cell is quoted.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use crate::json;
+use crate::model::{Class, Resource};
+use crate::problem::{self, Problem};
+use crate::value::cut;
+
+/// No model has as many fields.
+const COLUMNS_MAX: usize = 1000;
+/// How deep a value in a cell may be: the wrapper, the list and the item around it are three levels.
+const CELL_DEPTH_MAX: usize = 29;
+
+/// A JSON object a line, for each row of the table.
+pub fn lines(resource: &Resource, body: &[u8], rows_max: usize) -> Result<Vec<u8>, Problem> {
+    let text = utf8(body)?;
+    // Excel writes a byte order mark, and nothing else does.
+    let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = Reader { rest, line: 1 };
+    let columns = match reader.row(COLUMNS_MAX)? {
+        Some((line, names)) => columns(resource, line, names)?,
+        None => return Err(bad(1, "expected the names of the columns, got nothing")),
+    };
+    let mut out = Vec::with_capacity(body.len() * 2);
+    let mut rows = 0;
+    while let Some((line, cells)) = reader.row(columns.len())? {
+        rows += 1;
+        if rows > rows_max {
+            return Err(too_many(rows_max));
+        }
+        if cells.len() < columns.len() {
+            let (expected, got) = (columns.len(), cells.len());
+            return Err(bad(line, &format!("expected {expected} cells, got {got}")));
+        }
+        out.push(b'{');
+        let before = out.len();
+        for (column, cell) in columns.iter().zip(&cells) {
+            if cell.is_quoted || !cell.text.is_empty() {
+                if out.len() > before {
+                    out.push(b',');
+                }
+                json::write_text(&mut out, &column.name);
+                out.push(b':');
+                write_cell(&mut out, column, &cell.text).map_err(|words| bad(line, &words))?;
+            }
+        }
+        out.extend_from_slice(b"}\n");
+    }
+    Ok(out)
+}
+
+/// What is said of a list with more items than may come at once.
+pub fn too_many(items_max: usize) -> Problem {
+    let detail = format!("at most {items_max} items at once, got more");
+    Problem::new(&problem::TOO_LARGE).detail(detail)
+}
+
+/// What is said of a line that cannot be read.
+pub fn bad(line: usize, words: &str) -> Problem {
+    Problem::new(&problem::BAD_LINES).detail(format!("line {line}: {words}"))
+}
+
+fn utf8(body: &[u8]) -> Result<&str, Problem> {
+    str::from_utf8(body).map_err(|invalid| {
+        let valid = body.get(..invalid.valid_up_to()).unwrap_or_default();
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        bad(line, "expected UTF-8, got a byte that does not belong there")
+    })
+}
+
+#[derive(Debug)]
+struct Column<'a> {
+    name: Cow<'a, str>,
+    /// That of the field; `None` for what is no field.
+    class: Option<Class>,
+}
+
+fn columns<'a>(
+    resource: &Resource,
+    line: usize,
+    names: Vec<Cell<'a>>,
+) -> Result<Vec<Column<'a>>, Problem> {
+    let mut seen = HashSet::new();
+    for (index, Cell { text, .. }) in names.iter().enumerate() {
+        if text.is_empty() {
+            return Err(bad(line, &format!("expected a name for column {}", index + 1)));
+        }
+        if !seen.insert(text) {
+            let name = json::quoted(text);
+            return Err(bad(line, &format!("expected each column once, got {name} again")));
+        }
+    }
+    let column = |name: Cell<'a>| {
+        let class = resource.field(&name.text).map(|(_, field)| field.kind.class(field));
+        Column { name: name.text, class }
+    };
+    Ok(names.into_iter().map(column).collect())
+}
+
+/// What does not look like a value of its class goes out as text, and the field says what is wrong with it.
+fn write_cell(out: &mut Vec<u8>, column: &Column<'_>, text: &str) -> Result<(), String> {
+    match column.class {
+        // An id is either, and can be told by its look.
+        Some(Class::Integer | Class::Real) | None if json::is_number(text) => {
+            out.extend_from_slice(text.as_bytes());
+        }
+        // Excel writes TRUE, and Python True.
+        Some(Class::Boolean) if text.eq_ignore_ascii_case("true") => {
+            out.extend_from_slice(b"true");
+        }
+        Some(Class::Boolean) if text.eq_ignore_ascii_case("false") => {
+            out.extend_from_slice(b"false");
+        }
+        Some(Class::Json) => {
+            let value = json::parse(text.as_bytes(), CELL_DEPTH_MAX).map_err(|error| {
+                let (name, text) = (cut(&column.name), json::quoted(text));
+                format!("{name}: expected JSON, got {text}: {}", error.message)
+            })?;
+            json::write(out, &value);
+        }
+        // A decimal may be sent as a string, and is never rounded there.
+        Some(
+            Class::Text
+            | Class::Decimal
+            | Class::Moment
+            | Class::Integer
+            | Class::Real
+            | Class::Boolean,
+        )
+        | None => json::write_text(out, text),
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Cell<'a> {
+    text: Cow<'a, str>,
+    is_quoted: bool,
+}
+
+/// What is left of a table, and the line it begins in.
+struct Reader<'a> {
+    rest: &'a str,
+    line: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// The next row, with the line it begins in; `None` at the end. Empty lines are not rows.
+    fn row(&mut self, cells_max: usize) -> Result<Option<(usize, Vec<Cell<'a>>)>, Problem> {
+        while self.end_line() {}
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (line, mut cells) = (self.line, Vec::new());
+        loop {
+            if cells.len() == cells_max {
+                return Err(bad(line, &format!("expected {cells_max} cells, got more")));
+            }
+            cells.push(self.cell()?);
+            if let Some(rest) = self.rest.strip_prefix(',') {
+                self.rest = rest;
+            } else if self.end_line() || self.rest.is_empty() {
+                return Ok(Some((line, cells)));
+            } else {
+                return Err(self.misplaced());
+            }
+        }
+    }
+
+    /// CR LF, as the standard says, or LF alone, as most programs write.
+    fn end_line(&mut self) -> bool {
+        let rest = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'));
+        if let Some(rest) = rest {
+            (self.rest, self.line) = (rest, self.line + 1);
+        }
+        rest.is_some()
+    }
+
+    fn cell(&mut self) -> Result<Cell<'a>, Problem> {
+        let Some(inside) = self.rest.strip_prefix('"') else {
+            let end = self.rest.find([',', '"', '\r', '\n']).unwrap_or(self.rest.len());
+            let (text, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+            self.rest = rest;
+            return Ok(Cell { text: Cow::Borrowed(text), is_quoted: false });
+        };
+        let (begin, mut from) = (self.line, 0);
+        loop {
+            let quote = inside.get(from..).and_then(|rest| rest.find('"')).map(|at| from + at);
+            let Some((text, rest)) = quote.and_then(|quote| inside.split_at_checked(quote)) else {
+                return Err(bad(begin, "expected a quote at the end of the cell, got none"));
+            };
+            if rest.starts_with("\"\"") {
+                from = text.len() + 2;
+                continue;
+            }
+            self.line += text.matches('\n').count();
+            self.rest = rest.strip_prefix('"').unwrap_or(rest);
+            let is_doubled = from > 0;
+            let text =
+                if is_doubled { text.replace("\"\"", "\"").into() } else { Cow::Borrowed(text) };
+            return Ok(Cell { text, is_quoted: true });
+        }
+    }
+
+    /// What stands where a cell has ended is neither a comma nor a line end.
+    fn misplaced(&self) -> Problem {
+        let words = match self.rest.chars().next() {
+            Some('"') => "expected quotes around a cell that has one inside".to_owned(),
+            Some('\r') => "expected a line feed after a carriage return".to_owned(),
+            _ => format!("expected a comma after the quote, got {}", json::quoted(self.rest)),
+        };
+        bad(self.line, &words)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! How many answers may go on at once, in all and for one caller.
+//!
+//! They are counted apart from requests: an answer that goes on holds no place of the gate.
+//! The one surprising thing: callers without a name are told apart by their address, and those of one
+//! network of IPv6 are one, since nobody has fewer addresses than that.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Whose answer it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Whose {
+    User(Box<str>),
+    Address(IpAddr),
+}
+
+impl Whose {
+    pub fn new(user_name: Option<&str>, address: IpAddr) -> Self {
+        match (user_name, address) {
+            (Some(name), _) => Self::User(name.into()),
+            (None, IpAddr::V6(address)) => {
+                let network = u128::from(address) >> 64 << 64;
+                Self::Address(Ipv6Addr::from(network).into())
+            }
+            (None, address @ IpAddr::V4(_)) => Self::Address(address),
+        }
+    }
+}
+
+/// What there is no more room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    All,
+    Caller,
+}
+
+/// The answers that go on.
+#[derive(Debug)]
+pub struct Streams {
+    under_way: Mutex<UnderWay>,
+    streams_max: usize,
+    per_caller_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    count: usize,
+    by_caller: HashMap<Whose, usize>,
+}
+
+impl Streams {
+    pub(super) fn new(streams_max: usize, per_caller_max: usize) -> Arc<Self> {
+        Arc::new(Self { under_way: Mutex::default(), streams_max, per_caller_max })
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn count(&self) -> usize {
+        self.under_way().count
+    }
+
+    /// A place for one more, if there is one.
+    pub fn begin(self: &Arc<Self>, whose: Whose) -> Result<Stream, Full> {
+        let mut under_way = self.under_way();
+        let own = under_way.by_caller.get(&whose).copied().unwrap_or_default();
+        if own >= self.per_caller_max {
+            return Err(Full::Caller);
+        }
+        if under_way.count >= self.streams_max {
+            return Err(Full::All);
+        }
+        under_way.count += 1;
+        under_way.by_caller.insert(whose.clone(), own + 1);
+        Ok(Stream { streams: Arc::clone(self), whose })
+    }
+}
+
+/// A place, given back when the answer ends.
+#[derive(Debug)]
+pub struct Stream {
+    streams: Arc<Streams>,
+    whose: Whose,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut under_way = self.streams.under_way();
+        under_way.count = under_way.count.saturating_sub(1);
+        if let Some(own) = under_way.by_caller.get_mut(&self.whose) {
+            *own = own.saturating_sub(1);
+            // Nobody who has left takes up memory.
+            if *own == 0 {
+                under_way.by_caller.remove(&self.whose);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_counted_by_caller_and_given_back() {
+        let streams = Streams::new(3, 2);
+        let whose = |name| Whose::new(Some(name), [127, 0, 0, 1].into());
+        let ann = [(); 2].map(|()| streams.begin(whose("ann")).unwrap());
+        assert_eq!(streams.begin(whose("ann")).unwrap_err(), Full::Caller);
+        let bob = streams.begin(whose("bob")).unwrap();
+        assert_eq!(streams.begin(whose("bob")).unwrap_err(), Full::All);
+        assert_eq!(streams.count(), 3);
+        drop(ann);
+        let again = streams.begin(whose("ann")).unwrap();
+        drop((bob, again));
+        assert_eq!(streams.count(), 0);
+        assert!(streams.under_way().by_caller.is_empty());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_caller_and_a_name_is_one_anywhere() {
+        let whose = |name, address: &str| Whose::new(name, address.parse().unwrap());
+        assert_eq!(whose(None, "2001:db8::1"), whose(None, "2001:db8::ffff:0:0:2"));
+        assert_ne!(whose(None, "2001:db8::1"), whose(None, "2001:db8:0:1::1"));
+        assert_ne!(whose(None, "192.0.2.1"), whose(None, "192.0.2.2"));
+        assert_eq!(whose(Some("ann"), "192.0.2.1"), whose(Some("ann"), "192.0.2.2"));
+    }
+}

@@ -1,0 +1,106 @@
+//! The answer in the coding that the client asked for: the last thing that is done to its bytes, so that
+//! what is proved of them, counted and logged is what is sent.
+//!
+//! An answer that goes on is coded piece by piece, and each piece can be decoded when it is there. What that
+//! takes up in memory is held like the bytes of an answer; where there is no room left, it goes out as it is.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use super::Shared;
+use crate::formats::coding::{Choice, ENCODER_BYTES, Encoder};
+use crate::reply::{self, Content, Cut, Flow, Pieces, Reply};
+use crate::{fault, gate};
+
+/// Coding takes several times as long as writing the same bytes does; from here on it is noticed by others.
+const ASIDE_CODING_BYTES: usize = 64 << 10;
+
+pub(super) async fn code(shared: &Arc<Shared>, reply: &mut Reply, choice: Choice) {
+    fault::point("coding");
+    let content = std::mem::replace(&mut reply.body, Content::Whole(Bytes::new()));
+    let coded = match content {
+        Content::Whole(bytes) => {
+            reply.body = Content::Whole(bytes.clone());
+            whole(bytes, choice).await.map(Content::from)
+        }
+        Content::Flow(flow) => match Coded::of(flow, shared, choice) {
+            Ok(coded) => Some(Content::Flow(Flow::new(coded))),
+            Err(flow) => {
+                reply.body = Content::Flow(flow);
+                None
+            }
+        },
+    };
+    reply::coded(reply, choice, coded);
+}
+
+async fn whole(bytes: Bytes, choice: Choice) -> Option<Vec<u8>> {
+    if !choice.covers(bytes.len()) {
+        return None;
+    }
+    if bytes.len() < ASIDE_CODING_BYTES {
+        return choice.encode(&bytes);
+    }
+    // Only a server that is ending in a hurry does not do it.
+    gate::aside(move || choice.encode(&bytes)).await.ok().flatten()
+}
+
+/// A flow whose pieces are coded one by one.
+struct Coded {
+    /// `None` when it has ended.
+    flow: Option<Flow>,
+    encoder: Option<Encoder>,
+    shared: Arc<Shared>,
+}
+
+impl Coded {
+    /// The flow as it is, where there is no room.
+    fn of(flow: Flow, shared: &Arc<Shared>, choice: Choice) -> Result<Self, Flow> {
+        if !shared.gate.has_room(ENCODER_BYTES) {
+            return Err(flow);
+        }
+        let Some(encoder) = choice.encoder() else { return Err(flow) };
+        shared.gate.hold(ENCODER_BYTES);
+        Ok(Self { flow: Some(flow), encoder: Some(encoder), shared: Arc::clone(shared) })
+    }
+
+    /// Nothing follows, and what is left is let go of.
+    fn end(&mut self) -> Option<Result<Bytes, Cut>> {
+        self.flow = None;
+        let last = self.encoder.take()?.finish().map(Bytes::from);
+        Some(last.ok_or_else(no_memory))
+    }
+}
+
+fn no_memory() -> Cut {
+    Cut("no memory to code the answer".to_owned())
+}
+
+impl Pieces for Coded {
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+        loop {
+            let Some(flow) = &mut self.flow else { return Poll::Ready(None) };
+            let piece = match flow.poll_piece(context) {
+                Poll::Pending => return Poll::Pending,
+                // The last bytes say that it is whole.
+                Poll::Ready(None) => return Poll::Ready(self.end()),
+                Poll::Ready(Some(Err(cut))) => return Poll::Ready(Some(Err(cut))),
+                Poll::Ready(Some(Ok(piece))) => piece,
+            };
+            match self.encoder.as_mut().and_then(|encoder| encoder.push(&piece)) {
+                None => return Poll::Ready(Some(Err(no_memory()))),
+                // A piece is never empty.
+                Some(coded) if coded.is_empty() => {}
+                Some(coded) => return Poll::Ready(Some(Ok(coded.into()))),
+            }
+        }
+    }
+}
+
+impl Drop for Coded {
+    fn drop(&mut self) {
+        self.shared.gate.release(ENCODER_BYTES);
+    }
+}

@@ -1,0 +1,86 @@
+//! A collection that is sent whole, as it is read: in a format of lines, when the client names no limit.
+//!
+//! All that can be refused is refused before the first byte; from then on there is only the end or a cut.
+//! It passes the gate to begin, and holds none of its places while it goes on.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderValue, header};
+
+use super::{App, Asked};
+use crate::formats::{Format, Lines};
+use crate::gate::{Full, Stream, Whose};
+use crate::intent::conditions::Conditions;
+use crate::intent::{List, Stop};
+use crate::plan::Collection;
+use crate::problem::{self, Problem};
+use crate::reply::{self, Content, Cut, Flow, Pieces, Reply};
+use crate::store::{Export, Exported, Fetcher};
+
+/// How a list is sent as it is read, if that is what is asked for; a page is read first.
+pub(super) fn lines(format: &Format, list: &List) -> Option<&'static Lines> {
+    format.lines.filter(|_| !list.is_limit_said)
+}
+
+/// Begins to read; answers when the first of it is there.
+pub(super) async fn begin(
+    app: &App,
+    asked: &Asked<'_>,
+    (collection, list): (Collection, List),
+    conditions: &Conditions,
+    (format, lines): (&'static Format, &'static Lines),
+) -> Result<Reply, Stop> {
+    let shared = &app.shared;
+    let place = place(app, asked)?;
+    let (model, about) = (Arc::clone(&shared.model), collection.clone());
+    let mut head = Vec::new();
+    (lines.head)(&mut head, reply::view(&model, &about, Some(&list)));
+    let shown = list.clone();
+    let write = move |out: &mut Vec<u8>, item: &_| {
+        (lines.line)(out, reply::view(&model, &about, Some(&shown)), item);
+    };
+    let (about, asked_for) = (collection.clone(), list.clone());
+    let export = Export { collection, list, head, write: Box::new(write) };
+    let begun = shared.gate.pass(asked.until, || app.store.export(export)).await;
+    let failed = |error| {
+        let about = (Some(&about), Some(&asked_for));
+        shared.replies.failure(&shared.model, about, format, error)
+    };
+    let content = match begun.map_err(failed)? {
+        Exported::Whole(bytes) => Content::Whole(bytes),
+        Exported::Begun(first, fetcher) => {
+            Content::Flow(Flow::new(Exporting { first: Some(first), fetcher, _place: place }))
+        }
+    };
+    Ok(shared.replies.export(&shared.model, (&about, conditions), format, content)?)
+}
+
+fn place(app: &App, asked: &Asked<'_>) -> Result<Stream, Problem> {
+    let user_name = asked.known.get().and_then(|known| known.caller.user_name());
+    let whose = Whose::new(user_name, asked.sender.address);
+    app.shared.gate.streams.begin(whose).map_err(|full| match full {
+        Full::All => Problem::new(&problem::BUSY).detail("too many answers go on at once"),
+        Full::Caller => {
+            let seconds = HeaderValue::from_static("1");
+            Problem::new(&problem::TOO_MANY_STREAMS).header(header::RETRY_AFTER, seconds)
+        }
+    })
+}
+
+/// An export as the body of an answer.
+struct Exporting {
+    first: Option<Bytes>,
+    fetcher: Fetcher,
+    _place: Stream,
+}
+
+impl Pieces for Exporting {
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => self.fetcher.poll(context).map_err(|error| Cut(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Answers that are coded: which coding, which tag, and that others can decode it.
+//!
+//! The judges are the `gzip` and `zstd` programs and curl; none of them shares code with the server.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::ANN;
+use crate::harness::{Answer, Backend, Held, Server, Setup, md5, parameter};
+
+const MODEL: &str = r#"
+title = "Notes"
+[resources.note.fields]
+text = { type = "text", required = true }
+"#;
+
+fn notes(backend: Backend) -> Server {
+    Setup::new(backend).model(MODEL).start()
+}
+
+fn note(text: &str) -> String {
+    format!(r#"{{"note":{{"text":"{text}"}}}}"#)
+}
+
+/// A text that is not all the same.
+fn long(words: usize) -> String {
+    (0..words).map(|number| format!("word {} ", number * number)).collect()
+}
+
+fn ask(server: &Server, line: &str, accepted: &str) -> Answer {
+    server.request(line, &[("Accept-Encoding", accepted)], "")
+}
+
+/// What another program makes of the body.
+fn decoded(answer: &Answer) -> Vec<u8> {
+    match answer.header("Content-Encoding") {
+        None => answer.body.clone(),
+        Some(coding) => piped(coding, &["-dc"], &answer.body),
+    }
+}
+
+fn piped(program: &str, arguments: &[&str], bytes: &[u8]) -> Vec<u8> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    let mut input = child.stdin.take().unwrap();
+    let bytes = bytes.to_owned();
+    let writer = std::thread::spawn(move || drop(input.write_all(&bytes)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}");
+    output.stdout
+}
+
+fn coding(answer: &Answer) -> &str {
+    answer.header("Content-Encoding").unwrap_or("-")
+}
+
+fn tag(answer: &Answer) -> String {
+    answer.header("ETag").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+}
+
+const CODINGS: &[&str] = &["gzip", "zstd"];
+
+on_every_backend! {
+    fn a_large_answer_is_coded_as_the_client_likes_it(backend: Backend) {
+        let server = notes(backend);
+        let path = server.create("/notes", note(&long(400)));
+        let plain = server.get(&path);
+        assert_eq!((coding(&plain), plain.header("Vary")), ("-", Some("Accept, Accept-Encoding")));
+        for (accepted, expected) in [
+            ("gzip", "gzip"), ("gzip, deflate, br, zstd", "zstd"), ("gzip, deflate", "gzip"), ("*", "gzip"), ("x-gzip", "gzip"),
+            ("zstd;q=0.5, gzip;q=0.6", "gzip"), ("gzip;q=0.4, identity;q=0.5", "-"), ("br", "-"), ("identity", "-"), ("", "-"),
+            ("gzip;q=0, zstd;q=0", "-"), ("nonsense;;;=, gzip", "gzip"),
+            // Nothing fits, and a 406 would be bytes of the same kind.
+            ("identity;q=0", "-"), ("*;q=0", "-"),
+        ] {
+            for line in [format!("GET {path}"), "GET /notes".to_owned()] {
+                let answer = ask(&server, &line, accepted);
+                assert_eq!((answer.status, coding(&answer)), (200, expected), "{accepted}: {answer:?}");
+                assert_eq!(answer.header("Vary"), Some("Accept, Accept-Encoding"), "{accepted}");
+                assert_eq!(answer.header("Content-Length"), Some(&*answer.body.len().to_string()), "{accepted}");
+                assert_eq!(decoded(&answer), server.get(line.trim_start_matches("GET ")).body, "{accepted}");
+                assert!(expected == "-" || answer.body.len() < plain.body.len() / 2, "{accepted}");
+            }
+        }
+    }
+
+    /// RFC 9110 §9.3.2: the same headers, the length of the coded bytes among them.
+    fn head_says_what_get_would(backend: Backend) {
+        let server = notes(backend);
+        let path = server.create("/notes", note(&long(400)));
+        for coding in CODINGS {
+            let mut answers = ["GET", "HEAD"].map(|verb| ask(&server, &format!("{verb} {path}"), coding));
+            for answer in &mut answers {
+                answer.headers.retain(|(name, _)| !["date", "x-request-id"].contains(&&*name.to_ascii_lowercase()));
+            }
+            assert_eq!(answers[0].header("Content-Encoding"), Some(*coding));
+            assert_eq!(answers[0].headers, answers[1].headers);
+            assert!(answers[1].body.is_empty());
+        }
+    }
+
+    /// 1 KiB is sent as it is, a byte more is coded; what is small can be large tomorrow, so `Vary` is there.
+    fn small_answers_are_sent_as_they_are(backend: Backend) {
+        let server = notes(backend);
+        let path = server.create("/notes", note("a"));
+        let room = 1024 + 1 - server.get(&path).body.len();
+        for (length, expected) in [(room, "-"), (room + 1, "gzip")] {
+            let path = server.create("/notes", note(&"a".repeat(length)));
+            assert_eq!(server.get(&path).body.len(), 1024 + length - room);
+            let answer = ask(&server, &format!("GET {path}"), "gzip");
+            assert_eq!((coding(&answer), answer.header("Vary")), (expected, Some("Accept, Accept-Encoding")));
+        }
+        // Unless that is refused: then all that has bytes is coded.
+        for line in [&*format!("GET {path}"), "GET /", "GET /nothing", "GET /-/health"] {
+            let answer = ask(&server, line, "gzip, identity;q=0");
+            assert_eq!(coding(&answer), "gzip", "{line}");
+            assert!(serde_json::from_slice::<Value>(&decoded(&answer)).is_ok(), "{line}");
+        }
+        let removed = ask(&server, &format!("DELETE {path}"), "gzip, identity;q=0");
+        assert_eq!((removed.status, coding(&removed), removed.header("Vary")), (204, "-", None));
+    }
+
+    /// Equal tags mean equal bytes: each coding has its own, small items too, and 201, 304, 412 and PATCH
+    /// say the tag that GET would.
+    fn each_coding_has_its_own_tag(backend: Backend) {
+        let server = notes(backend);
+        for text in [long(400), "short".to_owned()] {
+            let mut seen = Vec::new();
+            for accepted in ["", "gzip", "zstd", "gzip, *;q=0", "zstd, *;q=0"] {
+                let headers = [("Accept-Encoding", accepted)];
+                let created = server.request("POST /notes", &headers, note(&text));
+                let path = created.header("Location").unwrap().to_owned();
+                let got = ask(&server, &format!("GET {path}"), accepted);
+                assert_eq!(tag(&created), tag(&got), "{accepted}");
+                assert_eq!(tag(&ask(&server, &format!("HEAD {path}"), accepted)), tag(&got));
+                let had = tag(&got);
+                let headers = [("Accept-Encoding", accepted), ("If-None-Match", &had)];
+                let same = server.request(&format!("GET {path}"), &headers, "");
+                assert_eq!((same.status, tag(&same), coding(&same)), (304, tag(&got), "-"), "{accepted}");
+                assert_eq!(same.header("Vary"), Some("Accept, Accept-Encoding"));
+                let headers = [("Accept-Encoding", accepted), ("If-Match", "\"9\"")];
+                let unmet = server.request(&format!("PUT {path}"), &headers, note("b"));
+                assert_eq!((unmet.status, tag(&unmet)), (412, tag(&got)), "{accepted}");
+                let patched = server.request(&format!("PATCH {path}"), &[("Accept-Encoding", accepted)], note("other"));
+                let got = ask(&server, &format!("GET {path}"), accepted);
+                assert_eq!((patched.status, tag(&patched)), (200, tag(&got)), "{accepted}");
+                seen.push(had);
+            }
+            let count = seen.len();
+            seen.sort();
+            seen.dedup();
+            assert_eq!(seen.len(), count, "{seen:?}");
+        }
+    }
+
+    /// Who has the bytes of one coding does not have those of another, but knows which version it is.
+    fn a_tag_of_another_coding_is_no_match_for_bytes_and_one_for_the_version(backend: Backend) {
+        let server = notes(backend);
+        let path = server.create("/notes", note(&long(400)));
+        let zipped = tag(&ask(&server, &format!("GET {path}"), "gzip"));
+        for (accepted, status) in [("gzip", 304), ("zstd", 200), ("", 200), ("gzip, identity;q=0", 200)] {
+            let headers = [("Accept-Encoding", accepted), ("If-None-Match", &zipped)];
+            assert_eq!(server.request(&format!("GET {path}"), &headers, "").status, status, "{accepted}");
+        }
+        let headers = [("If-Match", &*zipped)];
+        assert_eq!(server.request(&format!("PUT {path}"), &headers, note("b")).status, 200);
+        assert_eq!(server.request(&format!("PUT {path}"), &headers, note("c")).status, 412);
+    }
+
+    /// Beside the thread that serves, and with a window that every decoder has (RFC 8878 §3.1.1.1.2).
+    fn very_large_answers_are_coded_too(backend: Backend) {
+        let server = notes(backend);
+        let text = long(40_000);
+        for _ in 0..8 {
+            server.create("/notes", note(&text));
+        }
+        let plain = server.get("/notes");
+        assert!(plain.body.len() > 4 << 20, "{}", plain.body.len());
+        for coded in CODINGS {
+            let answer = ask(&server, "GET /notes", coded);
+            assert_eq!(coding(&answer), *coded);
+            assert_eq!(decoded(&answer), plain.body);
+            if *coded == "zstd" {
+                // It fails where more than these 2^23 bytes would be needed.
+                assert_eq!(piped("zstd", &["-dc", "--memory=8MB"], &answer.body), plain.body);
+            }
+        }
+    }
+
+    /// What is long is coded whatever it is: problems, and what is counted.
+    fn problems_and_metrics_are_answers_like_any(backend: Backend) {
+        let server = notes(backend);
+        let items = vec!["{}"; 100].join(",");
+        let faulty = format!(r#"{{"notes":[{items}]}}"#);
+        let refused = server.request("POST /notes", &[("Accept-Encoding", "zstd")], faulty);
+        assert_eq!((refused.status, coding(&refused)), (422, "zstd"));
+        let problem: Value = serde_json::from_slice(&decoded(&refused)).unwrap();
+        assert_eq!(problem["errors"].as_array().unwrap().len(), 100);
+        let scrape = ask(&server, "GET /-/metrics", "gzip");
+        assert_eq!((scrape.status, coding(&scrape)), (200, "gzip"));
+        assert!(decoded(&scrape).starts_with(b"# "));
+    }
+
+    fn curl_decodes_what_it_asks_for(backend: Backend) {
+        let server = notes(backend);
+        let path = server.create("/notes", note(&long(400)));
+        let curl = |arguments: &[&str]| {
+            let address = format!("http://{}{path}", server.address);
+            let output = Command::new("curl").args(["-sS", &address]).args(arguments).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            output.stdout
+        };
+        let plain = server.get(&path).body;
+        assert_eq!(curl(&[]), plain);
+        assert_eq!(curl(&["--compressed"]), plain);
+        let head = String::from_utf8(curl(&["--compressed", "-D", "-", "-o", "/dev/null"])).unwrap();
+        assert!(head.to_ascii_lowercase().contains("\ncontent-encoding: "), "{head}");
+    }
+
+    /// RFC 7616 §3.4.3: the body that is proved is the one that is sent, and that is the coded one.
+    fn the_proof_is_of_the_coded_bytes(backend: Backend) {
+        let server = Setup::new(backend).closed().start();
+        let held = Held::new(&server, &server.admin(), "/customers");
+        let response = held.hash(1, "auth-int", &format!("POST:/customers:{}", md5(ANN)));
+        let proof = held.header((1, "auth-int"), "/customers", &response);
+        let headers = [("Authorization", proof.as_str()), ("Accept-Encoding", "gzip, identity;q=0")];
+        let created = server.request("POST /customers", &headers, ANN);
+        assert_eq!((created.status, coding(&created)), (201, "gzip"), "{created:?}");
+        let info = created.header("Authentication-Info").unwrap();
+        let expected = held.hash(1, "auth-int", &format!(":/customers:{}", md5(&created.body)));
+        assert_eq!(parameter(info, "rspauth"), expected, "{info}");
+    }
+}
