@@ -5,6 +5,8 @@
 //! The one surprising thing: half of the room counts as pressure already, and then those who are slow
 //! are ended early: otherwise a few who never finish would keep everybody else out.
 
+mod turns;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,6 +14,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 
 use crate::store::StoreError;
+pub use turns::Turns;
 
 /// What all bodies and answers together may take up in memory.
 const HELD_BYTES_MAX: usize = 256 << 20;
@@ -28,6 +31,8 @@ pub struct Gate {
     waiting: AtomicUsize,
     /// So many work, and as many wait.
     requests_max: usize,
+    /// Of those that are the same request, one at a time passes.
+    pub turns: Turns,
 }
 
 impl Gate {
@@ -37,6 +42,7 @@ impl Gate {
             places: Semaphore::new(requests_max),
             waiting: AtomicUsize::new(0),
             requests_max,
+            turns: Turns::default(),
         }
     }
 

@@ -14,6 +14,7 @@ mod identity;
 #[cfg(test)]
 mod grants;
 mod measure;
+mod once;
 mod redirect;
 
 use std::cell::{Cell, OnceCell};
@@ -119,7 +120,8 @@ async fn answer(
     let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
     let format = formats::choose(&asked.accept, route.offer())?;
-    // 7  can we read what the client sends?               415
+    // 7  can we read what the client sends?               415 400
+    let key = intent::key(&parts.method, &parts.headers)?;
     let route = route.check_readable(&parts.headers)?;
     stages.mark("head");
 
@@ -144,6 +146,14 @@ async fn answer(
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
 
+    //    was it done before?                              409 422
+    let plan = match (plan, key) {
+        (Plan::Write(write), Some(key)) => {
+            let sent = (write, &bytes);
+            return Box::pin(once::write(app, asked, (&key, format), sent, stages)).await;
+        }
+        (plan, _) => plan,
+    };
     // 10 are the item and its parents there?              404
     // 11 do the conditions hold?                          428 412
     // 12 are the fields valid?                            422
@@ -241,6 +251,8 @@ struct Asked<'a> {
     known: OnceCell<Known>,
     /// Known once step 2 is passed, for what is counted.
     resource: Cell<Option<ResourceIndex>>,
+    /// The kind of a problem that is told as it was kept, for the log.
+    said: Cell<Option<&'static problem::Kind>>,
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
@@ -301,6 +313,7 @@ async fn exchange(
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
+        said: Cell::new(None),
     };
     let mut stages = Stages::start();
 
@@ -346,7 +359,7 @@ fn record(app: &App, asked: &Asked<'_>, said: (&Reply, Option<&Problem>), stages
         caller: asked.known.get().map_or("-", |known| known.caller.name()),
         bytes: reply.body.len(),
         duration: stages.total(),
-        problem: problem.map(|problem| problem.kind().slug),
+        problem: problem.map(Problem::kind).or(asked.said.get()).map(|kind| kind.slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
         stages,
     });

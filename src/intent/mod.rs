@@ -5,10 +5,12 @@
 
 pub mod conditions;
 pub mod cursor;
+mod key;
 mod list;
 mod query;
 mod route;
 
+pub use key::key;
 pub use list::List;
 pub use route::{
     Address, Ids, Place, Route, Stop, Verb, allow, methods, path, push_subject, route,

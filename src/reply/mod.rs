@@ -5,6 +5,7 @@
 
 mod deprecation;
 mod failure;
+pub mod kept;
 
 pub use failure::failure;
 
@@ -169,6 +170,8 @@ impl Replies {
             Outcome::Ready | Outcome::Positions(_) | Outcome::User(_) | Outcome::Stamp(_) => {
                 document(json::status("ready"))
             }
+            // An answer already, which is not made once more.
+            Outcome::Said(_) => speechless(),
             Outcome::Item(item) => {
                 (format.item)(&mut body, view, item);
                 let mut reply = data(StatusCode::OK, format, body);

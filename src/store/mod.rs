@@ -11,6 +11,7 @@ mod driver;
 mod faulty;
 mod gather;
 mod ids;
+mod once;
 mod positions;
 mod postgres;
 mod reached;

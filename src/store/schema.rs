@@ -7,7 +7,7 @@ use super::Broken;
 use super::OpenError;
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::sql::{self, Dialect};
-use super::users;
+use super::{once, users};
 use crate::model::diff::{Difference, compare};
 use crate::model::{self, Model};
 
@@ -82,6 +82,7 @@ pub(super) async fn create<D: Driver>(
         }
     }
     users::create(driver, model, dialect).await?;
+    once::create(driver, dialect).await?;
     remember(driver, dialect, "model", &model.shape).await?;
     Ok(())
 }
@@ -93,6 +94,7 @@ pub(super) async fn extend<D: Driver>(
     dialect: &Dialect,
 ) -> Result<(), Mismatch> {
     users::create(driver, model, dialect).await?;
+    once::create(driver, dialect).await?;
     let stored = recall(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
         Failure::Broken(Broken("the database does not say which model it holds".into()))

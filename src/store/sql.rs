@@ -7,6 +7,7 @@
 mod condition;
 mod define;
 mod dialect;
+mod keys;
 mod part;
 mod words;
 
@@ -19,6 +20,7 @@ pub(super) use define::{
     remember_first, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
+pub(super) use keys::Keys;
 pub(super) use part::{Part, seen_holders};
 
 /// The parameters of an entry in the change log: its columns but for the sequence.
@@ -62,6 +64,7 @@ pub(super) struct Sql {
     pub(super) stamp: &'static str,
     /// 1: the time before which entries go, 2: how many at most.
     pub(super) sweep: String,
+    pub(super) keys: Keys,
 }
 
 /// The statements of one resource. "chain" stands for the ids of the ancestors, the nearest first.
@@ -138,6 +141,7 @@ impl Sql {
             entry: entry(dialect, 1, None),
             user: user(model.resource(model.users), dialect),
             stamp: dialect.users_stamp,
+            keys: Keys::new(dialect),
             joins_entry: dialect.next_change.is_some(),
             // Sequence is the true order; a clock that was wrong for a while must not hold it up.
             // The newest entry stays: the next one is numbered after it.
@@ -154,6 +158,7 @@ impl Sql {
     pub(super) fn texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep.clone()];
         all.extend([self.user.clone(), self.stamp.to_owned()]);
+        all.extend(self.keys.texts());
         for (table, resource) in self.tables.iter().zip(&model.resources) {
             let Table { item, exists, exists_anywhere, page, page_after, .. } = table;
             let Table { insert, delete, links, .. } = table;
