@@ -44,3 +44,40 @@ impl Keys {
         [self.find.clone(), self.keep.clone(), self.sweep.clone()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::super::SQLITE;
+    use super::*;
+
+    /// How many of so many old answers go in each step, when each has so many bytes.
+    fn steps(rows: usize, bytes: usize) -> Vec<usize> {
+        let connection = Connection::open_in_memory().unwrap();
+        for table in SQLITE.keys_tables {
+            connection.execute(table, []).unwrap();
+        }
+        for row in 0..rows {
+            let row = (format!("{row}"), format!("2020-01-01T00:00:0{}Z", row % 3), bytes);
+            let insert = "INSERT INTO nouns_keys VALUES (?1, 'x', ?2, ?3, 'x')";
+            connection.execute(insert, row).unwrap();
+        }
+        let young = "INSERT INTO nouns_keys VALUES ('young', 'x', '2020-01-02T00:00:00Z', 1, 'x')";
+        connection.execute(young, []).unwrap();
+        let sweep = Keys::new(&SQLITE).sweep;
+        let step = || connection.execute(&sweep, ("2020-01-01T23:00:00Z", 1_000)).unwrap();
+        let steps = std::iter::repeat_with(step).take_while(|count| *count > 0).collect();
+        let left = connection.query_row("SELECT scope FROM nouns_keys", [], |row| row.get(0));
+        assert_eq!(left, Ok("young".to_owned()));
+        steps
+    }
+
+    #[test]
+    fn a_step_of_the_sweep_is_bounded_in_rows_and_in_bytes() {
+        assert_eq!(steps(0, 1), []);
+        assert_eq!(steps(2_500, 100), [1_000, 1_000, 500]);
+        assert_eq!(steps(5, 3 << 20), [3, 2]);
+        assert_eq!(steps(2, 100 << 20), [1, 1]);
+    }
+}

@@ -1,12 +1,11 @@
 //! `Idempotency-Key`: a request that is sent again is done once, and every answer to it is the same.
 //!
 //! Here is what a client sees of one server; `rounds` has many clients at once, servers that are killed
-//! and several of them, `limits` has what waits, what is kept and for how long, `cuts` a database that is
-//! lost at every message.
+//! and several of them, `limits` has who waits, what is kept and for how long; a database that is lost at
+//! every message is in `tests/it/database_faults/keys.rs`.
 //! The one surprising thing: a problem that is told again names the request that it was first told to, so
 //! its `request_id` is not that of the answer.
 
-mod cuts;
 mod limits;
 mod rounds;
 mod users;
@@ -268,8 +267,8 @@ on_every_backend! {
     }
 
     fn every_caller_has_keys_of_their_own(backend: Backend) {
-        let model = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\nnote = { type = \"text\" }\n\
-            [roles.maker]\nthing = [\"get\", \"post\"]\n[roles.half]\nthing = { verbs = [\"get\", \"post\"], readonly = [\"note\"] }\n\
+        let model = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n[resources.note.fields]\ntext = { type = \"text\" }\n\
+            [roles.maker]\nthing = [\"get\", \"post\"]\n[roles.half]\nthing = [\"get\", \"post\"]\nnote = { verbs = [\"get\", \"post\"], readonly = [\"text\"] }\n\
             [roles.anyone]\nthing = [\"post\"]\n";
         let server = Setup::new(backend).model(model).closed().start();
         let (ann, bea) = (Person::new("ann", "correct horse 1"), Person::new("bea", "correct horse 2"));
@@ -291,7 +290,7 @@ on_every_backend! {
         assert_eq!(send(Some(&wrong), body).status, 401, "who it is comes first");
         // Refused by rights: not kept.
         let before = kept(&server);
-        let readonly = server.request("POST /things", &[(KEY, "r"), ("Authorization", &bea.basic())], r#"{"thing":{"name":"a","note":"x"}}"#);
+        let readonly = server.request("POST /notes", &[(KEY, "r"), ("Authorization", &bea.basic())], r#"{"note":{"text":"x"}}"#);
         assert_eq!((readonly.status, kept(&server)), (403, before), "{readonly:?}");
     }
 
