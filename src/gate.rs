@@ -6,6 +6,7 @@
 //! are ended early: otherwise a few who never finish would keep everybody else out.
 
 mod streams;
+mod turns;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio::sync::Semaphore;
 use crate::model::settings::Limits;
 use crate::store::StoreError;
 pub use streams::{Full, Stream, Streams, Whose};
+pub use turns::Turns;
 
 /// What all bodies and answers together may take up in memory.
 const HELD_BYTES_MAX: usize = 256 << 20;
@@ -34,6 +36,8 @@ pub struct Gate {
     /// So many work, and as many wait.
     requests_max: usize,
     pub streams: Arc<Streams>,
+    /// Of those that are the same request, one at a time passes.
+    pub turns: Turns,
 }
 
 impl Gate {
@@ -45,6 +49,7 @@ impl Gate {
             waiting: AtomicUsize::new(0),
             requests_max,
             streams: Streams::new(limits.streams_max, limits.streams_per_caller_max),
+            turns: Turns::default(),
         }
     }
 

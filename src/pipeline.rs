@@ -16,6 +16,7 @@ mod identity;
 #[cfg(test)]
 mod grants;
 mod measure;
+mod once;
 mod redirect;
 mod tail;
 
@@ -122,7 +123,8 @@ async fn answer(
     let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
     let format = formats::choose(&asked.accept, route.offer())?;
-    // 7  can we read what the client sends?               415
+    // 7  can we read what the client sends?               415 400
+    let key = intent::key(&parts.method, &parts.headers)?;
     let route = route.check_readable(&parts.headers)?;
     stages.mark("head");
 
@@ -149,6 +151,14 @@ async fn answer(
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
 
+    //    was it done before?                              409 422
+    let plan = match (plan, key) {
+        (Plan::Write(write), Some(key)) => {
+            let sent = (write, &bytes);
+            return Box::pin(once::write(app, asked, (&key, format), sent, stages)).await;
+        }
+        (plan, _) => plan,
+    };
     // 10 are the item and its parents there?              404
     // 11 do the conditions hold?                          428 412
     // 12 are the fields valid?                            422
@@ -261,6 +271,8 @@ struct Asked<'a> {
     known: OnceCell<Known>,
     /// Known once step 2 is passed, for what is counted.
     resource: Cell<Option<ResourceIndex>>,
+    /// The kind of a problem that is told as it was kept, for the log.
+    said: Cell<Option<&'static problem::Kind>>,
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
@@ -322,6 +334,7 @@ async fn exchange(
         now,
         known: OnceCell::new(),
         resource: Cell::new(None),
+        said: Cell::new(None),
     };
     let mut stages = Stages::start();
 
@@ -374,7 +387,7 @@ fn record(app: &App, asked: &Asked<'_>, said: (&mut Reply, Option<&Problem>), st
         caller: asked.known.get().map_or("-", |known| known.caller.name()),
         bytes: reply.body.held_bytes(),
         duration: stages.total(),
-        problem: problem.map(|problem| problem.kind().slug),
+        problem: problem.map(Problem::kind).or(asked.said.get()).map(|kind| kind.slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
         is_cut: false,
         stages,

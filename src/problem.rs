@@ -74,6 +74,8 @@ kinds! {
         "One item may have 1 MiB, a list of new items 8 MiB and 1,000 items, unless the server says otherwise. Send several smaller requests."
     TOO_SLOW "too-slow" REQUEST_TIMEOUT "The request did not arrive in time"
         "The head of a request must arrive within 10 seconds and its body within 30, unless the server says otherwise. Nothing was changed; send the request again."
+    BAD_IDEMPOTENCY_KEY "bad-idempotency-key" BAD_REQUEST "The Idempotency-Key cannot be used"
+        "Idempotency-Key names a request that may be sent again. Send one such header with 1 to 255 characters: a text in double quotes, in which \\ stands before a quote or a backslash, or a bare word such as a UUID. A server without a key of its own (--open) takes none where passwords are sent."
     BAD_JSON "bad-json" BAD_REQUEST "The body is not valid JSON"
         "The body must be one JSON value in UTF-8 (RFC 8259): no byte-order mark, no doubled keys, no text after it, at most 32 levels deep. The detail says where reading stopped."
     BAD_LINES "bad-lines" BAD_REQUEST "A line of the body cannot be read"
@@ -86,6 +88,10 @@ kinds! {
         "Nothing in a query is ignored: an unknown parameter, a doubled one or a value that does not fit is refused. The detail names it and, where there is one, the nearest known name."
     BAD_CURSOR "bad-cursor" BAD_REQUEST "The cursor does not belong to this list"
         "A cursor goes on where a page of the same list ended. Take it from page.next or from the Link header, unchanged, and keep the other parameters as they were, or start again without a cursor."
+    IDEMPOTENCY_KEY_USED "idempotency-key-used" UNPROCESSABLE_ENTITY "The Idempotency-Key belongs to another request"
+        "You have sent another request to this path under the same key, and the server still keeps its answer. A request that is sent again has to be the same in every byte of its body, in its query, and in what its headers say of types and conditions. Nothing was changed; send a new request under a new key."
+    REQUEST_UNDER_WAY "request-under-way" CONFLICT "The same request is still under way"
+        "A request with this Idempotency-Key has come before and is not done. Wait as long as Retry-After says, then send it again under the same key: you are told what became of the first one."
     NOT_FOUND "not-found" NOT_FOUND "There is no such item"
         "The item, or one of the items its path runs through, does not exist now. It may have been deleted, or may not exist yet. A nested item is found only under its own parent."
     PRECONDITION_REQUIRED "precondition-required" PRECONDITION_REQUIRED "The request must say which version it changes"
@@ -117,7 +123,7 @@ kinds! {
     UNAVAILABLE "unavailable" SERVICE_UNAVAILABLE "The data cannot be reached or written now"
         "Nothing was changed. The operator finds the reason in the log under the request_id; a full disk is the usual one."
     OUTCOME_UNKNOWN "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether the change was made"
-        "The storage failed, or could not be heard, at the moment of saving. Look whether the change was made before you send the request again. With a file as its database the server takes no more changes until it is started anew, and only then can it be seen."
+        "The storage failed, or could not be heard, at the moment of saving. Look whether the change was made before you send the request again. With a file as its database the server takes no more changes until it is started anew, and only then can it be seen. A request that had an Idempotency-Key can simply be sent again: its effect comes about once, and its answer tells what happened."
 }
 
 /// An error on its way to the client.

@@ -24,6 +24,7 @@ const KEYS_MAX: usize = 8;
 const SEALING: &[u8] = b"nouns 1 sealing";
 const NONCES: &[u8] = b"nouns 1 nonces";
 const PRINT: &[u8] = b"nouns 1 fingerprint";
+const REQUESTS: &[u8] = b"nouns 1 requests";
 
 /// What the database keeps the fingerprint under.
 pub const FINGERPRINT: &str = "key_fingerprint";
@@ -120,6 +121,11 @@ impl Keys {
     /// For the MAC of nonces: the first signs, all verify.
     pub fn nonce_keys(&self) -> Vec<[u8; 32]> {
         self.all().map(|key| derive(&key.bytes, NONCES)).collect()
+    }
+
+    /// For the marks of requests that may come again: the first makes them, all know them.
+    pub fn print_keys(&self) -> Vec<(KeyId, [u8; 32])> {
+        self.all().map(|key| (key.id(), derive(&key.bytes, REQUESTS))).collect()
     }
 
     /// The id of the key that seals.
@@ -237,7 +243,7 @@ mod tests {
     fn derived_keys_are_apart_and_never_change() {
         let one = keys(&[1]);
         assert_eq!(one.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
-        let derived = [SEALING, NONCES, PRINT].map(|label| derive(&[1; 32], label));
+        let derived = [SEALING, NONCES, PRINT, REQUESTS].map(|label| derive(&[1; 32], label));
         for (index, one) in derived.iter().enumerate() {
             assert!(derived.iter().skip(index + 1).all(|other| other != one));
         }

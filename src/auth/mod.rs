@@ -18,6 +18,7 @@ mod nonce;
 pub mod parameters;
 pub mod password;
 mod patience;
+mod prints;
 mod seal;
 mod signing;
 pub mod text;
@@ -42,6 +43,7 @@ use crate::value::Value;
 use digest::Ha1;
 use hasher::{Hasher, Who, Wrong};
 use key::Keyring;
+pub use prints::each;
 use signing::Signer;
 pub use users::LEASE;
 

@@ -6,11 +6,13 @@
 pub mod conditions;
 pub mod cursor;
 mod items;
+mod key;
 mod list;
 mod query;
 mod route;
 
 pub use items::text;
+pub use key::key;
 pub use list::{Aspect, Key, List, Term, Test, start};
 pub use route::{
     Address, Ids, Place, Route, Stop, Verb, allow, methods, path, push_subject, route,

@@ -150,6 +150,8 @@ limits! {
     bulk_items_max: usize = 1000, "new items in one request";
     cascade_items_max: usize = 10_000, "items that one delete may take with it";
     failed_logins_max: u32 = 30, "failed logins of one user from one address in a minute";
+    idempotency_key_seconds: u32 = 86_400, "time that the answer to a request with an Idempotency-Key is kept";
+    idempotency_wait_seconds_max: u32 = 5, "time that a request waits for another one with its Idempotency-Key";
 }
 
 impl ServerTable {

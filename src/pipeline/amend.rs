@@ -27,6 +27,13 @@ pub(super) async fn user(
     let Action::Amend { id, patch } = &write.action else {
         return Err(Problem::new(&problem::INTERNAL).into());
     };
+    if let Some(once) = &write.once {
+        let read = Read::Kept(once.clone());
+        match gate.pass(until, || app.store.read(read)).await {
+            Err(StoreError::Refused(Refusal::Missing)) => {}
+            said => return Ok(said),
+        }
+    }
     for _ in 0..TRIES_MAX {
         let read = Read::Item(write.collection.clone(), *id);
         let stored = match gate.pass(until, || app.store.read(read)).await {

@@ -6,11 +6,13 @@
 
 mod admit;
 pub mod decide;
+mod once;
 mod patched;
 mod secrets;
 
 pub use admit::{Draft, Reference, Values};
 pub use decide::{Dependent, Found, Step, decide};
+pub use once::{Once, Said, Says};
 pub use patched::patched;
 
 use crate::intent::conditions::{Conditions, Validators};
@@ -39,6 +41,7 @@ impl Plan {
             Self::Say(_) | Self::Measure => None,
             Self::Read(Read::Ready | Read::Positions | Read::User(_) | Read::UsersStamp) => None,
             Self::Read(Read::Item(collection, _) | Read::Page(collection, _)) => Some(collection),
+            Self::Read(Read::Kept(_)) => None,
             Self::Read(Read::Refuse(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
         }
@@ -86,6 +89,8 @@ pub enum Read {
     User(Box<str>),
     /// A number that grows with every change of the users.
     UsersStamp,
+    /// What was said to this request before.
+    Kept(Box<Once>),
     Item(Collection, Id),
     Page(Collection, List),
     /// The body has faults, but a missing item comes first in the order of checks.
@@ -119,6 +124,8 @@ pub struct Write {
     /// What must be true of the item for it to be done.
     pub conditions: Conditions,
     pub by: By,
+    /// It may be sent again, and is then done once.
+    pub once: Option<Box<Once>>,
 }
 
 /// Who asked for a change, as the change log keeps it.
@@ -170,6 +177,8 @@ pub enum Outcome {
     Updated(Item),
     Amended(Item),
     Removed,
+    /// Of a write that may be sent again: the answer itself.
+    Said(Said),
 }
 
 /// The first and the last entry of the change log, by number; none when it is empty.
@@ -188,7 +197,7 @@ impl Outcome {
             }
             Self::Page(page) => &page.items,
             Self::CreatedMany(items) => items,
-            Self::Ready | Self::Positions(_) | Self::Removed => &[],
+            Self::Ready | Self::Positions(_) | Self::Removed | Self::Said(_) => &[],
             // Not for clients.
             Self::User(_) | Self::Stamp(_) => &[],
         }
@@ -223,6 +232,10 @@ pub enum Refusal {
     TooMany {
         dependents_max: usize,
     },
+    /// Another request was sent under the same key.
+    KeyUsed,
+    /// The same key is being used at this moment.
+    KeyUnderWay,
 }
 
 /// Turns an intent into a plan. The one problem it can see by itself is an item that cannot be there.
@@ -263,14 +276,14 @@ pub fn make(
         Intent::Amend(address, patch) => {
             let (collection, id) = item(address, Verb::Patch)?;
             let (action, conditions) = (Action::Amend { id, patch }, Conditions::default());
-            Plan::Write(Write { collection, action, conditions, by: by() })
+            Plan::Write(Write { collection, action, conditions, by: by(), once: None })
         }
         Intent::Remove(address) => {
             let (collection, id) = item(address, Verb::Delete)?;
             let action =
                 Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
             let conditions = Conditions::default();
-            Plan::Write(Write { collection, action, conditions, by: by() })
+            Plan::Write(Write { collection, action, conditions, by: by(), once: None })
         }
     })
 }
@@ -306,7 +319,7 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
     }
     if faults.is_empty() {
         let (action, conditions) = (Action::Create { drafts, count }, Conditions::default());
-        return Plan::Write(Write { collection, action, conditions, by });
+        return Plan::Write(Write { collection, action, conditions, by, once: None });
     }
     refuse(collection, None, drafts, faults)
 }
@@ -319,7 +332,7 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
     let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), access);
     if faults.is_empty() {
         let (action, conditions) = (Action::Replace { id, draft }, Conditions::default());
-        Plan::Write(Write { collection, action, conditions, by })
+        Plan::Write(Write { collection, action, conditions, by, once: None })
     } else {
         refuse(collection, Some(id), vec![draft], faults)
     }

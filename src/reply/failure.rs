@@ -2,6 +2,8 @@
 //!
 //! Pure. The cause is for the log alone.
 
+use http::{HeaderValue, header};
+
 use crate::model::Model;
 use crate::plan::{Collection, Refusal};
 use crate::problem::{self, Member, Problem};
@@ -43,6 +45,9 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
         }
         Refusal::TooMany { dependents_max } => Problem::new(&problem::TOO_MANY_CHILDREN)
             .detail(format!("more than {dependents_max} items would go with this {name}")),
+        Refusal::KeyUsed => Problem::new(&problem::IDEMPOTENCY_KEY_USED),
+        Refusal::KeyUnderWay => Problem::new(&problem::REQUEST_UNDER_WAY)
+            .header(header::RETRY_AFTER, HeaderValue::from_static("1")),
         Refusal::Transition { from, to, allowed } => {
             let texts = allowed.iter().map(ToString::to_string).collect();
             let detail = match &from {

@@ -7,6 +7,7 @@ mod coded;
 mod content;
 mod deprecation;
 mod failure;
+pub mod kept;
 mod listed;
 mod slow;
 
@@ -203,6 +204,8 @@ impl Replies {
             Outcome::Ready | Outcome::Positions(_) | Outcome::User(_) | Outcome::Stamp(_) => {
                 document(json::status("ready"))
             }
+            // An answer already, which is not made once more.
+            Outcome::Said(_) => speechless(),
             Outcome::Item(item) => {
                 (format.item)(&mut body, view, item);
                 let mut reply = data(StatusCode::OK, format, body);

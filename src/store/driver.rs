@@ -98,6 +98,27 @@ pub(super) trait Driver {
         self.execute_each(strokes).await
     }
 
+    /// From here on `undo` takes back what is done, and `finish` does not end the transaction: `end` does.
+    async fn hold(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Takes back all since `hold`.
+    async fn undo(&mut self) -> Result<(), Failure>;
+
+    /// The last statements after `hold`.
+    async fn end(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+        self.execute_each(strokes).await
+    }
+
+    /// Does what takes long where nobody has to wait for it.
+    async fn aside<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        Ok(work())
+    }
+
     /// Ids for new items, never given before.
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure>;
 

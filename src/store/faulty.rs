@@ -153,6 +153,11 @@ impl<D: Driver> Driver for Faulty<D> {
         self.0.execute(sql, binds).await
     }
 
+    async fn undo(&mut self) -> Result<(), Failure> {
+        self.pass("ROLLBACK TO").await?;
+        self.0.undo().await
+    }
+
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
         self.pass("allocate ids").await?;
         self.0.allocate(resource, count).await

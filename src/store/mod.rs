@@ -12,6 +12,7 @@ mod export;
 mod faulty;
 mod gather;
 mod ids;
+mod once;
 mod pipe;
 mod place;
 mod positions;

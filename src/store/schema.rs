@@ -7,7 +7,7 @@ use super::Broken;
 use super::OpenError;
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::sql::{self, Dialect};
-use super::users;
+use super::{once, users};
 use crate::model::diff::{Difference, compare};
 use crate::model::{self, Model};
 
@@ -83,6 +83,7 @@ pub(super) async fn create<D: Driver>(
         }
     }
     users::create(driver, model, dialect).await?;
+    once::create(driver, dialect).await?;
     remember(driver, dialect, "model", &model.shape).await?;
     Ok(())
 }
@@ -98,6 +99,7 @@ pub(super) async fn extend<D: Driver>(
     if driver.rows(dialect.place_index_names, &[], |_| Ok(())).await?.is_empty() {
         driver.execute(dialect.place_index, &[]).await?;
     }
+    once::create(driver, dialect).await?;
     let stored = recall(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
         Failure::Broken(Broken("the database does not say which model it holds".into()))

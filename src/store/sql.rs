@@ -7,6 +7,7 @@
 mod condition;
 mod define;
 mod dialect;
+mod keys;
 mod list;
 mod part;
 mod words;
@@ -20,6 +21,7 @@ pub(super) use define::{
     remember_first, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
+pub(super) use keys::Keys;
 pub(super) use list::Listing;
 pub(super) use part::{Part, seen_holders};
 
@@ -83,6 +85,7 @@ pub(super) struct Sql {
     pub(super) sweep: String,
     /// See `place`: of a collection at the top, and of one under a parent.
     pub(super) places: [String; 2],
+    pub(super) keys: Keys,
 }
 
 /// The statements of one resource. "chain" stands for the ids of the ancestors, the nearest first.
@@ -159,6 +162,7 @@ impl Sql {
             entry: entry(dialect, 1, None),
             user: user(model.resource(model.users), dialect),
             stamp: dialect.users_stamp,
+            keys: Keys::new(dialect),
             joins_entry: dialect.next_change.is_some(),
             places: [false, true].map(|has_parent| place(dialect, has_parent)),
             // Sequence is the true order; a clock that was wrong for a while must not hold it up.
@@ -177,6 +181,7 @@ impl Sql {
         let mut all = vec![self.entry.clone(), self.sweep.clone()];
         all.extend(self.places.clone());
         all.extend([self.user.clone(), self.stamp.to_owned()]);
+        all.extend(self.keys.texts());
         for (table, resource) in self.tables.iter().zip(&model.resources) {
             let Table { item, exists, exists_anywhere, page, page_after, .. } = table;
             let Table { insert, delete, links, .. } = table;

@@ -1,5 +1,5 @@
-//! How old entries of the change log go, on every backend: in steps, so that writers never wait for more
-//! than one.
+//! How old entries of the change log and old answers go, on every backend: in steps, so that writers never
+//! wait for more than one.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,15 +13,14 @@ pub(super) const SWEEP_STEP: i64 = 1_000;
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long the next step can wait, after one that took so many.
-pub(super) fn pause(count: usize) -> Duration {
+pub(super) fn pause(count: u64) -> Duration {
     if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
 }
 
-/// How long the next step can wait, after one that failed.
-pub(super) fn failed(log: &Log, cause: &dyn Debug) -> Duration {
+/// Tells the operator of a step that failed.
+pub(super) fn failed(log: &Log, what: &str, cause: &dyn Debug) {
     let cause = format!("{cause:?}");
-    log.event(Level::Warning, "the change log could not be swept", &[("cause", &cause)]);
-    SWEEP_EVERY
+    log.event(Level::Warning, &format!("{what} could not be swept"), &[("cause", &cause)]);
 }
 
 /// Thirty days unless the model says otherwise; `None` is for ever.

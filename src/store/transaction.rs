@@ -12,6 +12,7 @@ use quick_cache::sync::Cache;
 
 use super::driver::{Columns, Driver, Failure, Stroke};
 use super::gather::Gathering;
+use super::once;
 use super::place::{self, Standing};
 use super::positions;
 use super::reached::PARTS_MAX;
@@ -91,6 +92,7 @@ pub(super) async fn read<D: Driver>(
         Read::Positions => Ok(Outcome::Positions(positions::read(driver).await?)),
         Read::User(name) => Ok(Outcome::User(users::user(driver, context, name).await?)),
         Read::UsersStamp => Ok(Outcome::Stamp(users::stamp(driver, context).await?)),
+        Read::Kept(kept) => once::read(driver, context, kept).await,
         Read::Item(collection, id) => {
             let reached = context.reached(collection.resource, &collection.reach);
             let stroke = reached.item(*id, &collection.ancestors);
@@ -322,8 +324,20 @@ fn is_stored(resource: &Resource, stored: &Item, reference: &Reference) -> bool 
     }
 }
 
-/// What is only lent may be tried again; of it the action is copied, which the decision uses up.
 pub(super) async fn write<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    write: Cow<'_, Write>,
+    pace: Pace,
+) -> Result<Outcome, Halt<Box<Write>>> {
+    match write.once.clone() {
+        None => perform(driver, context, write, pace).await,
+        Some(once) => Box::pin(once::write(driver, context, (&once, write), pace)).await,
+    }
+}
+
+/// What is only lent may be tried again; of it the action is copied, which the decision uses up.
+pub(super) async fn perform<D: Driver>(
     driver: &mut D,
     context: &Context,
     write: Cow<'_, Write>,
@@ -340,10 +354,10 @@ pub(super) async fn write<D: Driver>(
     };
     let owned;
     let (collection, by, action) = match write {
-        Cow::Borrowed(Write { collection, action, conditions, by }) => {
+        Cow::Borrowed(Write { collection, action, conditions, by, .. }) => {
             (collection, by, (action.clone(), conditions))
         }
-        Cow::Owned(Write { collection, action, conditions, by }) => {
+        Cow::Owned(Write { collection, action, conditions, by, .. }) => {
             owned = (collection, by, conditions);
             (&owned.0, &owned.1, (action, &owned.2))
         }

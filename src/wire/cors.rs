@@ -15,8 +15,8 @@ const ALLOWED_HEADERS: HeaderValue = HeaderValue::from_static(
 
 /// What may be read of an answer beyond what the standard lets every page read.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Link, Location, Retry-After, \
-     Sunset, WWW-Authenticate, X-Request-Id",
+    "Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Idempotent-Replayed, Link, Location, \
+     Retry-After, Sunset, WWW-Authenticate, X-Request-Id",
 );
 
 /// Seconds that a browser may go by the answer to a preflight; Chromium takes no more. Nothing is

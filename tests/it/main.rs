@@ -61,6 +61,8 @@ mod refusals;
 #[cfg(test)]
 mod replicas;
 #[cfg(test)]
+mod retries;
+#[cfg(test)]
 mod roles;
 #[cfg(test)]
 mod spec;

@@ -72,7 +72,7 @@ fn open(database: &Database, model: &Arc<Model>) -> Beside {
 fn write(model: &Model, action: Action) -> Write {
     let collection = Collection::users(model);
     let by = By { actor: "cli".into(), request_id: "-".into() };
-    Write { collection, action, conditions: Conditions::default(), by }
+    Write { collection, action, conditions: Conditions::default(), by, once: None }
 }
 
 fn draft(name: &str, password: Value) -> Draft {

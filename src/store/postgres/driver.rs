@@ -45,6 +45,8 @@ pub(super) struct PostgresDriver<'a> {
     ids: &'a Mutex<Ids>,
     pooling: Pooling,
     stage: Stage,
+    /// A savepoint is there, and the end is not to be sent yet.
+    is_held: bool,
     trouble: Option<Trouble>,
 }
 
@@ -63,7 +65,7 @@ impl<'a> PostgresDriver<'a> {
         pooling: Pooling,
         stage: Stage,
     ) -> Self {
-        Self { connection, ids, pooling, stage, trouble: None }
+        Self { connection, ids, pooling, stage, is_held: false, trouble: None }
     }
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
@@ -111,6 +113,12 @@ impl<'a> PostgresDriver<'a> {
             Ok(statement) => Ok(Message::Prepared(statement, binds)),
             Err(error) => Err(self.failed(&error)),
         }
+    }
+
+    /// Sends a word that is about the transaction itself.
+    async fn word(&mut self, word: &str) -> Result<(), Failure> {
+        let done = self.connection.client.batch_execute(word).await;
+        done.map_err(|error| self.failed(&error))
     }
 
     /// `BEGIN`, if it is due.
@@ -317,14 +325,45 @@ impl Driver for PostgresDriver<'_> {
     }
 
     async fn finish(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+        self.run(strokes, !self.is_held).await
+    }
+
+    async fn hold(&mut self) -> Result<(), Failure> {
+        self.word("SAVEPOINT request").await?;
+        self.is_held = true;
+        Ok(())
+    }
+
+    async fn undo(&mut self) -> Result<(), Failure> {
+        self.word("ROLLBACK TO request").await
+    }
+
+    async fn end(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+        self.is_held = false;
         self.run(strokes, true).await
     }
 
+    async fn aside<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => Ok(done),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The server is ending in a hurry.
+                Err(_) => Err(Failure::TimedOut),
+            },
+        }
+    }
+
     async fn recover(&mut self) -> Result<(), Failure> {
+        if self.is_held {
+            return self.undo().await;
+        }
         let is_block = std::mem::replace(&mut self.stage, Stage::None) == Stage::Open;
         if is_block {
-            let done = self.connection.client.batch_execute("ROLLBACK").await;
-            done.map_err(|error| self.failed(&error))?;
+            self.word("ROLLBACK").await?;
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! The thread beside the workers: opens the database, then sweeps the change log.
+//! The thread beside the workers: opens the database, then sweeps the change log and the kept answers.
 //!
 //! Of several servers one sweeps at a time.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -21,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::store::OpenError;
 use crate::store::driver::{Bind, Columns, Driver, Failure};
 use crate::store::ids::Ids;
+use crate::store::once;
 use crate::store::sweep::{self, SWEEP_EVERY, SWEEP_STEP, changes_keep};
 use crate::store::transaction::Context;
 
@@ -196,36 +198,45 @@ impl Work {
     /// One step of the sweep. Says how long the next one can wait.
     async fn sweep(&self) -> Duration {
         crate::fault::point("sweep");
-        let keep = changes_keep(self.context.model.server.changes_keep);
-        let Some(before) = keep.and_then(|keep| clock::moment().earlier(keep)) else {
-            return SWEEP_EVERY;
+        let failed = |cause: &dyn Debug| {
+            sweep::failed(&self.log, "what is old", cause);
+            SWEEP_EVERY
         };
         let until = clock::now() + CONNECT_MAX;
         let mut lease = match self.pool.lease(Purpose::Read, until).await {
             Ok(lease) => lease,
-            Err(error) => return sweep::failed(&self.log, &error),
+            Err(error) => return failed(&error),
         };
         let Some(connection) = lease.connection() else { return SWEEP_EVERY };
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);
-        let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
-        let step = async {
-            let read = |row: &dyn Columns| row.boolean(0);
-            let is_ours = driver.rows(SWEEP_LOCK, &[], read).await?;
-            let count = match is_ours.first() {
-                Some(Some(true)) => driver.execute(&self.context.sql.sweep, &binds).await?,
-                _ => 0,
-            };
-            driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
-            Ok::<usize, Failure>(count)
-        };
-        match step.await {
-            Ok(count) => {
+        match self.sweep_step(&mut driver).await {
+            Ok((changes, keys)) => {
                 lease.keep();
-                self.metrics.changes_swept.add(u64::try_from(count).unwrap_or(0));
-                sweep::pause(count)
+                self.metrics.changes_swept.add(changes);
+                sweep::pause(changes + keys)
             }
-            Err(failure) => sweep::failed(&self.log, &failure),
+            Err(failure) => failed(&failure),
         }
+    }
+
+    /// How many entries of the change log and how many answers went.
+    async fn sweep_step(&self, driver: &mut PostgresDriver<'_>) -> Result<(u64, u64), Failure> {
+        let (now, sql) = (clock::moment(), &self.context.sql);
+        let keep = changes_keep(self.context.model.server.changes_keep);
+        let changes = (&sql.sweep, keep.and_then(|keep| now.earlier(keep)));
+        let keys = (&sql.keys.sweep, once::expired(&self.context, now));
+        let read = |row: &dyn Columns| row.boolean(0);
+        let is_ours = driver.rows(SWEEP_LOCK, &[], read).await?.first() == Some(&Some(true));
+        let mut counts = [0, 0];
+        for (count, (sql, before)) in counts.iter_mut().zip([changes, keys]) {
+            if let Some(before) = before.filter(|_| is_ours) {
+                let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
+                *count = u64::try_from(driver.execute(sql, &binds).await?).unwrap_or(0);
+            }
+        }
+        driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+        let [changes, keys] = counts;
+        Ok((changes, keys))
     }
 }

@@ -50,13 +50,15 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::settings::{Pooling, ServerTable};
-use crate::plan::{Action, Outcome, Read, Write};
+use crate::plan::{Action, Outcome, Read, Refusal, Write};
 use keeper::Keeper;
 
 /// How often one write is tried.
 const ATTEMPTS_MAX: u32 = 10;
 /// The pause before a write is tried again; each one is longer than the last.
 const PAUSE: Duration = Duration::from_millis(2);
+/// From so many on, pauses for another server are as long as they get.
+const PAUSES_GROW: u32 = 20;
 /// The database stops a statement by itself; a network that hangs does not.
 const GRACE: Duration = Duration::from_secs(5);
 /// A connection that takes longer to undo a transaction is closed, which undoes it too.
@@ -214,13 +216,20 @@ impl Inner {
     async fn write(self: Arc<Self>, write: Write, until: Instant) -> Result<Outcome, StoreError> {
         // What depends on the stored item holds its lock until the end.
         let stage = match &write.action {
+            // What is kept of it comes with it.
+            _ if write.once.is_some() => Stage::Due,
             Action::Create { .. } => Stage::None,
             Action::Replace { .. } | Action::Amend { .. } | Action::Remove { .. } => Stage::Due,
         };
+        let mut patience = Patience::new(&write);
         let mut attempt = 1;
         loop {
             let is_last = attempt == ATTEMPTS_MAX;
             match self.attempt(&write, stage, until).await {
+                Attempt::Done(Err(error)) if patience.wants(&error) => {
+                    patience.pause().await;
+                    continue;
+                }
                 Attempt::Done(done) => return done,
                 Attempt::Again(error) if is_last || clock::now() >= until => return Err(error),
                 Attempt::Again(_) => tokio::time::sleep(PAUSE * attempt * attempt).await,
@@ -287,6 +296,29 @@ impl Inner {
                 Attempt::Done(Err(error))
             }
         }
+    }
+}
+
+/// How long another server is waited for that works under the same key. No connection is held meanwhile.
+struct Patience {
+    until: Option<Instant>,
+    pauses: u32,
+}
+
+impl Patience {
+    fn new(write: &Write) -> Self {
+        let until = write.once.as_ref().map(|once| clock::now() + once.wait);
+        Self { until, pauses: 0 }
+    }
+
+    fn wants(&self, error: &StoreError) -> bool {
+        matches!(error, StoreError::Refused(Refusal::KeyUnderWay))
+            && self.until.is_some_and(|until| clock::now() < until)
+    }
+
+    async fn pause(&mut self) {
+        self.pauses = self.pauses.saturating_add(1).min(PAUSES_GROW);
+        tokio::time::sleep(PAUSE * self.pauses).await;
     }
 }
 

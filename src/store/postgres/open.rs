@@ -98,7 +98,7 @@ enum Found {
 }
 
 async fn inspect(driver: &mut PostgresDriver<'_>, model: &Model) -> Result<Found, Failure> {
-    let ours = ["nouns_system", "nouns_changes"];
+    let ours = ["nouns_system", "nouns_changes", "nouns_keys"];
     let tables = model.resources.iter().map(|resource| &*resource.table);
     let names = ours.into_iter().chain(tables).collect::<Vec<_>>().join(",");
     let read = |row: &dyn Columns| {

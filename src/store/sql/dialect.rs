@@ -51,6 +51,11 @@ pub(in crate::store) struct Dialect {
     pub(in crate::store) place_index_names: &'static str,
     /// The tables every database of ours has.
     pub(in crate::store) system_tables: &'static [&'static str],
+    /// The table of the answers that are kept, and its index.
+    pub(in crate::store) keys_tables: &'static [&'static str],
+    /// Takes a number for one transaction, or says that another one has it; where writers are alone,
+    /// there is nothing to take.
+    pub(in crate::store) claim_key: Option<&'static str>,
     /// What counts up the number of changes of the users, and the statement that reads it.
     pub(in crate::store) users_triggers: &'static [&'static str],
     pub(super) users_stamp: &'static str,
@@ -104,6 +109,13 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
   kind TEXT NOT NULL, actor TEXT NOT NULL, request_id TEXT NOT NULL, changed TEXT, before TEXT, after TEXT
 ) STRICT",
     ],
+    keys_tables: &[
+        "CREATE TABLE nouns_keys (
+  scope TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, time TEXT NOT NULL, bytes INTEGER NOT NULL, answer TEXT NOT NULL
+) STRICT",
+        "CREATE INDEX nouns_keys_time ON nouns_keys (time, scope)",
+    ],
+    claim_key: None,
     users_triggers: &[
         "CREATE TRIGGER nouns_users_inserted AFTER INSERT ON nouns_users BEGIN
   UPDATE nouns_system SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'users_stamp';
@@ -189,6 +201,14 @@ BEGIN
   RETURN last - coalesce(behind, 0);
 END $$",
     ],
+    keys_tables: &[
+        "CREATE TABLE nouns_keys (
+  scope text COLLATE \"C\" NOT NULL PRIMARY KEY, fingerprint text NOT NULL, time timestamptz NOT NULL, bytes bigint NOT NULL, answer text NOT NULL
+)",
+        "CREATE INDEX nouns_keys_time ON nouns_keys (time, scope)",
+    ],
+    // Whoever comes too late asks again, and holds no connection meanwhile.
+    claim_key: Some("SELECT pg_try_advisory_xact_lock($1)"),
     users_triggers: &[
         // By hand, the users may be changed under another search path than ours.
         "CREATE FUNCTION nouns_count_users() RETURNS trigger LANGUAGE plpgsql AS $$

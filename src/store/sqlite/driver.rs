@@ -12,6 +12,11 @@ use crate::store::ids::Ids;
 use crate::store::sql::SQLITE_LAST_ID;
 use crate::value::{Id, IdKind, Moment};
 
+/// What one request does, apart from those that share its commit.
+pub(super) const SAVEPOINT: &str = "SAVEPOINT request";
+pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO request";
+pub(super) const RELEASE: &str = "RELEASE request";
+
 /// A connection inside a transaction (or, for a single read, outside one).
 #[derive(Debug)]
 pub(super) struct SqliteDriver<'a> {
@@ -98,6 +103,11 @@ impl Driver for SqliteDriver<'_> {
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
         self.prepare(sql, binds)?.raw_execute().map_err(failure)
+    }
+
+    /// The writer has made the savepoint, and releases it.
+    async fn undo(&mut self) -> Result<(), Failure> {
+        self.execute(ROLLBACK_TO, &[]).await.map(|_| ())
     }
 
     async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {

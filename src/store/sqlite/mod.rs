@@ -215,7 +215,7 @@ impl Worker {
 fn is_short(read: &Read) -> bool {
     match read {
         Read::Ready | Read::Positions | Read::Item(..) | Read::Refuse(_) => true,
-        Read::User(_) | Read::UsersStamp => true,
+        Read::User(_) | Read::UsersStamp | Read::Kept(_) => true,
         Read::Page(_, list) => list.limit <= 100 && list.is_plain() && !list.is_counted,
     }
 }

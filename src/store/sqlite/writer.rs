@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Error, ErrorCode};
 
-use super::driver::{SqliteDriver, failure};
+use super::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, failure};
 use super::export::Exports;
 use super::mail::{Answer, Ticket, send_all};
 use super::queue::{Job, Jobs};
@@ -77,6 +77,8 @@ enum Undoing {
 impl Undoing {
     fn of(write: &Write, pace: Pace) -> Self {
         match &write.action {
+            // What is kept of a refusal outlives what the refusal undoes.
+            _ if write.once.is_some() => Self::Savepoint,
             _ if pace == Pace::Alone => Self::Transaction,
             Action::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
             Action::Replace { .. } | Action::Amend { .. } => Self::Statement,
@@ -267,17 +269,17 @@ impl Writer {
     fn begin_request(&self, undoing: Undoing) -> rusqlite::Result<()> {
         match undoing {
             Undoing::Statement | Undoing::Transaction => Ok(()),
-            Undoing::Savepoint => self.statement("SAVEPOINT request"),
+            Undoing::Savepoint => self.statement(SAVEPOINT),
         }
     }
 
     fn end_request(&self, undoing: Undoing, is_done: bool) -> rusqlite::Result<()> {
         match undoing {
             Undoing::Statement => Ok(()),
-            Undoing::Savepoint if is_done => self.statement("RELEASE request"),
+            Undoing::Savepoint if is_done => self.statement(RELEASE),
             Undoing::Savepoint => {
-                self.statement("ROLLBACK TO request")?;
-                self.statement("RELEASE request")
+                self.statement(ROLLBACK_TO)?;
+                self.statement(RELEASE)
             }
             Undoing::Transaction if is_done => Ok(()),
             Undoing::Transaction => self.statement("ROLLBACK"),

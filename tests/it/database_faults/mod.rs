@@ -7,6 +7,7 @@
 
 mod away;
 mod full;
+mod keys;
 mod late;
 mod locks;
 mod points;

@@ -40,7 +40,7 @@ impl Scene {
         Self { team, ..scene }
     }
 
-    fn name(&mut self) -> String {
+    pub(super) fn name(&mut self) -> String {
         self.serial += 1;
         format!("n{}", self.serial)
     }
@@ -143,7 +143,7 @@ pub(super) fn list_of_nothing(scene: &mut Scene) -> (String, String) {
 pub(super) struct Usual {
     pub(super) status: u16,
     pub(super) messages: Vec<(Side, char)>,
-    change: Counts,
+    pub(super) change: Counts,
 }
 
 impl Scene {
@@ -201,7 +201,7 @@ impl Scene {
 
 /// An error is acted upon before the word behind it has come: which goes first is chance, and of no
 /// consequence.
-fn in_order(mut messages: Vec<(Side, char)>) -> Vec<(Side, char)> {
+pub(super) fn in_order(mut messages: Vec<(Side, char)>) -> Vec<(Side, char)> {
     for at in 1..messages.len() {
         if messages[at - 1] != (Side::Database, 'E') {
             continue;
@@ -214,7 +214,7 @@ fn in_order(mut messages: Vec<(Side, char)>) -> Vec<(Side, char)> {
     messages
 }
 
-fn difference(after: &Counts, before: &Counts) -> Counts {
+pub(super) fn difference(after: &Counts, before: &Counts) -> Counts {
     after.iter().zip(before).map(|(after, before)| after - before).collect()
 }
 

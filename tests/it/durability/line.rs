@@ -25,10 +25,14 @@ impl Line {
 
     /// The whole answer, or nothing when the server was gone before its last byte.
     pub fn ask(&mut self, request: &str, body: &str) -> Option<Answer> {
+        self.ask_with(request, "Content-Type: application/json\r\n", body)
+    }
+
+    /// With these header lines.
+    pub fn ask_with(&mut self, request: &str, headers: &str, body: &str) -> Option<Answer> {
         let (address, length) = (self.address, body.len());
         let head = format!(
-            "{request} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n"
+            "{request} HTTP/1.1\r\nHost: {address}\r\n{headers}Content-Length: {length}\r\n\r\n"
         );
         self.stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).ok()?;
         let mut bytes = Vec::new();

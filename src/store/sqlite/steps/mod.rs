@@ -28,7 +28,7 @@ use crate::log::{Log, Style};
 use crate::metrics::Metrics;
 use crate::model::{self, Model};
 use crate::permit::Caller;
-use crate::plan::{self, By, Outcome, Plan, Refusal, Write};
+use crate::plan::{self, By, Once, Outcome, Plan, Refusal, Write};
 use crate::store::StoreError;
 use crate::store::driver::at_once;
 use crate::store::faulty;
@@ -181,6 +181,10 @@ impl Trial {
             letter == 'o' && !is_noop,
             "{request_id}: {letter}, {entries} entries"
         );
+        // An answer is kept with what was done, or with a refusal, and never alone.
+        let sql = format!("SELECT count(*) FROM nouns_keys WHERE scope = '{request_id}'");
+        let is_kept = self.count(&sql) > 0;
+        assert!(!is_kept || "ok".contains(letter), "{request_id}: {letter}, and kept");
     }
 
     /// The last entry of every item tells its version, and those that are gone are gone.
@@ -203,7 +207,8 @@ impl Trial {
 
     /// `POST /teams/team/tasks`: a name in the place of an id stands for the first of its kind.
     fn write(&mut self, (line, body): &(&str, &str)) -> Write {
-        let (method, path) = line.split_once(' ').unwrap();
+        let keyed = line.strip_prefix("KEYED ");
+        let (method, path) = keyed.unwrap_or(line).split_once(' ').unwrap();
         let mut segments = path.trim_start_matches('/').split('/').peekable();
         let (mut ids, mut resource) = (intent::Ids::default(), None);
         while let Some(plural) = segments.next() {
@@ -226,7 +231,8 @@ impl Trial {
         };
         self.requests += 1;
         let noop = if *line == UNCHANGED { "noop" } else { "" };
-        let request_id = format!("r{}{noop}", self.requests).into();
+        let request_id: Box<str> = format!("r{}{noop}", self.requests).into();
+        let once = keyed.map(|_| Box::new(once(&request_id)));
         let route = Route { verb, place };
         let intent = intent::read(&self.model, route, (None, &[]), body.as_bytes()).unwrap();
         match plan::make(&self.model, intent, &Caller::open(), || By {
@@ -235,7 +241,7 @@ impl Trial {
         })
         .unwrap()
         {
-            Plan::Write(write) => write,
+            Plan::Write(write) => Write { once, ..write },
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -253,8 +259,21 @@ impl Trial {
     }
 }
 
+/// Every request has a key of its own.
+fn once(scope: &str) -> Once {
+    Once {
+        scope: scope.into(),
+        number: 0,
+        prints: vec!["-".into()],
+        wait: Duration::ZERO,
+        keeps_refusals: true,
+        says: Arc::new(|done| Some(if done.is_ok() { "done" } else { "refused" }.to_owned())),
+    }
+}
+
 fn letter(told: &Result<Outcome, StoreError>) -> char {
     match told {
+        Ok(Outcome::Said(said)) if said.text == "refused" => 'k',
         Ok(_) => 'o',
         Err(StoreError::Refused(Refusal::Taken(_))) => 'c',
         Err(StoreError::Refused(_)) => 'r',

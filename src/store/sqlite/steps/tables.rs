@@ -2,7 +2,7 @@
 //! three that share the commit are told.
 //!
 //! o: done. c, r: refused, as it would have been. t: timed out. i: internal. u: unavailable.
-//! p: the writer panicked, which is told as internal. `!`: writing has stopped.
+//! k: refused, and kept so. p: the writer panicked, which is told as internal. `!`: writing has stopped.
 
 use expect_test::{Expect, expect};
 
@@ -228,4 +228,15 @@ fn a_removal_that_is_refused() {
         RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
     "#]]
     .assert_eq(&table(("DELETE /people/1", ""), "r"));
+}
+
+#[test]
+fn a_create_with_a_key() {
+    check(("KEYED POST /people", r#"{"person":{"name":"Dan"}}"#), &expect![[r#""#]]);
+}
+
+#[test]
+fn a_create_of_many_with_a_key_that_is_refused() {
+    let body = r#"{"people":[{"name":"Dan"},{"name":"Eve","badge":"a"}]}"#;
+    expect![[r#""#]].assert_eq(&table(("KEYED POST /people", body), "k"));
 }

@@ -1,0 +1,157 @@
+//! `Idempotency-Key`: the name that a client gives to a request it may have to send again.
+//!
+//! Pure. What the name is good for is decided elsewhere. A structured string (RFC 8941 §3.3.3), or a
+//! bare token, since most clients send a UUID as it is; both spellings of one text are one key.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, Method};
+
+use crate::problem::{self, Problem};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// More is not a name.
+const CHARACTERS_MAX: usize = 255;
+
+/// The key of a request. Only methods that are not idempotent by nature have one; at others it is
+/// not looked at.
+pub fn key<'h>(method: &Method, headers: &'h HeaderMap) -> Result<Option<Cow<'h, str>>, Problem> {
+    if method != Method::POST && method != Method::PATCH {
+        return Ok(None);
+    }
+    let mut lines = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(line) = lines.next() else { return Ok(None) };
+    let bad = |detail: &str| Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail);
+    if lines.next().is_some() {
+        return Err(bad("expected one Idempotency-Key header, got several"));
+    }
+    let text = line.as_bytes();
+    let key = match text.strip_prefix(b"\"") {
+        Some(quoted) => unquoted(quoted).map(Cow::Owned),
+        None => bare(text).map(Cow::Borrowed),
+    };
+    let key = key.ok_or_else(|| {
+        bad("expected a text in double quotes, or a word of letters, digits and !#$%&'*+-.^_`|~:/")
+    })?;
+    match key.len() {
+        0 => Err(bad("expected at least one character, got none")),
+        1..=CHARACTERS_MAX => Ok(Some(key)),
+        count => Err(bad(&format!("expected at most {CHARACTERS_MAX} characters, got {count}"))),
+    }
+}
+
+/// RFC 8941 §4.2.5, behind the first quote: a backslash stands before a quote or another one, and
+/// nothing stands behind the last quote.
+fn unquoted(text: &[u8]) -> Option<String> {
+    let mut key = String::with_capacity(text.len());
+    let mut bytes = text.iter();
+    loop {
+        match bytes.next()? {
+            b'"' => break,
+            b'\\' => key.push(char::from(*bytes.next().filter(|byte| b"\"\\".contains(byte))?)),
+            byte @ b' '..=b'~' => key.push(char::from(*byte)),
+            _ => return None,
+        }
+    }
+    bytes.next().is_none().then_some(key)
+}
+
+/// RFC 9110 §5.6.2, and what RFC 8941 §3.3.4 adds to it.
+fn bare(text: &[u8]) -> Option<&str> {
+    let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(byte);
+    str::from_utf8(text).ok().filter(|_| text.iter().all(is_known))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(lines: &[&[u8]]) -> Result<Option<String>, String> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(IDEMPOTENCY_KEY, HeaderValue::from_bytes(line).unwrap());
+        }
+        match key(&Method::POST, &headers) {
+            Ok(key) => Ok(key.map(Cow::into_owned)),
+            Err(problem) => Err(problem.parts().detail.clone().unwrap()),
+        }
+    }
+
+    #[test]
+    fn one_text_is_one_key_however_it_is_spelled() {
+        let same = |line: &[u8], expected: &str| {
+            assert_eq!(read(&[line]), Ok(Some(expected.to_owned())), "{line:?}");
+        };
+        same(b"a", "a");
+        same(b"\"a\"", "a");
+        same(b"8e03978e-40d5-43e8-bc93-6894a57f9324", "8e03978e-40d5-43e8-bc93-6894a57f9324");
+        same(b"\"8e03978e-40d5\"", "8e03978e-40d5");
+        same(b"\" \"", " ");
+        same(br#""a \"b\" \\c""#, r#"a "b" \c"#);
+        same(b"*a:b/c", "*a:b/c");
+        same("k".repeat(255).as_bytes(), &"k".repeat(255));
+        same(format!("\"{}\"", "\\\\".repeat(255)).as_bytes(), &"\\".repeat(255));
+        assert_eq!(read(&[]), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_key() {
+        let long = "k".repeat(256);
+        let quoted_long = format!("\"{long}\"");
+        let form =
+            "expected a text in double quotes, or a word of letters, digits and !#$%&'*+-.^_`|~:/";
+        let rows: &[(&[u8], &str)] = &[
+            (b"", "expected at least one character, got none"),
+            (b"\"\"", "expected at least one character, got none"),
+            (long.as_bytes(), "expected at most 255 characters, got 256"),
+            (quoted_long.as_bytes(), "expected at most 255 characters, got 256"),
+            (b"a b", form),
+            (b"a,b", form),
+            (b"a;b=c", form),
+            (b"\"a\";b=c", form),
+            (b"\"a\" ", form),
+            (b"\"a\", \"b\"", form),
+            (b"\"a", form),
+            (b"a\"", form),
+            (b"\"a\\\"", form),
+            (b"\"a\\b\"", form),
+            (b"\"\xc3\xa9\"", form),
+            (b"\xc3\xa9", form),
+            (b"\"a\tb\"", form),
+        ];
+        for (line, detail) in rows {
+            assert_eq!(read(&[line]), Err((*detail).to_owned()), "{line:?}");
+        }
+        let twice = "expected one Idempotency-Key header, got several";
+        assert_eq!(read(&[b"a", b"a"]), Err(twice.to_owned()));
+    }
+
+    #[test]
+    fn what_is_idempotent_by_nature_needs_none() {
+        let mut headers = HeaderMap::new();
+        headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("not a key"));
+        for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
+            assert!(matches!(key(&method, &headers), Ok(None)), "{method}");
+        }
+        assert!(key(&Method::PATCH, &headers).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_quoted_text_is_read_back(text in "[ -~]{1,255}") {
+            let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+            prop_assert_eq!(read(&[quoted.as_bytes()]), Ok(Some(text)));
+        }
+
+        #[test]
+        fn any_header_is_read_or_refused(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(value) = HeaderValue::from_bytes(&line) {
+                let _ = read(&[value.as_bytes()]);
+            }
+        }
+    }
+}

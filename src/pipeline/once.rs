@@ -1,0 +1,195 @@
+//! A write under an `Idempotency-Key`: done once, however often it is sent.
+//!
+//! It comes after everything that the request alone tells (steps 1 to 9), so that whoever is told an old
+//! answer has shown again who they are and may still do what they ask, and what is malformed uses up no key.
+//! Of all that come under one key, one at a time goes to the store, which knows the rest.
+//! The one surprising thing: an answer is kept in one form, so what was negotiated is part of the request:
+//! nobody is sent a type that they did not list.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{HeaderValue, header};
+use sha2::{Digest, Sha256};
+
+use super::{ASIDE_BODY_BYTES, App, Asked, Shared, amend, aside};
+use crate::auth;
+use crate::clock;
+use crate::formats::json::Occasion;
+use crate::formats::{self, Format, accept};
+use crate::intent::Stop;
+use crate::intent::conditions::Conditions;
+use crate::log::Stages;
+use crate::plan::{Collection, Once, Outcome, Refusal, Says, Write};
+use crate::problem::{self, Problem};
+use crate::reply::kept::{self, IDEMPOTENT_REPLAYED};
+use crate::reply::{self, Reply};
+use crate::store::StoreError;
+
+/// What tells one request of a caller from another one, beside the body.
+const TELLING: [header::HeaderName; 5] = [
+    header::CONTENT_TYPE,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+];
+
+/// Does a write, or says what was said to it before.
+pub(super) async fn write(
+    app: &App,
+    asked: &Asked<'_>,
+    (key, format): (&str, &'static Format),
+    (mut write, bytes): (Write, &Bytes),
+    stages: &mut Stages,
+) -> Result<Reply, Stop> {
+    let Shared { model, auth, replies, gate, .. } = &*app.shared;
+    let about = write.collection.clone();
+    let is_users = about.resource == model.users;
+    if is_users && !auth.can_hide() {
+        let detail = "expected none here: this server has no key of its own, and would keep a trace of passwords";
+        return Err(Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail).into());
+    }
+    let failed = |error| replies.failure(model, (Some(&about), None), format, error);
+    let wait = Duration::from_secs(model.server.limits.idempotency_wait_seconds_max.into());
+    let wait_until = asked.until.min(clock::now() + wait);
+    let scope = Scope::new(asked, key);
+    let turn = gate.turns.take(&scope.text, wait_until).await;
+    let _turn = turn.ok_or_else(|| failed(StoreError::Refused(Refusal::KeyUnderWay)))?;
+    let once = Once {
+        prints: prints(app, asked, (format, &about), bytes).await?,
+        number: scope.number,
+        scope: scope.text.as_str().into(),
+        wait: wait_until.saturating_duration_since(clock::now()),
+        // A user is read first, and patched beside the store.
+        keeps_refusals: !write.is_patch_of(model.users),
+        says: says(app, asked, format, &about),
+    };
+    write.once = Some(Box::new(once));
+    let done = perform(app, write, bytes.len(), asked.until).await?;
+    stages.mark("store");
+    if is_users {
+        auth.forget();
+    }
+    let outcome = done.map_err(failed)?;
+    let Outcome::Said(said) = outcome else {
+        return Err(Problem::new(&problem::INTERNAL).cause("an answer that was not kept").into());
+    };
+    let unread = || Problem::new(&problem::INTERNAL).cause("a kept answer that cannot be read");
+    let (mut reply, kind) = kept::again(said.text).ok_or_else(unread)?;
+    if said.is_again {
+        reply.headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    }
+    asked.said.set(kind);
+    Ok(reply)
+}
+
+async fn perform(
+    app: &App,
+    mut write: Write,
+    bytes: usize,
+    until: Instant,
+) -> Result<Result<Outcome, StoreError>, Stop> {
+    let Shared { model, auth, gate, .. } = &*app.shared;
+    if write.is_patch_of(model.users) {
+        return Box::pin(amend::user(app, auth, &write, until)).await;
+    }
+    if write.has_clear(model) {
+        Box::pin(auth.conceal(&mut write)).await?;
+    }
+    Ok(gate.pass(until, || app.store.write(write, bytes, until)).await)
+}
+
+/// What a key is a key of: the caller, the method and the path. Those without a name share one.
+struct Scope {
+    text: String,
+    number: i64,
+}
+
+impl Scope {
+    fn new(asked: &Asked<'_>, key: &str) -> Self {
+        let user = asked.known.get().and_then(|known| known.caller.user_name());
+        let kind: &[u8] = if user.is_some() { b"user" } else { b"" };
+        let (method, path) = (asked.parts.method.as_str(), asked.parts.uri.path());
+        let mut hash = Sha256::new();
+        let parts = [user.unwrap_or(""), method, path, key].map(str::as_bytes);
+        auth::each(&[kind], |bytes| hash.update(bytes));
+        auth::each(&parts, |bytes| hash.update(bytes));
+        let hash: [u8; 32] = hash.finalize().into();
+        let [a, b, c, d, e, f, g, h, ..] = hash;
+        let number = i64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        Self { text: URL_SAFE_NO_PAD.encode(hash), number }
+    }
+}
+
+/// The marks of a request: what is asked, and in which form it is answered.
+async fn prints(
+    app: &App,
+    asked: &Asked<'_>,
+    (format, about): (&Format, &Collection),
+    bytes: &Bytes,
+) -> Result<Vec<Box<str>>, Problem> {
+    let headers = &asked.parts.headers;
+    let hidden = about.reach.access(about.resource).map_or(0, |access| access.mark);
+    let problem_type = formats::choose_for_problem(&asked.accept);
+    let mut parts = vec![
+        Bytes::copy_from_slice(asked.parts.uri.query().unwrap_or("").as_bytes()),
+        Bytes::from_static(format.media.essence.as_bytes()),
+        problem_type.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(value.as_bytes())),
+        // Somebody who may see less by now is not shown more.
+        Bytes::copy_from_slice(&hidden.to_be_bytes()),
+    ];
+    for name in &TELLING {
+        let mut all = Vec::new();
+        let values: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+        auth::each(&values, |bytes| all.extend_from_slice(bytes));
+        parts.push(all.into());
+    }
+    parts.push(bytes.clone());
+    let shared = Arc::clone(&app.shared);
+    let work = move || {
+        let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
+        shared.auth.prints(&parts)
+    };
+    if bytes.len() < ASIDE_BODY_BYTES { Ok(work()) } else { aside(work).await }
+}
+
+/// What will be said, as it is kept.
+fn says(app: &App, asked: &Asked<'_>, format: &'static Format, about: &Collection) -> Says {
+    let (shared, about) = (Arc::clone(&app.shared), about.clone());
+    let accepted = asked.parts.headers.get_all(header::ACCEPT);
+    let accepted: Vec<HeaderValue> = accepted.iter().cloned().collect();
+    let (path, id) = (asked.parts.uri.path().to_owned(), asked.id);
+    Arc::new(move |done| {
+        let Shared { model, replies, .. } = &*shared;
+        let said = match done {
+            Ok(outcome) => {
+                // A user's patch ends as a replacement.
+                let outcome = match outcome {
+                    Outcome::Updated(item) => Outcome::Amended(item),
+                    outcome => outcome,
+                };
+                // They were held against what was there when it was changed.
+                let about = (Some(about.clone()), None, &Conditions::default());
+                replies.outcome(model, about, format, &outcome)
+            }
+            Err(refusal) => {
+                let refused = StoreError::Refused(refusal);
+                Err(replies.failure(model, (Some(&about), None), format, refused))
+            }
+        };
+        match said {
+            Ok(reply) => kept::keep(&reply, None),
+            Err(problem) => {
+                let base_path = model.server.base_path.as_deref().unwrap_or("");
+                let occasion = Occasion { base_path, path: Some(&path), request_id: id.as_str() };
+                let accept = accept::parse(accepted.iter().map(HeaderValue::as_bytes));
+                let reply = reply::problem(&problem, &accept, occasion);
+                kept::keep(&reply, Some(problem.kind()))
+            }
+        }
+    })
+}

@@ -1,0 +1,173 @@
+//! A write that may be sent again, done once: what was said to it is stored with what it did.
+//!
+//! The transaction first looks whether the key was used, and at the end keeps the answer, so that one
+//! is never there without the other. What the answer is made of, it does not know.
+//! The one surprising thing: a refusal is kept by a commit too, after what it undoes is undone. And where
+//! several servers write, whoever finds the key in use is sent away at once and comes again, so that
+//! nobody holds a connection while waiting.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::driver::{Bind, Columns, Driver, Failure, Stroke};
+use super::schema::{recall, remember};
+use super::sql::Dialect;
+use super::transaction::{self, Context, Halt, Pace, broken};
+use super::{Broken, StoreError};
+use crate::plan::{Once, Outcome, Refusal, Said, Write};
+use crate::value::{Item, Moment};
+
+/// Under this name `nouns_system` says that the table is there.
+const FORM: &str = "keys_form";
+/// An answer of this size takes long enough to write to be noticed by others.
+const ASIDE_BYTES: usize = 256 << 10;
+
+/// Makes the table, unless it is there.
+pub(super) async fn create<D: Driver>(driver: &mut D, dialect: &Dialect) -> Result<(), Failure> {
+    if recall(driver, dialect, FORM).await?.is_some() {
+        return Ok(());
+    }
+    for table in dialect.keys_tables {
+        driver.execute(table, &[]).await?;
+    }
+    remember(driver, dialect, FORM, "1").await
+}
+
+/// Until when an answer that was kept counts no more.
+pub(super) fn expired(context: &Context, now: Moment) -> Option<Moment> {
+    let seconds = context.model.server.limits.idempotency_key_seconds;
+    now.earlier(Duration::from_secs(seconds.into()))
+}
+
+/// What was said to this very request.
+pub(super) async fn read<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    once: &Once,
+) -> Result<Outcome, StoreError> {
+    let binds = find_binds(driver, context, once)?;
+    let kept = driver.rows(&context.sql.keys.find, &binds, Kept::read).await?.pop();
+    let kept = kept.ok_or(StoreError::Refused(Refusal::Missing))?;
+    kept.again(once).map_err(StoreError::Refused)
+}
+
+fn find_binds<'a, D: Driver>(
+    driver: &D,
+    context: &Context,
+    once: &'a Once,
+) -> Result<[Bind<'a>; 2], Failure> {
+    let expired = expired(context, driver.now());
+    let expired = expired.ok_or_else(|| Failure::Engine("a clock from before time".to_owned()))?;
+    Ok([Bind::Text(&once.scope), Bind::Moment(expired)])
+}
+
+/// A row of the table.
+struct Kept {
+    print: String,
+    answer: String,
+}
+
+impl Kept {
+    fn read(row: &dyn Columns) -> Result<Self, Broken> {
+        let text = |at| {
+            let text = row.text(at)?.map(str::to_owned);
+            text.ok_or_else(|| Broken("a kept answer without its text".to_owned()))
+        };
+        Ok(Self { print: text(0)?, answer: text(1)? })
+    }
+
+    /// The same answer to the same request.
+    fn again(self, once: &Once) -> Result<Outcome, Refusal> {
+        match once.is(&self.print) {
+            true => Ok(Outcome::Said(Said { text: self.answer, is_again: true })),
+            false => Err(Refusal::KeyUsed),
+        }
+    }
+}
+
+/// Does what was not done yet, and keeps what is said to it.
+pub(super) async fn write<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    (once, write): (&Once, Cow<'_, Write>),
+    pace: Pace,
+) -> Result<Outcome, Halt<Box<Write>>> {
+    if let Some(kept) = claim(driver, context, once).await? {
+        // What was begun has nothing to end with.
+        driver.recover().await?;
+        return Ok(kept);
+    }
+    driver.hold().await?;
+    let done = match transaction::perform(driver, context, write, pace).await {
+        Ok(outcome) => Ok(outcome),
+        Err(Halt::Error(StoreError::Refused(refusal))) if once.keeps(&refusal) => {
+            driver.undo().await?;
+            Err(refusal)
+        }
+        Err(halt) => return Err(halt),
+    };
+    let text = say(driver, once, done).await?;
+    let Some(text) = text else { return Err(broken("an answer that cannot be kept")) };
+    crate::fault::point("keep");
+    keep(driver, context, once, &text).await?;
+    Ok(Outcome::Said(Said { text, is_again: false }))
+}
+
+/// Makes sure that nobody else works under the key, and looks whether somebody has.
+async fn claim<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    once: &Once,
+) -> Result<Option<Outcome>, Halt<Box<Write>>> {
+    let binds = find_binds(driver, context, once)?;
+    let find = Stroke::new(&context.sql.keys.find, binds.to_vec());
+    let Some(claim) = context.sql.dialect.claim_key else {
+        let kept = driver.rows(&find.sql, &find.binds, Kept::read).await?.pop();
+        return Ok(kept.map(|kept| kept.again(once)).transpose()?);
+    };
+    // Two statements: the second sees what the last one that held the claim has committed.
+    let strokes = [Stroke::new(claim, vec![Bind::Integer(once.number)]), find];
+    let read = |at: usize, row: &dyn Columns| match at {
+        0 => Ok((row.boolean(0)? == Some(true), None)),
+        _ => Ok((true, Some(Kept::read(row)?))),
+    };
+    let mut found = driver.rows_each(&strokes, read).await?.into_iter().flatten();
+    let is_claimed = found.next().is_some_and(|(is_claimed, _)| is_claimed);
+    match found.next() {
+        // What is kept is kept, whoever looks at it now.
+        Some((_, Some(kept))) => Ok(Some(kept.again(once)?)),
+        _ if is_claimed => Ok(None),
+        _ => Err(Refusal::KeyUnderWay.into()),
+    }
+}
+
+async fn say<D: Driver>(
+    driver: &mut D,
+    once: &Once,
+    done: Result<Outcome, Refusal>,
+) -> Result<Option<String>, Failure> {
+    let bytes = done.as_ref().map_or(0, |done| done.items().iter().map(Item::bytes).sum());
+    if bytes < ASIDE_BYTES {
+        return Ok((once.says)(done));
+    }
+    let says = once.says.clone();
+    driver.aside(move || says(done)).await
+}
+
+async fn keep<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    once: &Once,
+    text: &str,
+) -> Result<(), Failure> {
+    let print = once.prints.first().map_or("", |print| print);
+    let binds = vec![
+        Bind::Text(&once.scope),
+        Bind::Text(print),
+        Bind::Moment(driver.now()),
+        Bind::Integer(i64::try_from(text.len()).unwrap_or(i64::MAX)),
+        Bind::Text(text),
+    ];
+    let done = driver.end(&[Stroke::new(&context.sql.keys.keep, binds)]).await;
+    done.map_err(|stopped| stopped.failure)
+}

@@ -1,0 +1,83 @@
+//! The statements about kept answers, in the table `nouns_keys`.
+
+use super::Dialect;
+
+/// So much goes in one step of the sweep, and one answer more: a list of new items has a long one.
+const SWEEP_BYTES_MAX: usize = 8 << 20;
+
+#[derive(Debug)]
+pub(in crate::store) struct Keys {
+    /// Mark and answer. 1: scope, 2: the time before which an answer counts no more.
+    pub(in crate::store) find: String,
+    /// In place of one that counts no more. 1: scope, 2: mark, 3: time, 4: bytes, 5: answer.
+    pub(in crate::store) keep: String,
+    /// 1: the time before which answers go, 2: how many at most.
+    pub(in crate::store) sweep: String,
+}
+
+impl Keys {
+    pub(super) fn new(dialect: &Dialect) -> Self {
+        let p = dialect.placeholder;
+        Self {
+            find: format!(
+                "SELECT fingerprint, answer FROM nouns_keys WHERE scope = {p}1 AND time > {p}2"
+            ),
+            keep: format!(
+                "INSERT INTO nouns_keys (scope, fingerprint, time, bytes, answer) \
+                 VALUES ({p}1, {p}2, {p}3, {p}4, {p}5) ON CONFLICT (scope) DO UPDATE SET \
+                 fingerprint = excluded.fingerprint, time = excluded.time, bytes = excluded.bytes, \
+                 answer = excluded.answer"
+            ),
+            // The time is looked at twice: a key may be used anew while the sweep waits for its row.
+            sweep: format!(
+                "DELETE FROM nouns_keys WHERE time <= {p}1 AND scope IN (SELECT scope FROM \
+                 (SELECT scope, bytes, sum(bytes) OVER (ORDER BY time, scope) AS total FROM \
+                 (SELECT scope, time, bytes FROM nouns_keys WHERE time <= {p}1 \
+                 ORDER BY time, scope LIMIT {p}2) AS oldest) AS counted \
+                 WHERE total - bytes < {SWEEP_BYTES_MAX})"
+            ),
+        }
+    }
+
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn texts(&self) -> [String; 3] {
+        [self.find.clone(), self.keep.clone(), self.sweep.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::super::SQLITE;
+    use super::*;
+
+    /// How many of so many old answers go in each step, when each has so many bytes.
+    fn steps(rows: usize, bytes: i64) -> Vec<usize> {
+        let connection = Connection::open_in_memory().unwrap();
+        for table in SQLITE.keys_tables {
+            connection.execute(table, []).unwrap();
+        }
+        for row in 0..rows {
+            let row = (format!("{row}"), format!("2020-01-01T00:00:0{}Z", row % 3), bytes);
+            let insert = "INSERT INTO nouns_keys VALUES (?1, 'x', ?2, ?3, 'x')";
+            connection.execute(insert, row).unwrap();
+        }
+        let young = "INSERT INTO nouns_keys VALUES ('young', 'x', '2020-01-02T00:00:00Z', 1, 'x')";
+        connection.execute(young, []).unwrap();
+        let sweep = Keys::new(&SQLITE).sweep;
+        let step = || connection.execute(&sweep, ("2020-01-01T23:00:00Z", 1_000)).unwrap();
+        let steps = std::iter::repeat_with(step).take_while(|count| *count > 0).collect();
+        let left = connection.query_row("SELECT scope FROM nouns_keys", [], |row| row.get(0));
+        assert_eq!(left, Ok("young".to_owned()));
+        steps
+    }
+
+    #[test]
+    fn a_step_of_the_sweep_is_bounded_in_rows_and_in_bytes() {
+        assert_eq!(steps(0, 1), Vec::<usize>::new());
+        assert_eq!(steps(2_500, 100), [1_000, 1_000, 500]);
+        assert_eq!(steps(5, 3 << 20), [3, 2]);
+        assert_eq!(steps(2, 100 << 20), [1, 1]);
+    }
+}

@@ -1,0 +1,165 @@
+//! Who waits and for how long, what is kept and for how long, and what that takes away from others.
+//!
+//! The one surprising thing: what makes a request take long is a lock on the table of the customers, as a
+//! curious operator would hold it; reads go on beside it.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{ANN, BEA, KEY, REPLAYED, check_again, count, kept, lasting, post};
+use crate::harness::{Answer, Backend, Client, Folder, Lock, Server, Setup, sql, wait_until};
+
+fn model(limits: &str) -> String {
+    format!(
+        "title = \"T\"\n[server.limits]\n{limits}\n[resources.customer.fields]\n\
+         name = {{ type = \"text\" }}\nemail = {{ type = \"email\" }}\n"
+    )
+}
+
+/// Two clients at once, of which one has to wait, until it is told to come back.
+fn one_of_two_is_told_to_come_back(servers: [&Server; 2]) {
+    let lock = Lock::hold(servers[0]);
+    let (tell, told) = mpsc::channel();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for server in servers {
+            let (tell, address) = (tell.clone(), server.address);
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                tell.send(client.request("POST /customers", &[(KEY, "k")], ANN)).unwrap();
+            });
+        }
+        let early = told.recv().unwrap();
+        assert_eq!(
+            (early.status, early.problem().as_str()),
+            (409, "request-under-way"),
+            "{early:?}"
+        );
+        assert_eq!(early.header("Retry-After"), Some("1"));
+        assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+        drop(lock);
+        let first = told.recv().unwrap();
+        assert_eq!((first.status, first.header(REPLAYED)), (201, None), "{first:?}");
+        for server in servers {
+            check_again(&first, &post(server, "/customers", "k", ANN));
+        }
+        assert_eq!(count(servers[0], "customers"), 1);
+    });
+}
+
+on_every_backend! {
+    fn whoever_waits_too_long_is_told_to_come_back(backend: Backend) {
+        let server = Setup::new(backend).model(&model("idempotency_wait_seconds_max = 1")).start();
+        one_of_two_is_told_to_come_back([&server, &server]);
+    }
+
+    /// Those who wait hold nothing that others need, least of all a connection to the database.
+    fn twenty_who_wait_leave_room_for_others(backend: Backend) {
+        let limits = "database_connections_max = 3\nrequests_max = 8\nrequest_seconds_max = 20\nstatement_seconds_max = 15\nidempotency_wait_seconds_max = 15";
+        let server = Setup::new(backend).model(&model(limits)).start();
+        let path = server.create("/customers", BEA);
+        let lock = Lock::hold(&server);
+        let address = server.address;
+        let (tell, told) = mpsc::channel();
+        let answers: Vec<Answer> = thread::scope(|scope| {
+            let clients: Vec<_> = (0..20).map(|_| {
+                let tell = tell.clone();
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    tell.send(()).unwrap();
+                    client.request("POST /customers", &[(KEY, "k")], ANN)
+                })
+            }).collect();
+            told.iter().take(20).for_each(drop);
+            for _ in 0..50 {
+                assert_eq!(server.get(&path).status, 200);
+            }
+            drop(lock);
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        let new = answers.iter().filter(|answer| answer.header(REPLAYED).is_none()).count();
+        assert_eq!(new, 1, "{answers:?}");
+        assert!(answers.iter().all(|answer| answer.status == 201 && lasting(answer) == lasting(&answers[0])), "{answers:?}");
+        assert_eq!(count(&server, "customers"), 2);
+    }
+
+    fn an_answer_counts_no_more_when_it_is_old(backend: Backend) {
+        let server = Setup::new(backend).model(&model("idempotency_key_seconds = 2")).start();
+        let first = post(&server, "/customers", "k", ANN);
+        assert_eq!(first.status, 201);
+        let anew = wait_until("the key is free again", || {
+            let answer = post(&server, "/customers", "k", ANN);
+            assert_eq!(answer.status, 201, "{answer:?}");
+            answer.header(REPLAYED).is_none().then_some(answer)
+        });
+        assert_ne!(first.header("Location"), anew.header("Location"));
+        assert_eq!((count(&server, "customers"), kept(&server).as_str()), (2, "1"));
+        // Another request may have it as well.
+        let other = wait_until("the key is free again", || {
+            let answer = post(&server, "/customers", "k", BEA);
+            (answer.status == 201).then_some(answer)
+        });
+        assert_eq!(other.header(REPLAYED), None);
+    }
+
+    /// More than two steps of the sweep; what still counts stays.
+    fn old_answers_go(backend: Backend) {
+        let server = Server::on(backend);
+        let first = post(&server, "/customers", "k", ANN);
+        let folder = server.stop();
+        sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+            INSERT INTO nouns_keys (scope, fingerprint, time, bytes, answer)
+            SELECT 'old' || i, 'x', '2020-01-01T00:00:00.000000Z', 7, '201 ' FROM n");
+        let server = Setup::new(backend).start_in(folder);
+        wait_until("the old answers are gone", || (kept(&server) == "1").then_some(()));
+        check_again(&first, &post(&server, "/customers", "k", ANN));
+    }
+
+    /// The longest answer there is: a list of a thousand items in 8 MiB.
+    fn a_long_answer_is_kept_whole(backend: Backend) {
+        let server = Setup::new(backend).model(&model("")).start();
+        let name = "n".repeat(8_000);
+        let items: Vec<_> = (0..1_000).map(|_| json!({ "name": name })).collect();
+        let body = json!({ "customers": items }).to_string();
+        assert!(body.len() > 7 << 20);
+        let first = post(&server, "/customers", "k", &body);
+        assert_eq!(first.status, 201);
+        assert!(first.body.len() > body.len());
+        check_again(&first, &post(&server, "/customers", "k", &body));
+        let stored = sql(backend, server.folder(), "SELECT count(*) FROM customers");
+        assert_eq!(stored.trim(), "1000");
+    }
+
+    /// A panic while the answer is kept: nothing is done, and the key is free.
+    fn a_panic_leaves_nothing_half_done(backend: Backend) {
+        for fault in ["keep:1", "reply:1", "transaction:1", "commit:1"] {
+            let server = Setup::new(backend).fault(fault).start();
+            let failed = post(&server, "/customers", "k", ANN);
+            assert_eq!((failed.status, failed.problem().as_str()), (500, "internal"), "{fault}");
+            assert_eq!((count(&server, "customers"), kept(&server).as_str()), (0, "0"), "{fault}");
+            let first = post(&server, "/customers", "k", ANN);
+            assert_eq!((first.status, first.header(REPLAYED)), (201, None), "{fault}: {first:?}");
+        }
+    }
+
+    /// A panic behind the commit: the client is told nothing of what was done, until it asks again.
+    fn a_panic_behind_the_commit_is_made_good_by_a_retry(backend: Backend) {
+        let server = Setup::new(backend).fault("answer:1").start();
+        assert_eq!(post(&server, "/customers", "k", ANN).status, 500);
+        let again = post(&server, "/customers", "k", ANN);
+        assert_eq!((again.status, again.header(REPLAYED)), (201, Some("true")), "{again:?}");
+        assert_eq!(count(&server, "customers"), 1);
+    }
+}
+
+/// The other one works at another server.
+#[test]
+fn whoever_waits_too_long_for_another_server_is_told_to_come_back() {
+    let text = model("idempotency_wait_seconds_max = 1");
+    let first = Setup::new(Backend::Postgres).model(&text).start();
+    let second = Setup::replica(first.database()).model(&text).start_in(Folder::new());
+    one_of_two_is_told_to_come_back([&first, &second]);
+}

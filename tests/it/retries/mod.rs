@@ -1,0 +1,338 @@
+//! `Idempotency-Key`: a request that is sent again is done once, and every answer to it is the same.
+//!
+//! Here is what a client sees of one server; `rounds` has many clients at once, servers that are killed
+//! and several of them, `limits` has who waits, what is kept and for how long; a database that is lost at
+//! every message is in `tests/it/database_faults/keys.rs`.
+//! The one surprising thing: a problem that is told again names the request that it was first told to, so
+//! its `request_id` is not that of the answer.
+
+mod limits;
+mod rounds;
+mod users;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Person, Server, Setup, sql};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
+const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
+const KEY: &str = "Idempotency-Key";
+const REPLAYED: &str = "Idempotent-Replayed";
+
+fn post(server: &Server, path: &str, key: &str, body: &str) -> Answer {
+    server.request(&format!("POST {path}"), &[(KEY, key)], body)
+}
+
+fn count(server: &Server, plural: &str) -> usize {
+    let page = server.get(&format!("/{plural}?limit=500")).json();
+    page[plural].as_array().unwrap().len()
+}
+
+/// How many answers are kept.
+fn kept(server: &Server) -> String {
+    sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_keys").trim().to_owned()
+}
+
+/// The kind of a problem, whoever it was first told to.
+fn slug(answer: &Answer) -> String {
+    let text = answer.json()["type"].as_str().unwrap_or_default().to_owned();
+    text.strip_prefix("/-/problems/").unwrap_or_default().to_owned()
+}
+
+/// What belongs to the answer, and not to the request it was sent to.
+fn lasting(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
+    let is_of_request = |name: &str| {
+        ["date", "x-request-id", "idempotent-replayed", "authentication-info"]
+            .contains(&name.to_ascii_lowercase().as_str())
+    };
+    let headers = answer.headers.iter().filter(|(name, _)| !is_of_request(name)).cloned();
+    (answer.status, headers.collect(), answer.body.clone())
+}
+
+#[track_caller]
+fn check_again(first: &Answer, again: &Answer) {
+    assert_eq!(lasting(first), lasting(again));
+    assert_eq!((first.header(REPLAYED), again.header(REPLAYED)), (None, Some("true")));
+    assert_ne!(first.header("X-Request-Id"), again.header("X-Request-Id"));
+}
+
+on_every_backend! {
+    fn a_create_that_is_sent_again_is_done_once(server: Server) {
+        let first = post(&server, "/customers", "\"k-1\"", ANN);
+        assert_eq!(first.status, 201, "{first:?}");
+        for header in ["Location", "ETag", "Content-Type", "Vary", "Cache-Control"] {
+            assert!(first.header(header).is_some(), "{header}: {first:?}");
+        }
+        // Both spellings are one key.
+        for key in ["\"k-1\"", "k-1"] {
+            check_again(&first, &post(&server, "/customers", key, ANN));
+        }
+        assert_eq!(count(&server, "customers"), 1);
+        assert_eq!(server.get(first.header("Location").unwrap()).json(), first.json());
+        // Another key is another request, and so is none.
+        assert_eq!(post(&server, "/customers", "k-2", ANN).header(REPLAYED), None);
+        assert_eq!(server.post("/customers", ANN).header(REPLAYED), None);
+        assert_eq!((count(&server, "customers"), kept(&server).as_str()), (3, "2"));
+    }
+
+    /// The item has changed and is gone meanwhile: what was said stays what was said.
+    fn what_is_said_again_is_what_was_said_first(server: Server) {
+        let first = post(&server, "/customers", "k", ANN);
+        let path = first.header("Location").unwrap();
+        assert_eq!(server.put(path, BEA).status, 200);
+        check_again(&first, &post(&server, "/customers", "k", ANN));
+        assert_eq!(server.delete(path).status, 204);
+        check_again(&first, &post(&server, "/customers", "k", ANN));
+        assert_eq!(count(&server, "customers"), 0);
+        let server = server.restart();
+        check_again(&first, &post(&server, "/customers", "k", ANN));
+        assert_eq!(count(&server, "customers"), 0);
+    }
+
+    fn a_list_of_new_items_is_made_once(server: Server) {
+        let items: Vec<_> = (0..200).map(|n| json!({"name": format!("{n}"), "email": "a@example.com", })).collect();
+        let body = json!({ "customers": items }).to_string();
+        let first = post(&server, "/customers", "k", &body);
+        assert_eq!((first.status, first.header("Location")), (201, None), "{first:?}");
+        check_again(&first, &post(&server, "/customers", "k", &body));
+        assert_eq!(count(&server, "customers"), 200);
+    }
+
+    /// A patch that is not idempotent by itself.
+    fn a_patch_that_is_sent_again_is_done_once(server: Server) {
+        let orders = format!("{}/orders", server.create("/customers", ANN));
+        let order = server.create(&orders, r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#);
+        let add = r#"[{"op":"add","path":"/order/items/-","value":{"product":"cake","unit_price":5}}]"#;
+        let headers = [(KEY, "k"), ("Content-Type", "application/json-patch+json")];
+        let first = server.request(&format!("PATCH {order}"), &headers, add);
+        assert_eq!((first.status, &first.json()["order"]["total"]), (200, &json!(355)), "{first:?}");
+        assert_eq!(first.header("ETag"), server.get(&order).header("ETag"));
+        check_again(&first, &server.request(&format!("PATCH {order}"), &headers, add));
+        assert_eq!(server.get(&order).json(), first.json());
+        let tag = first.header("ETag").unwrap().to_owned();
+        let more = [headers[0], headers[1], ("If-Match", &*tag)];
+        let other = server.request(&format!("PATCH {order}"), &more, add);
+        assert_eq!((other.status, slug(&other).as_str()), (422, "idempotency-key-used"), "a condition more");
+    }
+
+    fn another_request_under_the_same_key_is_refused(server: Server) {
+        let first = post(&server, "/customers", "k", ANN);
+        let type_said = ("Content-Type", "application/json");
+        let rows: [(&str, &[(&str, &str)], &str); 3] = [
+            ("another body", &[(KEY, "k")], BEA),
+            ("another spelling of the body", &[(KEY, "k")], &ANN.replace(',', ", ")),
+            ("a type that was not said", &[(KEY, "k"), type_said], ANN),
+        ];
+        for (what, headers, body) in rows {
+            let answer = server.request("POST /customers", headers, body);
+            assert_eq!((answer.status, answer.problem().as_str()), (422, "idempotency-key-used"), "{what}");
+            assert_eq!(answer.header(REPLAYED), None, "{what}");
+        }
+        check_again(&first, &post(&server, "/customers", "k", ANN));
+        assert_eq!(count(&server, "customers"), 1);
+    }
+
+    /// An answer is kept in one form: whoever wants another one is not sent it.
+    fn nobody_is_sent_a_type_that_they_did_not_list(server: Server) {
+        let orders = format!("{NO_ONE}/orders");
+        let body = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
+        let send = |key: &str, accept: &str| {
+            server.request(&format!("POST {orders}"), &[(KEY, key), ("Accept", accept)], body)
+        };
+        let first = send("k", "application/json, application/problem+json");
+        assert_eq!((first.status, first.header("Content-Type")), (404, Some("application/problem+json")), "{first:?}");
+        let other = send("k", "application/json");
+        assert_eq!((other.status, other.header("Content-Type")), (422, Some("application/json")), "{other:?}");
+        // In other words, with the same result.
+        check_again(&first, &send("k", "application/problem+json;q=0.9, application/json;q=0.5"));
+        check_again(&first, &send("k", "*/*"));
+    }
+
+    fn a_key_belongs_to_a_method_and_a_path(server: Server) {
+        let path = server.create("/customers", ANN);
+        let orders = format!("{path}/orders");
+        let body = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
+        assert_eq!(post(&server, "/customers", "k", BEA).status, 201);
+        let order = post(&server, &orders, "k", body);
+        assert_eq!((order.status, order.header(REPLAYED)), (201, None));
+        let patch = |path: &str, text: &str| server.request(&format!("PATCH {path}"), &[(KEY, "k")], text);
+        let renamed = patch(&path, r#"{"customer":{"name":"Cleo"}}"#);
+        assert_eq!((renamed.status, renamed.header(REPLAYED)), (200, None));
+        let noted = patch(order.header("Location").unwrap(), r#"{"order":{"note":"x"}}"#);
+        assert_eq!((noted.status, noted.header(REPLAYED)), (200, None));
+        assert_eq!(kept(&server), "4");
+    }
+
+    fn keys_that_are_none(server: Server) {
+        let long = "k".repeat(256);
+        for key in ["", "\"\"", "a b", "\"a", "\"a\\b\"", "a,b", "\"a\";p=1", &long] {
+            let answer = post(&server, "/customers", key, ANN);
+            assert_eq!((answer.status, answer.problem().as_str()), (400, "bad-idempotency-key"), "{key}");
+        }
+        let twice = server.request("POST /customers", &[(KEY, "a"), (KEY, "a")], ANN);
+        assert_eq!((twice.status, twice.problem().as_str()), (400, "bad-idempotency-key"));
+        assert_eq!(count(&server, "customers"), 0);
+        let path = server.create("/customers", ANN);
+        let patch = server.request(&format!("PATCH {path}"), &[(KEY, "a b")], BEA);
+        assert_eq!(patch.problem(), "bad-idempotency-key");
+        // What is idempotent by nature needs no key, and no look is taken at it.
+        for (line, body) in [("GET", ""), ("PUT", ANN), ("HEAD", ""), ("DELETE", "")] {
+            let answer = server.send(format!(
+                "{line} {path} HTTP/1.1\r\nHost: localhost\r\n{KEY}: a b\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ));
+            assert!(matches!(answer.status, 200 | 204), "{line}: {answer:?}");
+        }
+        assert_eq!(kept(&server), "0");
+    }
+
+    /// What is decided by what is stored is an answer like any other, and stays so when that changes.
+    fn refusals_that_what_is_stored_decides_are_kept(backend: Backend) {
+        let server = Setup::new(backend).model(include_str!("../models/school.toml")).start();
+        let mia = r#"{"person":{"name":"Mia","badge":"gold"}}"#;
+        let holder = server.create("/people", mia);
+        let taken = post(&server, "/people", "taken", mia);
+        assert_eq!((taken.status, slug(&taken).as_str()), (409, "taken"), "{taken:?}");
+        let many = format!(r#"{{"people":[{{"name":"Bob"}},{}]}}"#, r#"{"name":"Eve","badge":"gold"}"#);
+        let many_taken = post(&server, "/people", "many", &many);
+        assert_eq!((many_taken.status, slug(&many_taken).as_str()), (409, "taken"), "{many_taken:?}");
+        let long: Vec<_> = (0..150).map(|n| json!({"name": format!("{n}")})).chain([json!({"name": "Eve", "badge": "gold"})]).collect();
+        let long = json!({ "people": long }).to_string();
+        let long_taken = post(&server, "/people", "long", &long);
+        assert_eq!((long_taken.status, slug(&long_taken).as_str()), (409, "taken"), "{long_taken:?}");
+        assert_eq!(count(&server, "people"), 1);
+        // Free by now.
+        assert_eq!(server.delete(&holder).status, 204);
+        check_again(&taken, &post(&server, "/people", "taken", mia));
+        check_again(&many_taken, &post(&server, "/people", "many", &many));
+        check_again(&long_taken, &post(&server, "/people", "long", &long));
+        assert_eq!((count(&server, "people"), kept(&server).as_str()), (0, "3"));
+        let created = post(&server, "/people", "anew", mia);
+        assert_eq!(created.status, 201, "{created:?}");
+    }
+
+    fn a_failed_condition_and_a_failed_patch_are_kept(server: Server) {
+        let path = server.create("/customers", ANN);
+        let send = |headers: &[(&str, &str)], body: &str| server.request(&format!("PATCH {path}"), headers, body);
+        let unmet = [(KEY, "unmet"), ("If-Match", "\"7\"")];
+        let patch = r#"{"customer":{"name":"Cleo"}}"#;
+        let first = send(&unmet, patch);
+        assert_eq!((first.status, slug(&first).as_str()), (412, "precondition-failed"));
+        assert!(first.header("ETag").is_some());
+        let invalid = [(KEY, "invalid"), ("Content-Type", "application/json")];
+        let wrong = send(&invalid, r#"{"customer":{"email":"nobody"}}"#);
+        assert_eq!((wrong.status, slug(&wrong).as_str()), (422, "invalid-fields"));
+        let steps = [(KEY, "steps"), ("Content-Type", "application/json-patch+json")];
+        let test = r#"[{"op":"test","path":"/customer/name","value":"Bea"}]"#;
+        let failed = send(&steps, test);
+        assert_eq!((failed.status, slug(&failed).as_str()), (409, "patch-failed"));
+        assert_eq!(server.put(&path, BEA).status, 200);
+        check_again(&first, &send(&unmet, patch));
+        check_again(&failed, &send(&steps, test));
+        check_again(&wrong, &send(&invalid, r#"{"customer":{"email":"nobody"}}"#));
+        let missing = server.request(&format!("PATCH {NO_ONE}"), &[(KEY, "gone")], patch);
+        assert_eq!((missing.status, slug(&missing).as_str()), (404, "not-found"));
+        check_again(&missing, &server.request(&format!("PATCH {NO_ONE}"), &[(KEY, "gone")], patch));
+    }
+
+    /// What is wrong with the request alone is the same every time, and uses up no key.
+    fn what_fails_before_the_store_is_asked_is_not_kept(server: Server) {
+        let rows: [(&[(&str, &str)], &str, u16); 6] = [
+            (&[(KEY, "k")], "{", 400),
+            (&[(KEY, "k")], r#"{"customer":{"name":"Ann"}}"#, 422),
+            (&[(KEY, "k")], r#"{"person":{}}"#, 400),
+            (&[(KEY, "k"), ("Content-Type", "text/plain")], ANN, 415),
+            (&[(KEY, "k"), ("Accept", "image/png")], ANN, 406),
+            (&[(KEY, "k"), ("Sec-Fetch-Site", "cross-site")], ANN, 403),
+        ];
+        for (headers, body, status) in rows {
+            assert_eq!(server.request("POST /customers", headers, body).status, status);
+        }
+        assert_eq!(server.request("POST /customers?x=1", &[(KEY, "k")], ANN).status, 400);
+        assert_eq!(kept(&server), "0");
+        let answer = post(&server, "/customers", "k", ANN);
+        assert_eq!((answer.status, answer.header(REPLAYED)), (201, None));
+    }
+
+    /// 428 is decided by the headers alone; 403 by rights, which may be other ones tomorrow.
+    fn what_other_headers_or_rights_would_change_is_not_kept(backend: Backend) {
+        let model = "title = \"T\"\n[resources.thing]\nrequire_if_match = true\n[resources.thing.fields]\nname = { type = \"text\" }\n";
+        let server = Setup::new(backend).model(model).start();
+        let path = server.create("/things", r#"{"thing":{"name":"a"}}"#);
+        let send = |headers: &[(&str, &str)]| server.request(&format!("PATCH {path}"), headers, r#"{"thing":{"name":"b"}}"#);
+        assert_eq!((send(&[(KEY, "k")]).status, kept(&server).as_str()), (428, "0"));
+        assert_eq!(send(&[(KEY, "k"), ("If-Match", "\"1\"")]).status, 200);
+        assert_eq!(kept(&server), "1");
+    }
+
+    fn every_caller_has_keys_of_their_own(backend: Backend) {
+        let model = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n[resources.note.fields]\ntext = { type = \"text\" }\n\
+            [roles.maker]\nthing = [\"get\", \"post\"]\n[roles.half]\nthing = [\"get\", \"post\"]\nnote = { verbs = [\"get\", \"post\"], readonly = [\"text\"] }\n\
+            [roles.anyone]\nthing = [\"post\"]\n";
+        let server = Setup::new(backend).model(model).closed().start();
+        let (ann, bea) = (Person::new("ann", "correct horse 1"), Person::new("bea", "correct horse 2"));
+        server.add_user(&ann, &["maker"]);
+        server.add_user(&bea, &["half"]);
+        let body = r#"{"thing":{"name":"a"}}"#;
+        let send = |who: Option<&Person>, body: &str| {
+            let credentials = who.map(Person::basic);
+            let headers = [Some((KEY, "k")), credentials.as_deref().map(|basic| ("Authorization", basic))];
+            server.request("POST /things", &headers.into_iter().flatten().collect::<Vec<_>>(), body)
+        };
+        let admin = server.admin();
+        for who in [Some(&ann), Some(&bea), Some(&admin), None] {
+            let first = send(who, body);
+            assert_eq!((first.status, first.header(REPLAYED)), (201, None), "{who:?}: {first:?}");
+            check_again(&first, &send(who, body));
+        }
+        let wrong = Person::new("ann", "wrong");
+        assert_eq!(send(Some(&wrong), body).status, 401, "who it is comes first");
+        // Refused by rights: not kept.
+        let before = kept(&server);
+        let readonly = server.request("POST /notes", &[(KEY, "r"), ("Authorization", &bea.basic())], r#"{"note":{"text":"x"}}"#);
+        assert_eq!((readonly.status, kept(&server)), (403, before), "{readonly:?}");
+    }
+
+    /// A base that was made before there were keys.
+    fn a_database_without_the_table_gets_it(backend: Backend) {
+        let server = Server::on(backend);
+        let path = server.create("/customers", ANN);
+        let folder = server.stop();
+        sql(backend, folder.path(), "DROP TABLE nouns_keys");
+        sql(backend, folder.path(), "DELETE FROM nouns_system WHERE name = 'keys_form'");
+        let server = Setup::new(backend).start_in(folder);
+        let first = post(&server, "/customers", "k", BEA);
+        assert_eq!(first.status, 201, "{first:?}");
+        check_again(&first, &post(&server, "/customers", "k", BEA));
+        assert_eq!((server.get(&path).status, kept(&server).as_str()), (200, "1"));
+    }
+
+    /// Neither the key nor the body can be read from what is kept of the request.
+    fn only_marks_are_kept_of_a_request(server: Server) {
+        post(&server, "/customers", "a-key-to-be-found", ANN);
+        let row = sql(server.backend(), server.folder(), "SELECT scope, fingerprint, bytes, length(answer) FROM nouns_keys");
+        let (scope, rest) = row.trim().split_once('|').unwrap();
+        assert_eq!(scope.len(), 43, "{row}");
+        let numbers: Vec<_> = rest.split('|').skip(1).collect();
+        assert_eq!(numbers[0], numbers[1], "{row}");
+        let all = sql(server.backend(), server.folder(), "SELECT * FROM nouns_keys");
+        assert!(!all.contains("a-key-to-be-found"), "{all}");
+    }
+
+    fn the_log_names_the_problem_that_is_told_again(server: Server) {
+        let body = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
+        let first = post(&server, &format!("{NO_ONE}/orders"), "k", body);
+        let again = post(&server, &format!("{NO_ONE}/orders"), "k", body);
+        for answer in [&first, &again] {
+            let id = answer.header("X-Request-Id").unwrap().to_owned();
+            let line = crate::harness::wait_until("the request is logged", || {
+                let log = server.log();
+                let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                lines.into_iter().find(|line| line["request_id"] == id.as_str() && line["status"] == 404)
+            });
+            assert_eq!(line["problem"], "not-found", "{line}");
+        }
+        assert_eq!(first.json()["request_id"], again.json()["request_id"]);
+    }
+}

@@ -1,0 +1,192 @@
+//! Twenty clients send the same request under the same key at once, and come back until they are told.
+//!
+//! `NOUNS_SOAK=1` makes 200 rounds in place of 15. In every third a server is killed (kill -9) after so
+//! many answers, and started again.
+//! The one surprising thing: a client that is told 409 or 503, or nothing, sends the very same again, to
+//! the next server: that is all that it has to know.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{ANN, REPLAYED, lasting};
+use crate::durability::chance::{Chance, seed};
+use crate::durability::line::Line;
+use crate::harness::{Answer, Backend, Folder, PATIENCE, Server, Setup, wait_until};
+
+const CLIENTS: usize = 20;
+const REPLICAS: usize = 3;
+/// How soon a client that was not told comes back.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+fn rounds() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 200 } else { 15 }
+}
+
+/// Where the servers are; nothing where one is being started.
+type Addresses = Mutex<Vec<Option<SocketAddr>>>;
+
+/// Servers on one database, each with what it is started with.
+struct Fleet {
+    servers: Vec<(Setup, Server)>,
+    addresses: Addresses,
+}
+
+impl Fleet {
+    fn new(backend: Backend, count: usize) -> Self {
+        let setup = Setup::new(backend);
+        let first = setup.clone().start();
+        let mut servers = Vec::new();
+        for _ in 1..count {
+            let setup = Setup::replica(first.database());
+            servers.push((setup.clone(), setup.start_in(Folder::new())));
+        }
+        // The first one last: the database goes with it.
+        servers.push((setup, first));
+        let addresses = servers.iter().map(|(_, server)| Some(server.address)).collect();
+        Self { servers, addresses: Mutex::new(addresses) }
+    }
+
+    fn kill(servers: &mut Vec<(Setup, Server)>, addresses: &Addresses, index: usize) {
+        addresses.lock().unwrap()[index] = None;
+        let (setup, server) = servers.remove(index);
+        let server = setup.clone().start_in(server.kill());
+        addresses.lock().unwrap()[index] = Some(server.address);
+        servers.insert(index, (setup, server));
+    }
+
+    /// All clients at once; `killed` says which server is killed, and after how many answers.
+    fn round(&mut self, sent: &Sent, killed: Option<(usize, usize)>) -> Vec<Answer> {
+        let (start, answered) = (&Barrier::new(CLIENTS), &AtomicUsize::new(0));
+        let Self { servers, addresses } = self;
+        let addresses = &*addresses;
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|client| {
+                    scope.spawn(move || {
+                        start.wait();
+                        let answer = sent.until_told(addresses, client);
+                        answered.fetch_add(1, Ordering::Relaxed);
+                        answer
+                    })
+                })
+                .collect();
+            if let Some((index, answers)) = killed {
+                wait_until("so many are answered", || {
+                    (answered.load(Ordering::Relaxed) >= answers).then_some(())
+                });
+                Self::kill(servers, addresses, index);
+            }
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        })
+    }
+}
+
+/// What all clients send.
+struct Sent {
+    line: String,
+    headers: String,
+    body: String,
+}
+
+impl Sent {
+    fn until_told(&self, addresses: &Addresses, first: usize) -> Answer {
+        let began = Instant::now();
+        for turn in first.. {
+            let address = {
+                let addresses = addresses.lock().unwrap();
+                addresses[turn % addresses.len()]
+            };
+            let mut line = address.and_then(Line::connect);
+            let told =
+                line.as_mut().and_then(|line| line.ask_with(&self.line, &self.headers, &self.body));
+            match told {
+                Some(answer) if !matches!(answer.status, 409 | 503) => return answer,
+                told => {
+                    assert!(began.elapsed() < PATIENCE, "not told after {PATIENCE:?}: {told:?}")
+                }
+            }
+            thread::sleep(AGAIN_AFTER);
+        }
+        unreachable!()
+    }
+}
+
+/// What is sent in a round: an item, a list of them, or a patch that would add once more each time.
+fn sent(number: usize, order: &str) -> Sent {
+    let customer = |n: usize| json!({"name": format!("{number}.{n}"), "email": "a@example.com"});
+    let (line, kind, body) = match number % 3 {
+        0 => ("POST /customers".to_owned(), "application/json", json!({ "customer": customer(0) })),
+        1 => {
+            let all: Vec<_> = (0..3).map(customer).collect();
+            ("POST /customers".to_owned(), "application/json", json!({ "customers": all }))
+        }
+        _ => {
+            let item = json!({"product": format!("{number}"), "unit_price": 1});
+            let add = json!([{"op": "add", "path": "/order/items/-", "value": item}]);
+            (format!("PATCH {order}"), "application/json-patch+json", add)
+        }
+    };
+    let headers = format!("Idempotency-Key: \"round {number}\"\r\nContent-Type: {kind}\r\n");
+    Sent { line, headers, body: body.to_string() }
+}
+
+fn run(mut fleet: Fleet, has_kills: bool) {
+    let mut chance = Chance::new(seed("rounds"));
+    let any = |fleet: &Fleet| fleet.servers.len() - 1;
+    let of = any(&fleet);
+    let customer = fleet.servers[of].1.create("/customers", ANN);
+    let tea = r#"{"order":{"items":[{"product":"tea","unit_price":1}]}}"#;
+    let order = fleet.servers[of].1.create(&format!("{customer}/orders"), tea);
+    let (mut customers, mut items, mut kills) = (1, 1, 0);
+    for number in 0..rounds() {
+        let is_killed = has_kills && number % 3 == chance.below(3);
+        let count = fleet.servers.len();
+        let killed = is_killed.then(|| (chance.below(count), chance.below(CLIENTS / 2)));
+        let answers = fleet.round(&sent(number, &order), killed);
+        kills += usize::from(is_killed);
+        let first = &answers[0];
+        for answer in &answers {
+            assert!(matches!(answer.status, 200 | 201), "round {number}: {answer:?}");
+            assert_eq!(lasting(answer), lasting(first), "round {number}");
+        }
+        let new = answers.iter().filter(|answer| answer.header(REPLAYED).is_none()).count();
+        // Whoever was told first may have been told nothing.
+        assert!(
+            new == 1 || (is_killed && new == 0),
+            "round {number}: {new} answers are not repeated"
+        );
+        customers += [1, 3, 0][number % 3];
+        items += [0, 0, 1][number % 3];
+        let server = &fleet.servers[chance.below(count)].1;
+        assert_eq!(super::count(server, "customers"), customers, "round {number}");
+        let stored = server.get(&order).json()["order"].clone();
+        let total = (&stored["version"], stored["items"].as_array().unwrap().len());
+        assert_eq!(total, (&json!(items), items), "round {number}");
+    }
+    println!("rounds: {}, kills: {kills}, servers: {}", rounds(), fleet.servers.len());
+}
+
+on_every_backend! {
+    fn one_server(backend: Backend) {
+        run(Fleet::new(backend, 1), false);
+    }
+
+    fn one_server_that_is_killed(backend: Backend) {
+        run(Fleet::new(backend, 1), true);
+    }
+}
+
+#[test]
+fn three_replicas() {
+    run(Fleet::new(Backend::Postgres, REPLICAS), false);
+}
+
+#[test]
+fn three_replicas_that_are_killed() {
+    run(Fleet::new(Backend::Postgres, REPLICAS), true);
+}
