@@ -41,6 +41,8 @@ mod http2;
 #[cfg(test)]
 mod json_bodies;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod operate;
