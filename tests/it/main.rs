@@ -59,6 +59,8 @@ mod power;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod redbot;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod replicas;
