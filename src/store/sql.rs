@@ -57,17 +57,15 @@ pub(super) fn changes_between(dialect: &Dialect) -> String {
 /// is known; 2: the resource; 3: the parent, if `has_parent`.
 /// Of a collection without an entry nothing has happened since the oldest one that is kept.
 fn place(dialect: &Dialect, has_parent: bool) -> String {
-    let Dialect { placeholder: p, settled_at, place_text: text, place_order: order, .. } = dialect;
+    let Dialect { placeholder: p, place_text: text, place_order: order, .. } = dialect;
     let parent = match has_parent {
         true => format!("parent_id{text} = {p}3"),
         false => "parent_id IS NULL".to_owned(),
     };
-    // OFFSET 0: the place is looked up once, although it is used twice.
-    format!(
-        "SELECT at, {settled_at} FROM (SELECT coalesce(\
-         (SELECT sequence FROM nouns_changes WHERE resource{text} = {p}2 AND {parent} ORDER BY {order} LIMIT 1), \
-         (SELECT min(sequence) FROM nouns_changes), 0) AS at LIMIT 1 OFFSET 0) AS found"
-    )
+    (dialect.settled_at)(&format!(
+        "coalesce((SELECT sequence FROM nouns_changes WHERE resource{text} = {p}2 AND {parent} ORDER BY {order} LIMIT 1), \
+         (SELECT min(sequence) FROM nouns_changes), 0)"
+    ))
 }
 
 /// The statements of a model in one dialect.

@@ -41,6 +41,8 @@ mod http2;
 #[cfg(test)]
 mod json_bodies;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod operate;
@@ -56,6 +58,8 @@ mod pooling;
 mod power;
 #[cfg(test)]
 mod proxy;
+#[cfg(test)]
+mod redbot;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

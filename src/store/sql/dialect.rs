@@ -39,9 +39,9 @@ pub(in crate::store) struct Dialect {
     pub(super) next_change: Option<&'static str>,
     /// The number up to which the change log is complete.
     pub(in crate::store) settled: &'static str,
-    /// Up to which number the change log is complete, as far as a place in it needs to know. `at` is the
-    /// place; 1: the number that is known already.
-    pub(super) settled_at: &'static str,
+    /// The statement that reads a place in the change log, and up to which number the log is complete, as
+    /// far as that place needs to know. 1: the number that is known already.
+    pub(super) settled_at: fn(&str) -> String,
     /// Finds the last entry of a collection: an index whose columns are in this order and, where the
     /// planner could prefer to walk through the whole log, in an order that nothing else has.
     pub(super) place_text: &'static str,
@@ -93,7 +93,7 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     next_change: None,
     // One writer, so numbers come in order.
     settled: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
-    settled_at: "?1",
+    settled_at: |place| format!("SELECT {place}, ?1"),
     place_text: "",
     place_order: "sequence DESC",
     // Its rows end with the sequence by themselves.
@@ -162,7 +162,12 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     next_change: Some("nouns_next_change"),
     settled: "SELECT nouns_settled_change()",
     // To find out takes as long as twenty of these places; so only who needs a newer answer asks.
-    settled_at: "CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END",
+    // OFFSET 0: the place is looked up once, although it is used twice.
+    settled_at: |place| {
+        format!(
+            "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT {place} AS at OFFSET 0) AS found"
+        )
+    },
     place_text: " COLLATE \"C\"",
     place_order: "- sequence",
     place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", parent_id COLLATE \"C\", (- sequence))",

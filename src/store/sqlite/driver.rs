@@ -101,6 +101,25 @@ impl Driver for SqliteDriver<'_> {
         rows(&mut statement, read, is_enough)
     }
 
+    /// Both see one state of the data: the first statement has given its row and is not at its end, so
+    /// what it has begun to read goes on, and is not begun again.
+    async fn rows_behind<A, T>(
+        &mut self,
+        (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
+        then: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<(Vec<A>, Vec<T>), Failure> {
+        let ahead = SqliteDriver { connection: self.connection, ids: self.ids };
+        let mut statement = ahead.prepare(&first.sql, &first.binds)?;
+        let mut rows = statement.raw_query();
+        let before = match rows.next().map_err(failure)? {
+            Some(row) => vec![read_first(row).map_err(Failure::Broken)?],
+            None => Vec::new(),
+        };
+        Ok((before, self.rows_until(&then.sql, &then.binds, read, is_enough).await?))
+    }
+
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
         self.prepare(sql, binds)?.raw_execute().map_err(failure)
     }

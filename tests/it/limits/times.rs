@@ -1,0 +1,74 @@
+//! Limits of time: nothing is cut earlier, and what takes longer is.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::limited;
+use crate::harness::{Backend, Server, sql, wait_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn cut(server: &Server) -> usize {
+    let text = server.get("/-/metrics").text().to_owned();
+    let name = "nouns_connections_cut_total{reason=\"unread\"} ";
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |count| count.parse().unwrap())
+}
+
+/// In place of the table, something that gives its rows late.
+fn slow(backend: Backend, is_endless: bool) -> &'static str {
+    match (backend, is_endless) {
+        (Backend::Sqlite, true) => {
+            "CREATE VIEW customers AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT hidden.* FROM hidden, n WHERE n.i < 0"
+        }
+        (Backend::Sqlite, false) => {
+            "CREATE VIEW customers AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) SELECT hidden.* FROM hidden, n WHERE n.i = 1"
+        }
+        (Backend::Postgres, true) => {
+            "CREATE VIEW customers AS SELECT hidden.* FROM hidden, pg_sleep(60)"
+        }
+        (Backend::Postgres, false) => {
+            "CREATE VIEW customers AS SELECT hidden.* FROM hidden, pg_sleep(0.1)"
+        }
+    }
+}
+
+on_every_backend! {
+    fn a_read_that_takes_too_long(backend: Backend) {
+        let server = limited(backend, "statement_seconds_max = 1");
+        server.create("/customers", r#"{"customer":{"text":"x"}}"#);
+        let change = |text: &str| sql(backend, server.folder(), text);
+        change("ALTER TABLE customers RENAME TO hidden");
+        change(slow(backend, false));
+        assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
+        change("DROP VIEW customers");
+        change(slow(backend, true));
+        let began = Instant::now();
+        let answer = server.get("/customers");
+        assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"), "{answer:?}");
+        assert!(began.elapsed() >= SECOND, "{:?}", began.elapsed());
+        assert_eq!(answer.header("Retry-After"), Some("1"));
+        change("DROP VIEW customers");
+        change("ALTER TABLE hidden RENAME TO customers");
+        assert_eq!(server.get("/customers").status, 200);
+    }
+}
+
+/// A client that reads has all of it, one that does not is cut.
+#[test]
+fn an_answer_that_is_not_read() {
+    let server = limited(Backend::Sqlite, "sending_seconds_max = 1\nbody_bytes_max = 2000000");
+    let words = "x".repeat(1 << 20);
+    for _ in 0..7 {
+        server.create("/customers", json!({"customer": {"text": words}}).to_string());
+    }
+    assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 7);
+    assert_eq!(cut(&server), 0);
+    let began = Instant::now();
+    let mut client = server.client();
+    client.write(b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    wait_until("it is cut", || (cut(&server) == 1).then_some(()));
+    assert!(began.elapsed() >= SECOND, "{:?}", began.elapsed());
+    drop(client);
+}
