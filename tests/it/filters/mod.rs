@@ -6,6 +6,7 @@
 mod fire;
 mod oracle;
 mod random;
+mod slow;
 
 use std::fmt::Write as _;
 
