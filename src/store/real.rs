@@ -2,7 +2,7 @@
 //!
 //! PostgreSQL is the server that the tests share, or, where there is none, one of the test's own.
 
-use std::io::{BufRead, BufReader, sink};
+use std::io::{BufRead, BufReader, Write as _, sink};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -24,6 +24,23 @@ pub fn on_each(name: &str, model: &Arc<Model>, work: &impl AsyncFn(&Worker)) {
     let address = format!("{}/{database}", server.address);
     on(&Database::parse(&address, &Environment::default()).unwrap(), model, work);
     server.sql(&format!("DROP DATABASE {database} WITH (FORCE)"));
+}
+
+/// What psql prints when it runs a script in an empty database; `name` is that of the test alone.
+pub fn psql(name: &str, script: &str) -> String {
+    let server = Server::start();
+    let database = format!("{name}_{}", std::process::id());
+    server.sql(&format!("CREATE DATABASE {database}"));
+    let mut command = Command::new("psql");
+    command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-", "-d"]);
+    command.arg(format!("{}/{database}", server.address));
+    let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // It reads all of it before the pipe of its answers is full: what it prints is short.
+    psql.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let output = psql.wait_with_output().unwrap();
+    server.sql(&format!("DROP DATABASE {database} WITH (FORCE)"));
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn on(database: &Database, model: &Arc<Model>, work: &impl AsyncFn(&Worker)) {

@@ -111,7 +111,7 @@ pub struct Worker {
 
 impl Worker {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, OpenError> {
-        let here = Reader::open(&shared.path, &shared.context, CACHE_KIB)?;
+        let here = Reader::open(&shared.path, &shared.context, (CACHE_KIB, reader::STEPS))?;
         Ok(Self {
             shared: Arc::clone(shared),
             here: RefCell::new(here),

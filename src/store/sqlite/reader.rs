@@ -22,8 +22,10 @@ use crate::store::ids::Ids;
 use crate::store::transaction::{self, Context};
 use crate::store::{Broken, OpenError, StoreError};
 
-/// How many steps of SQLite's machine pass between two looks at the clock.
-const STEPS: i32 = 4_000;
+/// How many steps of SQLite's machine pass between two looks at the clock. In the pool there are fewer: one
+/// step of a filter may look through a long text.
+pub(super) const STEPS: i32 = 4_000;
+const POOL_STEPS: i32 = 200;
 const THREADS: usize = 4;
 const WAITING_MAX: usize = 1_024;
 /// A reader of the pool: what is slow is not in memory anyway.
@@ -50,7 +52,7 @@ impl Reader {
     pub(super) fn open(
         path: &Path,
         context: &Arc<Context>,
-        cache_kib: u32,
+        (cache_kib, steps): (u32, i32),
     ) -> Result<Self, OpenError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let (deadline, began) = (Arc::new(AtomicU64::new(u64::MAX)), clock::now());
@@ -59,7 +61,7 @@ impl Reader {
         let connection = Connection::open_with_flags(path, flags).and_then(|mut connection| {
             super::open::prepare(&connection, cache_kib)?;
             connection.pragma_update(None, "query_only", true)?;
-            connection.progress_handler(STEPS, Some(is_over))?;
+            connection.progress_handler(steps, Some(is_over))?;
             Ok(connection)
         });
         let connection = connection
@@ -137,7 +139,7 @@ impl Pool {
         let asked = Arc::new(Mutex::new(asked));
         let mut threads = Vec::new();
         for number in 0..THREADS {
-            let reader = Reader::open(path, context, CACHE_KIB)?;
+            let reader = Reader::open(path, context, (CACHE_KIB, POOL_STEPS))?;
             let asked = Arc::clone(&asked);
             let thread = std::thread::Builder::new().name(format!("reader-{number}"));
             let thread = thread.spawn(move || work(reader, &asked));

@@ -16,6 +16,7 @@ mod negotiation;
 mod own;
 mod patches;
 mod paths;
+mod queries;
 mod rules;
 
 use crate::harness::{Backend, Server, Setup};

@@ -7,6 +7,7 @@ use super::*;
 use crate::intent::{self, Address, Ids, Intent, Place, Route, Verb};
 use crate::model::{self, ResourceIndex};
 use crate::store::sql::{POSTGRES, SQLITE, create_table, indexes};
+use crate::value::Moment;
 
 const MODEL: &str = r#"
 title = "Lists"
@@ -22,6 +23,7 @@ parent = "shelf"
 [resources.book.fields]
 title = { type = "text", required = true, filter = true }
 pages = { type = "integer", filter = true }
+code = { type = "text", max_length = 9, filter = true }
 "#;
 
 const SHELVES: ResourceIndex = ResourceIndex(0);
@@ -165,6 +167,38 @@ fn how_they_read() {
     "#]].assert_eq(&all);
 }
 
+/// The lists that an index must answer: by their query, from the first page and behind an item with the
+/// key and one without.
+fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, List)> {
+    let queries = [
+        (SHELVES, "sort=label", Value::text("l500")),
+        (SHELVES, "sort=-label", Value::text("l500")),
+        (SHELVES, "sort=place.city", Value::text("c50")),
+        (
+            SHELVES,
+            "sort=-created_at",
+            Value::Moment(Moment::parse("2026-11-15T02:28:14Z").unwrap()),
+        ),
+        (BOOKS, "sort=title", Value::text("t1")),
+        (BOOKS, "sort=-title", Value::text("t1")),
+        (BOOKS, "sort=pages", Value::Integer(250)),
+        (BOOKS, "sort=-pages", Value::Integer(250)),
+        (BOOKS, "sort=code", Value::text("c2")),
+        (BOOKS, "sort=-code", Value::text("c2")),
+    ];
+    let mut lists = Vec::new();
+    for (resource, query, value) in queries {
+        let first = list(model, resource, query);
+        let id = if resource == BOOKS { uuid() } else { Id::Integer(10_000) };
+        lists.push((resource, query, first.clone()));
+        if first.sort[0].aspect.may_be_absent(model.resource(resource)) {
+            lists.push((resource, query, behind(first.clone(), id, &[Value::Null])));
+        }
+        lists.push((resource, query, behind(first, id, &[value])));
+    }
+    lists
+}
+
 /// SQLite's own words for how it goes about a statement.
 fn plan(connection: &Connection, text: &str) -> String {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
@@ -188,36 +222,12 @@ fn sqlite_sorts_by_an_index() {
         }
     }
     let mut all = String::new();
-    let values = |query: &str| match query {
-        "sort=pages" | "sort=-pages" => Value::Integer(3),
-        _ => Value::text("a"),
-    };
-    let queries = [
-        (SHELVES, "sort=label"),
-        (SHELVES, "sort=-label"),
-        (SHELVES, "sort=place.city"),
-        (BOOKS, "sort=title"),
-        (BOOKS, "sort=-title"),
-        (BOOKS, "sort=pages"),
-        (BOOKS, "sort=-pages"),
-    ];
-    for (resource, query) in queries {
-        let first = list(&model, resource, query);
-        let id = if resource == BOOKS { uuid() } else { Id::Integer(1) };
-        let lists = [
-            first.clone(),
-            behind(first.clone(), id, &[values(query)]),
-            behind(first, id, &[Value::Null]),
-        ];
-        for list in lists {
-            for text in texts(&model, &SQLITE, resource, &list) {
-                let plan = plan(&connection, &text);
-                assert!(
-                    !plan.contains("TEMP B-TREE") && plan.contains("USING INDEX"),
-                    "{text}: {plan}"
-                );
-                all.push_str(&format!("{query}: {plan}\n"));
-            }
+    for (resource, query, list) in sorted_lists(&model) {
+        for text in texts(&model, &SQLITE, resource, &list) {
+            let plan = plan(&connection, &text);
+            assert!(!plan.contains("TEMP B-TREE"), "{text}: {plan}");
+            assert!(plan.contains("USING INDEX"), "{text}: {plan}");
+            all.push_str(&format!("{query}: {plan}\n"));
         }
     }
     for query in [
@@ -238,39 +248,49 @@ fn sqlite_sorts_by_an_index() {
         sort=label: SCAN t0 USING INDEX nouns.shelves.start.label
         sort=label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=?)
         sort=label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=? AND id>?)
+        sort=label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=? AND id>?)
         sort=label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>>?)
         sort=label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=?)
-        sort=label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=? AND id>?)
         sort=-label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=?)
         sort=-label: SCAN t0 USING INDEX nouns.shelves.start.label
         sort=-label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=? AND id<?)
-        sort=-label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr><?)
-        sort=-label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=? AND id<?)
         sort=-label: SCAN t0 USING INDEX nouns.shelves.start.label
+        sort=-label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=? AND id<?)
+        sort=-label: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr><?)
         sort=place.city: SCAN t0 USING INDEX nouns.shelves.start.place.city
         sort=place.city: SEARCH t0 USING INDEX nouns.shelves.start.place.city (<expr>=?)
         sort=place.city: SEARCH t0 USING INDEX nouns.shelves.start.place.city (<expr>=? AND id>?)
+        sort=place.city: SEARCH t0 USING INDEX nouns.shelves.start.place.city (<expr>=? AND id>?)
         sort=place.city: SEARCH t0 USING INDEX nouns.shelves.start.place.city (<expr>>?)
         sort=place.city: SEARCH t0 USING INDEX nouns.shelves.start.place.city (<expr>=?)
-        sort=place.city: SEARCH t0 USING INDEX nouns.shelves.start.place.city (<expr>=? AND id>?)
+        sort=-created_at: SCAN t0 USING INDEX nouns.shelves.created
+        sort=-created_at: SEARCH t0 USING INDEX nouns.shelves.created (created_at<?)
         sort=title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=?)
         sort=title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=? AND <expr>=? AND id>?)
         sort=title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=? AND <expr>>?)
-        sort=title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=?)
         sort=-title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=?)
         sort=-title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=? AND <expr>=? AND id<?)
         sort=-title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=? AND <expr><?)
-        sort=-title: SEARCH t0 USING INDEX nouns.books.start.title (shelf_id=?)
         sort=pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages>?)
         sort=pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages=?)
+        sort=pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages=? AND id>?)
         sort=pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND (pages,id)>(?,?))
         sort=pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages=?)
-        sort=pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages=? AND id>?)
         sort=-pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages=?)
         sort=-pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages>?)
-        sort=-pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages>? AND (pages,id)<(?,?))
         sort=-pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages=? AND id<?)
         sort=-pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages>?)
+        sort=-pages: SEARCH t0 USING INDEX nouns.books.filter.pages (shelf_id=? AND pages>? AND (pages,id)<(?,?))
+        sort=code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code>?)
+        sort=code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code=?)
+        sort=code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code=? AND id>?)
+        sort=code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND (code,id)>(?,?))
+        sort=code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code=?)
+        sort=-code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code=?)
+        sort=-code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code>?)
+        sort=-code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code=? AND id<?)
+        sort=-code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code>?)
+        sort=-code: SEARCH t0 USING INDEX nouns.books.filter.code (shelf_id=? AND code>? AND (code,id)<(?,?))
         label=a: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=?)
         label:gt=a: SCAN t0
         label:prefix=a: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>>? AND <expr><?); USE TEMP B-TREE FOR ORDER BY
@@ -280,4 +300,64 @@ fn sqlite_sorts_by_an_index() {
         place.area=1.5: SEARCH t0 USING INDEX nouns.shelves.filter.place.area (<expr>=?)
         label:exists=false: SEARCH t0 USING INDEX nouns.shelves.start.label (<expr>=?)
     "#]].assert_eq(&all);
+}
+
+/// A parameter as SQL has it.
+fn literal(bind: &Bind<'_>) -> String {
+    match bind {
+        Bind::Null => "NULL".to_owned(),
+        Bind::Boolean(boolean) => boolean.to_string(),
+        Bind::Integer(number) | Bind::Id(Id::Integer(number)) => number.to_string(),
+        Bind::Real(number) => number.to_string(),
+        Bind::Text(text) => format!("'{text}'"),
+        Bind::Moment(moment) | Bind::MomentText(moment) => format!("'{moment}'"),
+        Bind::Id(id @ Id::Uuid(_)) => format!("'{id}'"),
+    }
+}
+
+/// On PostgreSQL the same, with so many rows that it would rather not read them all.
+#[test]
+fn postgres_sorts_by_an_index() {
+    let model = model();
+    let mut script = String::new();
+    for resource in model.declared() {
+        script.push_str(&format!("{};\n", create_table(&model, resource, &POSTGRES)));
+        for index in indexes(resource, &POSTGRES) {
+            script.push_str(&format!("{};\n", index.create));
+        }
+    }
+    script.push_str(
+        "INSERT INTO shelves SELECT n, '2026-11-15T02:28:14Z', '2026-11-15T02:28:14Z', 1,
+           CASE WHEN n % 9 > 0 THEN 'l' || n % 1000 END, json_build_object('city', 'c' || n % 100) FROM generate_series(1, 20000) n;
+         INSERT INTO books SELECT gen_random_uuid(), 1 + n % 2, '2026-11-15T02:28:14Z', '2026-11-15T02:28:14Z', 1,
+           't' || n % 3, CASE WHEN n % 9 > 0 THEN n % 500 END, 'c' || n % 5 FROM generate_series(1, 20000) n;
+         ANALYZE;
+         -- Whether a sort is worth it depends on the numbers; that none is needed does not.
+         SET enable_bitmapscan = off;
+         SET enable_seqscan = off;\n",
+    );
+    let lists = sorted_lists(&model);
+    let mut number = 0;
+    for (resource, query, list) in &lists {
+        let ancestors: &[Id] = if *resource == BOOKS { &[Id::Integer(1)] } else { &[] };
+        let (reach, resource) = (Reach::default(), model.resource(*resource));
+        let listing = Listing::new(&model, &POSTGRES, (resource, ancestors), &reach, list);
+        for section in listing.sections() {
+            let stroke = listing.page(section, 51);
+            let values: Vec<String> = stroke.binds.iter().map(literal).collect();
+            number += 1;
+            script.push_str(&format!(
+                "PREPARE p{number} AS {};\nSELECT '{query} {section:?}:';\nEXPLAIN (COSTS OFF) EXECUTE p{number} ({});\n",
+                stroke.sql,
+                values.join(", ")
+            ));
+        }
+    }
+    let plans = crate::store::real::psql("list_plans", &script);
+    for word in ["Sort", "Seq Scan", "Bitmap"] {
+        assert!(!plans.contains(word), "{plans}");
+    }
+    // A pair of a key and an id is one place in the index.
+    assert!(plans.contains("ROW("), "{plans}");
+    assert!(plans.matches("Index Scan").count() >= number, "{number}: {plans}");
 }

@@ -1,0 +1,233 @@
+//! What a list can be asked for: filters, orders, parts of items, counts, and the way from page to page.
+//!
+//! Whether the right items come is shown by `tests/it/filters/`; this is about what is said and how.
+
+use serde_json::{Value, json};
+
+use super::{ANN, NO_ONE, TEA};
+use crate::harness::{Backend, Person, Server, Setup};
+
+const MODEL: &str = r#"
+title = "Queries"
+[server.limits]
+filter_terms_max = 3
+filter_values_max = 3
+sort_keys_max = 2
+[resources.city]
+plural = "cities"
+id = "integer"
+[resources.city.fields]
+name = { type = "text", filter = true }
+people = { type = "integer", filter = true, nullable = true }
+count = { type = "integer", filter = true }
+mayor = { type = "text" }
+tax = { type = "decimal", filter = true }
+place = { type = "object", fields = { country = { type = "text", filter = true }, river = { type = "text" } } }
+[roles.visitor]
+city = { verbs = ["get"], hide = ["tax", "mayor"] }
+[roles.german]
+city = { verbs = ["get"], where = "place.country = \"de\"" }
+"#;
+
+fn cities(backend: Backend) -> Server {
+    let server = Setup::new(backend).model(MODEL).start();
+    load(|body| assert_eq!(server.post("/cities", body).status, 201));
+    server
+}
+
+fn load(post: impl FnOnce(String)) {
+    let city = |name: &str, people: Value, country: &str| json!({"name": name, "people": people, "count": name.len(), "tax": "1.50", "place": {"country": country, "river": "r"}});
+    let cities = [
+        city("Bonn", json!(330_000), "de"),
+        city("Basel", json!(170_000), "ch"),
+        city("Ulm", json!(null), "de"),
+        city("Zug", json!(30_000), "ch"),
+        city("Köln", json!(1_000_000), "de"),
+    ];
+    post(json!({"cities": cities}).to_string());
+}
+
+fn names(page: &Value) -> Vec<&str> {
+    page["cities"].as_array().unwrap().iter().map(|city| city["name"].as_str().unwrap()).collect()
+}
+
+/// The address in `Link: <…>; rel="next"`.
+fn next(link: &str) -> &str {
+    link.strip_prefix('<').and_then(|rest| rest.strip_suffix(">; rel=\"next\"")).unwrap()
+}
+
+on_every_backend! {
+    fn filters_orders_and_parts(backend: Backend) {
+        let server = cities(backend);
+        let found = |query: &str| {
+            let page = server.get(&format!("/cities?{query}"));
+            assert_eq!(page.status, 200, "{query}: {page:?}");
+            names(&page.json()).join(" ")
+        };
+        assert_eq!(found("name=Bonn"), "Bonn");
+        assert_eq!(found("name:prefix=B&people:gte=200000"), "Bonn");
+        assert_eq!(found("name:contains=l"), "Basel Ulm Köln");
+        assert_eq!(found("name:in=Ulm,Zug,Bern"), "Ulm Zug");
+        assert_eq!(found("people:exists=false"), "Ulm");
+        // What has no value is not equal, and not unequal either.
+        assert_eq!(found("people:ne=30000"), "Bonn Basel Köln");
+        assert_eq!(found("place.country=de&sort=-name"), "Ulm Köln Bonn");
+        assert_eq!(found("count:eq=3"), "Ulm Zug");
+        assert_eq!(found("sort=people"), "Zug Basel Bonn Köln Ulm");
+        assert_eq!(found("sort=-people"), "Ulm Köln Bonn Basel Zug");
+        assert_eq!(found("sort=place.country,-people"), "Basel Zug Ulm Köln Bonn");
+        assert_eq!(found("name=bonn"), "");
+        let city = |query: &str| server.get(&format!("/cities?name=Bonn&{query}")).json()["cities"][0].clone();
+        assert_eq!(city("fields=name,place"), json!({"id": 1, "name": "Bonn", "place": {"country": "de", "river": "r"}}));
+        assert_eq!(city("fields=version"), json!({"id": 1, "version": 1}));
+        assert_eq!(city("fields=id"), json!({"id": 1}));
+    }
+
+    fn a_count_is_of_all_pages(backend: Backend) {
+        let server = cities(backend);
+        let page = |query: &str| server.get(&format!("/cities?{query}")).json()["page"].clone();
+        assert_eq!(page("count=exact&place.country=de&limit=1")["total"], 3);
+        assert_eq!(page("count=exact&limit=5"), json!({"limit": 5, "next": null, "total": 5}));
+        assert_eq!(page("count=exact&name=x"), json!({"limit": 50, "next": null, "total": 0}));
+        assert_eq!(page("limit=5"), json!({"limit": 5, "next": null}));
+        let cursor = page("count=exact&limit=2&sort=name")["next"].as_str().unwrap().to_owned();
+        assert_eq!(page(&format!("count=exact&limit=2&sort=name&cursor={cursor}"))["total"], 5);
+    }
+
+    /// The address of the next page is the query as it was sent, and leads on however odd its letters are.
+    fn the_next_address_keeps_the_whole_query(backend: Backend) {
+        let server = cities(backend);
+        let odd = "a&b=c?d e+f%\"<>é,\\/#";
+        let body = json!({"cities": [{"name": odd}, {"name": odd}, {"name": odd}]}).to_string();
+        assert_eq!(server.post("/cities", body).status, 201);
+        let query = "name=a%26b%3dc?d+e%2Bf%25%22%3C%3E%C3%A9,%5C/%23&sort=-name,id&fields=name&count=exact";
+        let mut path = format!("/cities?limit=1&{query}");
+        for left in (0..3).rev() {
+            let answer = server.get(&path);
+            assert_eq!(answer.json()["cities"][0]["name"], odd, "{path}: {answer:?}");
+            assert_eq!(answer.json()["page"]["total"], 3);
+            assert!(answer.json()["cities"][0].get("version").is_none(), "{answer:?}");
+            match answer.header("Link") {
+                Some(link) => path = next(link).to_owned(),
+                None => assert_eq!(left, 0, "{path}"),
+            }
+            let cursor = answer.json()["page"]["next"].clone();
+            let encoded = "name=a%26b%3Dc%3Fd%20e%2Bf%25%22%3C%3E%C3%A9%2C%5C%2F%23&sort=-name%2Cid&fields=name&count=exact";
+            if let Some(cursor) = cursor.as_str() {
+                assert_eq!(path, format!("/cities?{encoded}&limit=1&cursor={cursor}"));
+            }
+        }
+    }
+
+    fn a_cursor_belongs_to_its_filters_and_its_order(backend: Backend) {
+        let server = cities(backend);
+        let cursor = |query: &str| server.get(&format!("/cities?limit=1&{query}")).json()["page"]["next"].as_str().unwrap().to_owned();
+        let sorted = cursor("place.country=de&sort=name");
+        let go_on = |query: &str| server.get(&format!("/cities?cursor={sorted}&{query}"));
+        assert_eq!(names(&go_on("place.country=de&sort=name").json()), ["Köln", "Ulm"]);
+        assert_eq!(names(&go_on("sort=name&place.country:eq=de&limit=1&fields=name&count=exact").json()), ["Köln"]);
+        for query in ["", "sort=name", "place.country=de", "place.country=de&sort=-name", "place.country=ch&sort=name", "place.country=de&sort=name,id", "place.country:gte=de&sort=name", "place.country=de&sort=name&people:exists=true"] {
+            assert_eq!(go_on(query).problem(), "bad-cursor", "{query}");
+        }
+        assert_eq!(server.get(&format!("/cities?cursor={}&sort=name", cursor("sort=people"))).problem(), "bad-cursor");
+        let plain = cursor("fields=name");
+        assert_eq!(names(&server.get(&format!("/cities?cursor={plain}&limit=2")).json()), ["Basel", "Ulm"]);
+        // It leads on at another server on the same data, and when the item it stands behind is gone.
+        let server = server.restart();
+        assert_eq!(server.delete("/cities/1").status, 204);
+        let page = server.get(&format!("/cities?cursor={sorted}&place.country=de&sort=name"));
+        assert_eq!(names(&page.json()), ["Köln", "Ulm"]);
+    }
+
+    fn head_is_get_without_its_body(backend: Backend) {
+        let server = cities(backend);
+        for query in ["", "?limit=2", "?sort=-people&limit=1&count=exact&fields=name", "?name=Bonn", "?name=x"] {
+            let ask = |method: &str| server.request(&format!("{method} /cities{query}"), &[], "");
+            let (get, head) = (ask("GET"), ask("HEAD"));
+            assert_eq!((get.status, head.status, head.body.len()), (200, 200, 0), "{query}");
+            for name in ["Content-Length", "Content-Type", "Link", "Vary", "Cache-Control", "ETag"] {
+                assert_eq!(head.header(name), get.header(name), "{query} {name}");
+            }
+            assert_eq!(get.header("Content-Length").unwrap(), get.body.len().to_string());
+        }
+        assert_eq!(server.request("HEAD /cities?nme=x", &[], "").status, 400);
+    }
+
+    fn limits_of_a_query(backend: Backend) {
+        let server = cities(backend);
+        let status = |query: &str| server.get(&format!("/cities?{query}")).status;
+        assert_eq!(status("name=a&name=a&name=a"), 200);
+        assert_eq!(status("name=a&name=a&name=a&name=a"), 400);
+        assert_eq!(status("name:in=a,b,c"), 200);
+        assert_eq!(status("name:in=a,b,c,d"), 400);
+        assert_eq!(status("sort=name,people"), 200);
+        assert_eq!(status("sort=name,people,count"), 400);
+        let open = Server::on(backend);
+        let terms = |count: usize| vec!["name=a"; count].join("&");
+        assert_eq!(open.get(&format!("/customers?{}", terms(20))).status, 200);
+        assert_eq!(open.get(&format!("/customers?{}", terms(21))).problem(), "bad-query");
+        let values = |count: usize| vec!["a"; count].join(",");
+        assert_eq!(open.get(&format!("/customers?name:in={}", values(100))).status, 200);
+        assert_eq!(open.get(&format!("/customers?name:in={}", values(101))).problem(), "bad-query");
+        assert_eq!(open.get("/customers?sort=name,email,created_at,updated_at").status, 200);
+        assert_eq!(open.get("/customers?sort=name,email,created_at,updated_at,id").problem(), "bad-query");
+    }
+
+    /// An item has no list parameters, and a parent that is not there comes behind the query.
+    fn only_lists_have_them(server: Server) {
+        let path = server.create("/customers", ANN);
+        for query in ["fields=name", "name=Ann", "sort=name", "count=exact"] {
+            assert_eq!(server.get(&format!("{path}?{query}")).problem(), "bad-query", "{query}");
+            let answer = server.post(&format!("/customers?{query}"), ANN);
+            assert_eq!(answer.problem(), "bad-query", "{query}");
+        }
+        server.create(&format!("{path}/orders"), TEA);
+        assert_eq!(server.get(&format!("{path}/orders?status=placed")).json()["orders"].as_array().unwrap().len(), 1);
+        assert_eq!(server.get(&format!("{path}/orders?status=paid&count=exact")).json()["page"]["total"], 0);
+        assert_eq!(server.get(&format!("{}/orders?status=placed", NO_ONE)).status, 404);
+        assert_eq!(server.get(&format!("{}/orders?status=lost", NO_ONE)).status, 400);
+    }
+
+    fn who_sees_less_finds_less(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).closed().start();
+        let admin = server.admin().basic();
+        load(|body| assert_eq!(server.request("POST /cities", &[("Authorization", &admin)], body).status, 201));
+        let mut people = ["visitor", "german"].map(|role| {
+            let person = Person::new(role, "a word for each");
+            server.add_user(&person, &[role]);
+            person.basic()
+        }).into_iter();
+        let (visitor, german) = (people.next().unwrap(), people.next().unwrap());
+        let ask = |caller: &str, query: &str| server.request(&format!("GET /cities?{query}"), &[("Authorization", caller)], "");
+        // A hidden field cannot be asked about in any way, nor guessed by what sorts or filters.
+        for query in ["tax=1.50", "tax:gt=0", "sort=tax", "fields=tax", "mayor=x", "fields=mayor"] {
+            let answer = ask(&visitor, query);
+            assert_eq!(answer.problem(), "bad-query", "{query}");
+            assert!(answer.json()["detail"].as_str().unwrap().contains("no such"), "{answer:?}");
+        }
+        assert_eq!(ask(&admin, "tax=1.50").status, 200);
+        assert!(ask(&admin, "mayor=x").json()["detail"].as_str().unwrap().contains("not declared filter = true"));
+        assert!(ask(&visitor, "fields=name").json()["cities"][0].get("tax").is_none());
+        // Rows out of sight are in no list, no order and no count.
+        let page = ask(&german, "sort=-name&count=exact&limit=2").json();
+        assert_eq!((names(&page), &page["page"]["total"]), (vec!["Ulm", "Köln"], &json!(3)));
+        let cursor = page["page"]["next"].as_str().unwrap();
+        let page = ask(&german, &format!("sort=-name&cursor={cursor}")).json();
+        assert_eq!(names(&page), ["Bonn"]);
+        assert_eq!(ask(&german, "place.country:ne=de&count=exact").json()["page"]["total"], 0);
+        assert_eq!(ask(&german, "name:in=Basel,Ulm").json()["cities"].as_array().unwrap().len(), 1);
+    }
+
+    /// A database of an earlier version has no such indexes: they come at the next start.
+    fn indexes_come_to_a_database_that_has_none(backend: Backend) {
+        let without = MODEL.replace(", filter = true", "").replace("filter = true, ", "");
+        let server = Setup::new(backend).model(&without).start();
+        load(|body| assert_eq!(server.post("/cities", body).status, 201));
+        assert_eq!(server.get("/cities?sort=name").problem(), "bad-query");
+        let server = Setup::new(backend).model(MODEL).start_in(server.stop());
+        assert_eq!(names(&server.get("/cities?sort=-name").json()), ["Zug", "Ulm", "Köln", "Bonn", "Basel"]);
+        assert_eq!(names(&server.get("/cities?place.country=ch").json()), ["Basel", "Zug"]);
+        let server = Setup::new(backend).model(&without).start_in(server.stop());
+        assert_eq!(server.get("/cities?place.country=ch").problem(), "bad-query");
+    }
+}
