@@ -41,11 +41,11 @@ use crate::formats::accept::{self, Accept};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
 use crate::intent::conditions::Conditions;
-use crate::intent::{Route, Stop};
+use crate::intent::{List, Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
-use crate::permit::Caller;
+use crate::permit::{self, Caller};
 use crate::plan::{By, Collection, Outcome, Plan, Read};
 use crate::problem::{self, Problem};
 use crate::reply::{Content, Replies, Reply};
@@ -135,11 +135,13 @@ async fn answer(
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
+        let query = (query, permit::hidden(caller, &route));
         plan::make(model, intent::read(model, route, query, &bytes)?, caller, by)?
     } else {
         Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
     };
-    let about = plan.about().cloned();
+    let (about, list) = (plan.about().cloned(), plan.list().cloned());
+    export::check(format, list.as_ref())?;
     let conditions = replies.conditions(&parts.headers, about.as_ref(), format);
     let plan = plan.only_if(&conditions);
     let is_read = matches!(plan, Plan::Read(_));
@@ -177,12 +179,12 @@ async fn answer(
         auth.forget();
     }
 
-    let failed = |error| replies.failure(model, about.as_ref(), format, error);
+    let failed = |error| replies.failure(model, (about.as_ref(), list.as_ref()), format, error);
     let outcome = done.map_err(failed)?;
     let reply = if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
-        replies.outcome(model, (about, &conditions), format, &outcome)?
+        replies.outcome(model, (about, list.as_ref(), &conditions), format, &outcome)?
     } else {
-        Box::pin(say_aside(app, (about, conditions), format, outcome)).await?
+        Box::pin(say_aside(app, (about, list, conditions), format, outcome)).await?
     };
     // What was done must be told; what was only looked at can be looked at again.
     if is_read && !gate.has_room(reply.body.held_bytes()) {
@@ -211,7 +213,8 @@ async fn plan_aside(
 ) -> Result<Plan, Problem> {
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
     aside(move || {
-        let intent = intent::read(&shared.model, route, query.as_deref(), &bytes)?;
+        let query = (query.as_deref(), permit::hidden(&caller, &route));
+        let intent = intent::read(&shared.model, route, query, &bytes)?;
         plan::make(&shared.model, intent, &caller, move || by)
     })
     .await?
@@ -220,13 +223,16 @@ async fn plan_aside(
 /// A large answer takes as long to write.
 async fn say_aside(
     app: &App,
-    (about, conditions): (Option<Collection>, Conditions),
+    (about, list, conditions): (Option<Collection>, Option<List>, Conditions),
     format: &'static Format,
     outcome: Outcome,
 ) -> Result<Reply, Problem> {
     let shared = Arc::clone(&app.shared);
-    aside(move || shared.replies.outcome(&shared.model, (about, &conditions), format, &outcome))
-        .await?
+    aside(move || {
+        let asked = (about, list.as_ref(), &conditions);
+        shared.replies.outcome(&shared.model, asked, format, &outcome)
+    })
+    .await?
 }
 
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {

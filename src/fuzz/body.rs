@@ -43,7 +43,7 @@ fn planned(model: &Model, resource: &Resource, verb: Verb, body: &[u8]) -> Optio
         Verb::Post => Place::Collection(address(None)),
         _ => Place::Item(address(own)),
     };
-    let intent = intent::read(model, Route { verb, place }, None, body).ok()?;
+    let intent = intent::read(model, Route { verb, place }, (None, &[]), body).ok()?;
     plan::make(model, intent, &Caller::open(), || By { actor: "-".into(), request_id: "-".into() })
         .ok()
 }

@@ -57,7 +57,7 @@ on_every_backend! {
 
     /// Each has a connection and, with SQLite, a thread, and holds a few pieces.
     fn many_at_once_take_little_each(backend: Backend) {
-        let server = entries(backend, 20_000, "streams_per_caller_max = 100");
+        let server = entries(backend, 40_000, "streams_per_caller_max = 100");
         assert_eq!(server.get("/entries?limit=1").status, 200);
         let before = account(&server, "VmRSS");
         begin_anew(&server);

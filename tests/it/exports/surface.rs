@@ -14,6 +14,9 @@ const KINDS: &str = include_str!("../models/school.toml");
 const GRANTS: &str = "title = \"Office\"\n[resources.file.fields]\nname = { type = \"text\" }\nowner = { type = \"text\" }\n\
      wage = { type = \"integer\" }\n[roles.clerk]\nfile = { verbs = [\"get\"], where = \"owner = $user\", hide = [\"wage\"] }\n";
 
+const SORTED: &str = "title = \"Notes\"\n[resources.note.fields]\ntext = { type = \"text\" }\n\
+     number = { type = \"integer\", filter = true }\nkind = { type = \"integer\", filter = true }\n";
+
 fn get(server: &Server, path: &str, accept: &str) -> Answer {
     server.request(&format!("GET {path}"), &[("Accept", accept)], "")
 }
@@ -152,6 +155,39 @@ on_every_backend! {
         assert_eq!(get(&server, "/entries?limit=501", "application/json").problem(), "bad-query");
         assert_eq!(get(&server, "/entries?limit=501", CSV).status, 400);
         assert_eq!(get(&server, "/entries?lmit=5", CSV).status, 400);
+    }
+
+    /// Filters, orders and fields are those of pages.
+    fn a_query_means_what_it_means_of_pages(backend: Backend) {
+        let server = Setup::new(backend).model(SORTED).start();
+        let items: Vec<Value> = (0..1_500).map(|number: u32| match number % 5 {
+            0 => json!({"text": "none"}),
+            kind => json!({"text": format!("{number:0>300}"), "number": number, "kind": kind}),
+        }).collect();
+        for items in items.chunks(500) {
+            assert_eq!(server.post("/notes", json!({"notes": items}).to_string()).status, 201);
+        }
+        for query in ["sort=number", "sort=-number", "sort=-kind,number", "sort=-id", "kind=3", "kind:in=1,2&sort=-number",
+            "number:exists=false", "number:gt=1400&fields=number&sort=kind", "kind=99"] {
+            let (mut pages, mut next) = (Vec::new(), format!("/notes?{query}&limit=400"));
+            loop {
+                let page = server.get(&next);
+                pages.extend(page.json()["notes"].as_array().unwrap().iter().cloned());
+                let Some(link) = page.header("Link") else { break };
+                next = link.strip_prefix('<').unwrap().split_once('>').unwrap().0.to_owned();
+            }
+            let whole = get(&server, &format!("/notes?{query}"), NDJSON);
+            let whole: Vec<Value> = whole.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(whole, pages, "{query}");
+        }
+        let table = get(&server, "/notes?fields=kind,number&number=7", CSV);
+        assert_eq!(table.masked().split_once("\n\n").unwrap().1, "id,number,kind\r\n<id-1>,7,2\r\n");
+        // There is no place for a count, and nothing is left out silently.
+        for query in ["count=exact", "count=exact&limit=5"] {
+            let headers = [("Accept", "text/csv, application/problem+json;q=0.1")];
+            let answer = server.request(&format!("GET /notes?{query}"), &headers, "");
+            assert_eq!((answer.status, answer.problem()), (400, "bad-query".to_owned()), "{query}");
+        }
     }
 
     fn it_is_offered_for_collections_alone(server: Server) {
