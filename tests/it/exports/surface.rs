@@ -225,6 +225,8 @@ on_every_backend! {
         assert_eq!(server.request("GET /customers", &headers, "").status, 412);
         let headers = [("Accept", CSV), ("If-None-Match", "\"1-00000000\"")];
         assert_eq!(server.request("GET /customers", &headers, "").status, 200);
+        let headers = [("Accept", CSV), ("If-None-Match", "*")];
+        assert_eq!(server.request("GET /customers", &headers, "").status, 304);
     }
 
     fn rows_and_fields_out_of_reach_are_not_there(backend: Backend) {
