@@ -146,6 +146,7 @@ async fn answer(
         Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
     };
     let (about, list) = (plan.about().cloned(), plan.list().cloned());
+    export::check(format, list.as_ref())?;
     let conditions = replies.conditions(&parts.headers, &plan, format, asked.coding);
     let plan = plan.only_if(&conditions);
     let is_read = matches!(plan, Plan::Read(_));

@@ -166,9 +166,17 @@ impl Replies {
         format: &Format,
         content: Content,
     ) -> Result<Reply, Problem> {
-        if conditions.judge(None, true) != Verdict::Holds {
-            let unmet = StoreError::Refused(Refusal::Unmet(None));
-            return Err(self.failure(model, (Some(about), None), format, unmet));
+        match conditions.judge(None, true) {
+            Verdict::Holds => {}
+            Verdict::NotModified => {
+                let mut reply = bare(StatusCode::NOT_MODIFIED);
+                reply.headers.insert(VARY, BOTH);
+                return Ok(reply);
+            }
+            Verdict::Fails => {
+                let unmet = StoreError::Refused(Refusal::Unmet(None));
+                return Err(self.failure(model, (Some(about), None), format, unmet));
+            }
         }
         let mut reply = data(StatusCode::OK, format, Vec::new());
         reply.body = content;

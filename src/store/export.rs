@@ -63,33 +63,32 @@ impl Export {
         transaction::require_parents(driver, context, &self.collection).await
     }
 
-    /// Where it is read from.
+    /// Where its statements come from.
     pub(super) fn source<'a>(&'a self, context: &'a Context) -> Source<'a> {
-        let Collection { resource, ancestors, reach } = &self.collection;
-        if self.list.is_plain() {
-            let after = self.list.after.as_ref().map(|after| after.id);
-            Source::Plain(context.reached(*resource, reach), after, ancestors)
-        } else {
-            Source::Query(transaction::listing(context, &self.collection, &self.list))
+        let Self { collection, list, .. } = self;
+        if list.is_plain() {
+            let reached = context.reached(collection.resource, &collection.reach);
+            let after = list.after.as_ref().map(|after| after.id);
+            return Source::Plain { reached, after, ancestors: &collection.ancestors };
         }
+        Source::Listing(transaction::listing(context, collection, list))
     }
 }
 
-/// The statements that read all of a list.
-#[derive(Debug)]
+/// The statements of an export.
 pub(super) enum Source<'a> {
-    Plain(Reached<'a>, Option<Id>, &'a [Id]),
-    Query(Listing<'a>),
+    Plain { reached: Reached<'a>, after: Option<Id>, ancestors: &'a [Id] },
+    Listing(Listing<'a>),
 }
 
 impl Source<'_> {
-    /// In their order; each begins where the one before it ended.
+    /// All of it is what the first one reads, then the second, and so on.
     pub(super) fn strokes(&self) -> Vec<Stroke<'_>> {
         match self {
-            Self::Plain(reached, after, ancestors) => {
+            Self::Plain { reached, after, ancestors } => {
                 vec![reached.page(i64::MAX, *after, ancestors)]
             }
-            Self::Query(listing) => {
+            Self::Listing(listing) => {
                 let sections = listing.sections().into_iter();
                 sections.map(|section| listing.page(section, i64::MAX)).collect()
             }

@@ -166,7 +166,8 @@ impl Place {
             }
             Ok(())
         };
-        for stroke in export.source(context).strokes() {
+        let source = export.source(context);
+        for stroke in source.strokes() {
             let read = driver.rows_once(&stroke, write, |()| is_halted.get());
             at_once(read).map_or_else(waited, |read| read.map_err(StoreError::from))?;
             if is_halted.get() {
