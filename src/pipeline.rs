@@ -137,8 +137,7 @@ async fn answer(
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
-        let text = intent::text(model, &route, &bytes)?;
-        plan::make(model, intent::read(model, route, query, &text)?, caller, by)?
+        plan(model, route, (query, &bytes), caller, by)?
     } else {
         Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
     };
@@ -213,12 +212,18 @@ async fn plan_aside(
     by: By,
 ) -> Result<Plan, Problem> {
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
-    aside(move || {
-        let text = intent::text(&shared.model, &route, &bytes)?;
-        let intent = intent::read(&shared.model, route, query.as_deref(), &text)?;
-        plan::make(&shared.model, intent, &caller, move || by)
-    })
-    .await?
+    aside(move || plan(&shared.model, route, (query.as_deref(), &bytes), &caller, || by)).await?
+}
+
+fn plan(
+    model: &Model,
+    route: Route,
+    (query, body): (Option<&str>, &[u8]),
+    caller: &Caller,
+    by: impl FnOnce() -> By,
+) -> Result<Plan, Problem> {
+    let text = intent::text(model, &route, body)?;
+    plan::make(model, intent::read(model, route, query, &text)?, caller, by)
 }
 
 /// A large answer takes as long to write.
