@@ -79,6 +79,7 @@ impl Answer {
                 Self::Whole(Some(Piece { bytes, _kept: kept }))
             }
             Content::Flow(flow) => {
+                exchange.flows();
                 Self::Flow(Box::new(Flowing { flow, exchange, app: Rc::clone(app) }))
             }
         }

@@ -112,8 +112,16 @@ struct UnderWay {
     begun: u64,
     /// When hyper had the answer, and its size; from then on the client is to read it.
     answered: Option<(u64, usize)>,
-    /// It is not the request, but bytes of its answer, which goes on.
-    is_part: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Request,
+    /// Its answer goes on.
+    Flow,
+    /// Not the request, but bytes of its answer.
+    Part,
 }
 
 #[derive(Debug)]
@@ -235,7 +243,9 @@ impl Watch {
 
     /// The client has not read what it was sent.
     pub(super) fn has_unread(&self) -> bool {
-        self.under_way.borrow().iter().any(|request| request.answered.is_some())
+        let is_unread =
+            |request: &UnderWay| request.answered.is_some() || request.kind == Kind::Flow;
+        self.under_way.borrow().iter().any(is_unread)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -377,7 +387,7 @@ impl Watch {
         let under_way = self.under_way.borrow();
         self.phase.get() == Phase::Streams
             && self.common.is_busy()
-            && under_way.iter().filter(|request| !request.is_part).count() > STREAMS_FAIR
+            && under_way.iter().filter(|request| request.kind != Kind::Part).count() > STREAMS_FAIR
             && under_way.iter().any(|request| self.age(request.begun) >= patience.hurry)
     }
 
@@ -417,6 +427,11 @@ impl Watches {
         for watch in &self.list {
             watch.ask(watch.verdict(patience, is_pressed));
         }
+    }
+
+    /// Ends those whose answer is not sent to its end, so that nobody takes a part of it for the whole.
+    pub(super) fn cut_unread(&self) {
+        self.list.iter().filter(|watch| watch.has_unread()).for_each(|watch| watch.ask(Ask::Cut));
     }
 
     pub(super) fn ask_all(&self, ask: Ask) {

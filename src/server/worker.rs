@@ -14,7 +14,7 @@ use std::{io, thread};
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connection::{self, Guest, Protocol, Shared};
 use super::refusal::Refusals;
@@ -26,6 +26,9 @@ use crate::wire::Way;
 
 /// How long what is large may take when memory is short.
 const HURRY: Duration = Duration::from_secs(2);
+
+/// How long connections whose answers are cut at the end of the server may take to go.
+const CUT_MAX: Duration = Duration::from_millis(200);
 
 /// Threads beside a worker for bodies and answers that take long: one, since each such piece of work may
 /// take many times the memory of the bytes it is about.
@@ -131,7 +134,12 @@ async fn run(
                     leaving = true;
                     watches.ask_all(Ask::Leave);
                 }
-                (Ok(()), Stage::Ended) | (Err(_), _) => return,
+                (Ok(()), Stage::Ended) | (Err(_), _) => {
+                    watches.cut_unread();
+                    let gone = async { while open.load(Ordering::Relaxed) > 0 { ended.notified().await } };
+                    let _ = timeout(CUT_MAX, gone).await;
+                    return;
+                }
             },
             Some((stream, peer, door)) = arrivals.recv() => {
                 crate::fault::point("worker");

@@ -33,6 +33,8 @@ mod docs;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod exports;
+#[cfg(test)]
 mod framing;
 #[cfg(test)]
 mod hostile;

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use super::{Phase, UnderWay, Watch};
+use super::{Kind, Phase, UnderWay, Watch};
 
 /// One request, from its head to the moment the system has all of its answer.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Exchange {
         let number = watch.requests.get().wrapping_add(1).max(1);
         watch.requests.set(number);
         watch.common.requests.set(watch.common.requests.get() + 1);
-        let request = UnderWay { number, begun: watch.now(), answered: None, is_part: false };
+        let request = UnderWay { number, begun: watch.now(), answered: None, kind: Kind::Request };
         watch.under_way.borrow_mut().push(request);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get() + 1);
@@ -44,11 +44,19 @@ impl Exchange {
 }
 
 impl Exchange {
+    /// The answer will go on.
+    pub(in crate::server) fn flows(&self) {
+        let mut under_way = self.watch.under_way.borrow_mut();
+        if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
+            request.kind = Kind::Flow;
+        }
+    }
+
     /// Some bytes of an answer that goes on are with hyper.
     pub(in crate::server) fn part(&self, bytes: usize) -> Part {
         let watch = &self.watch;
         let answered = Some((watch.now(), bytes));
-        let part = UnderWay { number: self.number, begun: watch.now(), answered, is_part: true };
+        let part = UnderWay { number: self.number, begun: watch.now(), answered, kind: Kind::Part };
         watch.under_way.borrow_mut().push(part);
         if watch.phase() == Phase::Busy {
             watch.enter(Phase::Sending);
@@ -75,7 +83,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         let mut under_way = self.watch.under_way.borrow_mut();
         // Parts are sent in their order.
-        let mine = |request: &UnderWay| request.is_part && request.number == self.number;
+        let mine = |request: &UnderWay| request.kind == Kind::Part && request.number == self.number;
         if let Some(at) = under_way.iter().position(mine) {
             under_way.remove(at);
         }
@@ -93,7 +101,7 @@ impl Drop for Exchange {
         watch
             .under_way
             .borrow_mut()
-            .retain(|request| request.is_part || request.number != self.number);
+            .retain(|request| request.kind == Kind::Part || request.number != self.number);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get().saturating_sub(1));
             watch.enter(Phase::Streams);

@@ -217,3 +217,46 @@ fn a_drip_does_not_make_a_handshake_last() {
     });
     assert_eq!(cut, Some(4));
 }
+
+#[test]
+fn an_answer_that_goes_on_is_waited_for_while_it_is_made_and_not_while_it_is_unread() {
+    assert_eq!(sweeps(|watch| flowing(watch, |_| ())), None, "nothing was made yet");
+    let made = |exchange: &Exchange| std::mem::forget(exchange.part(10));
+    assert_eq!(sweeps(|watch| flowing(watch, made)), Some(7), "a part that is not read");
+    let read = |exchange: &Exchange| drop(exchange.part(10));
+    assert_eq!(sweeps(|watch| flowing(watch, read)), None, "all that was made is read");
+    let ended = |exchange: &Exchange| {
+        drop(exchange.part(10));
+        exchange.ends();
+    };
+    assert_eq!(sweeps(|watch| flowing(watch, ended)), Some(7), "the end is not read");
+}
+
+/// An answer that goes on, after something was done with it.
+fn flowing(watch: &Rc<Watch>, with: impl FnOnce(&Exchange)) {
+    let exchange = Exchange::begin(watch);
+    exchange.flows();
+    with(&exchange);
+    assert!(watch.has_unread());
+    std::mem::forget(exchange);
+}
+
+#[test]
+fn parts_are_no_requests_and_the_last_one_may_outlive_its_own() {
+    let mut watches = Watches::new(100);
+    let watch = watches.add();
+    let exchange = Exchange::begin(&watch);
+    exchange.flows();
+    let (first, last) = (exchange.part(10), exchange.part(10));
+    assert_eq!((watch.phase(), watch.under_way.borrow().len()), (Phase::Sending, 3));
+    drop(first);
+    assert_eq!(watch.phase(), Phase::Sending);
+    exchange.ends();
+    drop(exchange);
+    watch.has_flushed();
+    assert_eq!(watch.phase(), Phase::Sending, "the last part is not sent");
+    drop(last);
+    watch.has_flushed();
+    assert_eq!(watch.phase(), Phase::Idle);
+    watches.sweep(&PATIENCE, false);
+}

@@ -6,12 +6,13 @@
 //! The one surprising thing: as long as one is under way, the database cannot clean up what others change,
 //! so the limits of time are what protects it from a client that does not read.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{FutureExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Error};
@@ -24,9 +25,9 @@ use crate::clock;
 use crate::fault;
 use crate::metrics::Metrics;
 use crate::model::settings::Limits;
-use crate::store::StoreError;
 use crate::store::export::{Counted, Export, Exported, Press};
 use crate::store::pipe::{Halted, Maker, PIECE_BYTES, Patience, Pipe};
+use crate::store::{Broken, StoreError};
 
 /// Rows of the first step, and the most of any.
 const ROWS_FIRST: usize = 64;
@@ -66,23 +67,10 @@ impl Worker {
 impl Inner {
     /// The whole of an export. Its connection is gone before its client hears of the end.
     async fn export(self: Arc<Self>, export: Export, maker: Maker, place: Place) {
-        let until = clock::now() + self.statement_max;
-        let last = match self.pool.connection(until).await {
-            Ok(mut connection) => {
-                let last = tokio::select! {
-                    biased;
-                    () = maker.halted() => Err(Stop::Halted),
-                    last = self.read_all(&mut connection, export, &maker) => last,
-                };
-                if matches!(last, Err(Stop::Failed(StoreError::TimedOut))) {
-                    self.pool.cancel(&connection.cancel);
-                }
-                last
-            }
-            Err(error) => Err(Stop::Failed(StoreError::Unavailable(format!(
-                "no connection to the database: {error}"
-            )))),
-        };
+        let work = AssertUnwindSafe(self.read_or_halt(export, &maker)).catch_unwind();
+        let last = work.await.unwrap_or_else(|panic| {
+            Err(Stop::Failed(StoreError::Broken(Broken(fault::words(&*panic)))))
+        });
         drop(place);
         match last {
             Ok(piece) => maker.finish(Ok(piece)),
@@ -90,6 +78,25 @@ impl Inner {
             // There is nobody left to tell, or they know.
             Err(Stop::Halted) => {}
         }
+    }
+
+    async fn read_or_halt(&self, export: Export, maker: &Maker) -> Result<Bytes, Stop> {
+        let connection = self.pool.connection(clock::now() + self.statement_max).await;
+        let mut connection = connection.map_err(|error| {
+            let cause = format!("no connection to the database: {error}");
+            Stop::Failed(StoreError::Unavailable(cause))
+        })?;
+        let cancel = Arc::clone(&connection.cancel);
+        let last = tokio::select! {
+            biased;
+            () = maker.halted() => Err(Stop::Halted),
+            last = self.read_all(&mut connection, export, maker) => last,
+        };
+        if last.is_err() {
+            // What it may still be doing is for nobody.
+            self.pool.cancel(&cancel);
+        }
+        last
     }
 
     async fn read_all(

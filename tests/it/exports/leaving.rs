@@ -1,0 +1,121 @@
+//! Clients that leave, or stand still while others write: what they held is free, and nobody waits.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{End, Export, NDJSON, entries, metric, until_metric};
+use crate::harness::{Backend, Server, sql, wait_until};
+
+const ROWS: usize = 60_000;
+
+fn threads(server: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/task", server.process_id())).unwrap().count()
+}
+
+/// Sends lists of new items, and says how long each took.
+fn write(server: &Server, times: usize, mut after: impl FnMut()) -> Vec<Duration> {
+    let text = "y".repeat(300);
+    let new: Vec<Value> = (0..500).map(|number| json!({"number": number, "text": text})).collect();
+    let body = json!({"entries": new}).to_string();
+    let mut client = server.client();
+    let mut took = Vec::new();
+    for _ in 0..times {
+        let began = Instant::now();
+        let answer = client.request("POST /entries", &[], &body);
+        took.push(began.elapsed());
+        assert_eq!(answer.status, 201, "{answer:?}");
+        after();
+    }
+    took.sort();
+    took
+}
+
+on_every_backend! {
+    fn a_client_that_leaves_frees_everything(backend: Backend) {
+        let server = entries(backend, ROWS, "");
+        assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
+        until_metric(&server, "nouns_exports_under_way", 0);
+        wait_until("the thread of the first one is gone", || (metric(&server, "nouns_flows_under_way") == Some(0)).then_some(()));
+        let before = threads(&server);
+        let open = metric(&server, "nouns_pool_connections_open");
+        let exports: Vec<Export> = (0..8).map(|_| Export::begin(&server, NDJSON)).collect();
+        until_metric(&server, "nouns_exports_under_way", 8);
+        assert_eq!(metric(&server, "nouns_flows_under_way"), Some(8));
+        drop(exports);
+        until_metric(&server, "nouns_exports_under_way", 0);
+        until_metric(&server, "nouns_flows_under_way", 0);
+        until_metric(&server, "nouns_flows_ended_total{end=\"left\"}", 8);
+        wait_until("the threads are gone", || (threads(&server) <= before).then_some(()));
+        if let Some(open) = open {
+            wait_until("the connections are closed", || (metric(&server, "nouns_pool_connections_open") <= Some(open)).then_some(()));
+            wait_until("the database has no transaction left open", || {
+                let left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
+                (sql(backend, server.folder(), left).trim() == "0").then_some(())
+            });
+        }
+    }
+}
+
+fn log_bytes(server: &Server) -> u64 {
+    fs::metadata(server.folder().join("nouns.db-wal")).map_or(0, |file| file.len())
+}
+
+/// A reader that stands still keeps the log file of SQLite from beginning anew; it is ended before the
+/// file has grown far, and the writers do not wait for it.
+#[test]
+fn a_stalled_client_does_not_make_the_log_grow_or_writers_slow() {
+    // Clients that do not read may make it grow to a sixteenth: 16 MiB.
+    let server = entries(
+        Backend::Sqlite,
+        ROWS,
+        "export_log_bytes_max = 268435456\nstream_idle_seconds_max = 600\nsending_seconds_max = 600",
+    );
+    let alone = write(&server, 60, || ());
+    let mut stalled = Export::begin(&server, NDJSON);
+    until_metric(&server, "nouns_exports_under_way", 1);
+    let mut most = 0;
+    let beside = write(&server, 60, || most = most.max(log_bytes(&server)));
+    println!("log file {most} bytes at most; writes {:?} and {:?}", alone[30], beside[30]);
+    wait_until("it is ended", || {
+        write(&server, 1, || most = most.max(log_bytes(&server)));
+        (metric(&server, "nouns_exports_under_way") == Some(0)).then_some(())
+    });
+    assert!(most < 64 << 20, "the log file had {most} bytes");
+    assert!(
+        beside[30] < alone[30] * 3 + Duration::from_millis(50),
+        "{:?} beside it, {:?} alone",
+        beside[30],
+        alone[30]
+    );
+    assert_eq!(stalled.rest().1, End::Cut);
+    wait_until("the log says why", || {
+        server.log().contains("the log file of the database has grown too large").then_some(())
+    });
+    // Once it is gone, the file begins anew.
+    write(&server, 20, || ());
+    wait_until("the file begins anew", || {
+        write(&server, 1, || ());
+        (metric(&server, "nouns_writer_log_pages") < Some(4_000)).then_some(())
+    });
+}
+
+/// One that reads may go on, up to the whole limit.
+#[test]
+fn a_client_that_reads_may_make_the_log_grow_further() {
+    let server = entries(Backend::Sqlite, ROWS, "export_log_bytes_max = 67108864");
+    let mut export = Export::begin(&server, NDJSON);
+    until_metric(&server, "nouns_exports_under_way", 1);
+    let mut bytes = 0;
+    // It reads with every write, and so never stands still for long.
+    write(&server, 10, || {
+        for _ in 0..8 {
+            bytes += export.next().unwrap().len();
+        }
+    });
+    assert!(log_bytes(&server) > 4 << 20, "{}", log_bytes(&server));
+    let (rest, end) = export.rest();
+    assert_eq!(end, End::Whole);
+    assert!(bytes + rest.len() > ROWS * 400);
+}

@@ -1,0 +1,152 @@
+//! How many, how long, and what is said of those that are too many or too long.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{CSV, End, Export, NDJSON, entries, model, until_metric};
+use crate::harness::{Backend, Postgres, Server, Setup, sql, wait_until};
+
+/// Enough that the system cannot keep all of it for a client that does not read.
+const ROWS: usize = 60_000;
+
+/// The lines of the log about exports that were cut.
+fn cuts(server: &Server) -> Vec<Value> {
+    let log = server.log();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["cut"] == true).collect()
+}
+
+fn cut_because(server: &Server, words: &str) -> Value {
+    let cut = wait_until("the cut is in the log", || cuts(server).pop());
+    let cause = cut["cause"].as_str().unwrap();
+    assert!(cause.contains(words), "{cut}");
+    assert_eq!(
+        (&cut["level"], &cut["status"], &cut["path"]),
+        (&"warning".into(), &200.into(), &"/entries".into())
+    );
+    assert!(cut["bytes"].as_u64().unwrap() > 0 && cut["stages_us"]["stream"].is_u64(), "{cut}");
+    cut
+}
+
+on_every_backend! {
+    fn so_many_for_one_caller(backend: Backend) {
+        let server = entries(backend, ROWS, "streams_per_caller_max = 2");
+        let mut exports = [(); 2].map(|()| Export::begin(&server, NDJSON));
+        until_metric(&server, "nouns_flows_under_way", 2);
+        let headers = [("Accept", "text/csv, application/json;q=0.1")];
+        let third = server.request("GET /entries", &headers, "");
+        assert_eq!((third.status, third.problem()), (429, "too-many-streams".to_owned()));
+        assert_eq!(third.header("Retry-After"), Some("1"));
+        // What is no stream is served as ever.
+        assert_eq!(server.get("/entries").status, 200);
+        assert_eq!(server.request("GET /entries?limit=1", &headers, "").status, 200);
+        assert_eq!(exports[0].rest().1, End::Whole);
+        until_metric(&server, "nouns_flows_under_way", 1);
+        assert_eq!(Export::begin(&server, CSV).status(), 200);
+    }
+
+    fn so_many_in_all(backend: Backend) {
+        for limit in ["streams_max = 1", "exports_max = 1"] {
+            let server = entries(backend, ROWS, limit);
+            let mut first = Export::begin(&server, NDJSON);
+            until_metric(&server, "nouns_exports_under_way", 1);
+            let headers = [("Accept", "text/csv, application/json;q=0.1")];
+            let second = server.request("GET /entries", &headers, "");
+            assert_eq!((second.status, second.problem()), (503, "busy".to_owned()), "{limit}");
+            assert_eq!(second.header("Retry-After"), Some("1"));
+            assert_eq!(first.rest().1, End::Whole);
+            until_metric(&server, "nouns_flows_under_way", 0);
+            assert_eq!(Export::begin(&server, CSV).status(), 200, "{limit}");
+        }
+    }
+
+    fn a_client_that_does_not_read_is_cut(backend: Backend) {
+        let server = entries(backend, ROWS, "stream_idle_seconds_max = 1\nsending_seconds_max = 20");
+        let mut stalled = Export::begin(&server, NDJSON);
+        until_metric(&server, "nouns_exports_under_way", 1);
+        // All that it held is free, although the client has not looked yet.
+        until_metric(&server, "nouns_exports_under_way", 0);
+        assert_eq!(stalled.rest().1, End::Cut);
+        cut_because(&server, "the client read nothing for 1 second");
+        until_metric(&server, "nouns_flows_ended_total{end=\"cut\"}", 1);
+    }
+
+    /// It reads all the time, but not all of it in time.
+    fn a_client_that_takes_too_long_is_cut(backend: Backend) {
+        let server = entries(backend, ROWS, "stream_seconds_max = 1");
+        let mut slow = Export::begin(&server, NDJSON);
+        let began = Instant::now();
+        let end = loop {
+            match slow.next() {
+                // A client's own work; nothing is waited for.
+                Ok(_) => thread::sleep(Duration::from_millis(2)),
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(end, End::Cut, "after {:?}", began.elapsed());
+        cut_because(&server, "it took longer than 1 second");
+    }
+
+    fn a_fault_in_the_middle_is_a_cut(backend: Backend) {
+        let folder = entries(backend, ROWS, "").stop();
+        let server = Setup::new(backend).model(&model("")).fault("export:5000").start_in(folder);
+        let (body, end) = Export::begin(&server, NDJSON).rest();
+        assert_eq!(end, End::Cut);
+        assert!(body.iter().filter(|byte| **byte == b'\n').count() < 5_000);
+        cut_because(&server, "planted at export");
+        until_metric(&server, "nouns_exports_under_way", 0);
+        assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
+    }
+
+    /// HTTP/1.0 has no chunks: a cut is a reset there, and no clean end.
+    fn a_cut_is_seen_over_http_1_0(backend: Backend) {
+        let folder = entries(backend, 20_000, "").stop();
+        let server = Setup::new(backend).model(&model("")).fault("export:15000").start_in(folder);
+        let curl = || {
+            let mut command = std::process::Command::new("curl");
+            command.args(["--disable", "--silent", "--http1.0", "--output", "/dev/null", "--max-time", "20"]);
+            command.args(["--header", "Accept: text/csv"]).arg(format!("http://{}/entries", server.address)).env_clear();
+            crate::harness::Process::spawn(&mut command).end().code
+        };
+        assert_eq!(curl(), Some(56), "curl: failure in receiving network data");
+        assert_eq!(curl(), Some(0), "the next one is whole");
+    }
+
+    /// What is under way has the time of other requests to end; then it is cut.
+    fn the_end_of_the_server_is_a_cut(backend: Backend) {
+        let server = entries(backend, ROWS, "");
+        let mut stalled = Export::begin(&server, NDJSON);
+        let mut whole = Export::begin(&server, NDJSON);
+        until_metric(&server, "nouns_exports_under_way", 2);
+        server.terminate();
+        wait_until("it is ending", || server.log().contains("ending: finishing").then_some(()));
+        assert_eq!(whole.rest().1, End::Whole);
+        let (status, _folder) = server.wait();
+        assert_eq!(status.code(), Some(0));
+        assert_eq!(stalled.rest().1, End::Cut);
+    }
+}
+
+#[test]
+fn a_lost_connection_to_the_database_is_a_cut() {
+    let backend = Backend::Postgres;
+    let server = entries(backend, ROWS, "");
+    let mut export = Export::begin(&server, NDJSON);
+    until_metric(&server, "nouns_exports_under_way", 1);
+    let name = Postgres::name(server.folder());
+    let ended = sql(
+        backend,
+        server.folder(),
+        &format!(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+             WHERE datname = '{name}' AND state = 'idle in transaction' AND query LIKE 'FETCH%'"
+        ),
+    );
+    assert_eq!(ended.trim(), "1");
+    assert_eq!(export.rest().1, End::Cut);
+    cut_because(&server, "");
+    until_metric(&server, "nouns_exports_under_way", 0);
+    assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
+}

@@ -1,0 +1,74 @@
+//! What an export takes up does not depend on how much there is to export.
+//!
+//! `NOUNS_SOAK` selects a million rows.
+
+use std::fs;
+
+use super::{CSV, End, Export, NDJSON, entries, until_metric};
+use crate::harness::{Backend, Server};
+
+const GROWTH_MAX: u64 = 16 << 20;
+
+/// A number of kilobytes in the process's own account, in bytes.
+fn account(server: &Server, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.process_id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// The most that was in use, counted anew from now on.
+fn begin_anew(server: &Server) {
+    fs::write(format!("/proc/{}/clear_refs", server.process_id()), "5").unwrap();
+}
+
+fn count(server: &Server, accept: &str) -> (usize, usize) {
+    let mut export = Export::begin(server, accept);
+    let (mut lines, mut bytes) = (0, 0);
+    loop {
+        match export.next() {
+            Ok(piece) => {
+                lines += piece.iter().filter(|byte| **byte == b'\n').count();
+                bytes += piece.len();
+            }
+            Err(end) => {
+                assert_eq!(end, End::Whole);
+                return (lines, bytes);
+            }
+        }
+    }
+}
+
+on_every_backend! {
+    fn it_is_bounded(backend: Backend) {
+        let rows = if std::env::var_os("NOUNS_SOAK").is_some() { 1_000_000 } else { 50_000 };
+        let server = entries(backend, rows, "stream_seconds_max = 3600");
+        // What is made once, whatever is asked.
+        assert_eq!(server.get("/entries?limit=1").status, 200);
+        let before = account(&server, "VmRSS");
+        begin_anew(&server);
+        let (lines, bytes) = count(&server, NDJSON);
+        assert!(lines == rows && bytes > rows * 400, "{lines} lines, {bytes} bytes");
+        assert_eq!(count(&server, CSV).0, rows + 1);
+        let most = account(&server, "VmHWM");
+        let growth = most.saturating_sub(before);
+        println!("{rows} rows, {bytes} bytes: memory from {before} to {most}, {growth} more");
+        assert!(growth < GROWTH_MAX, "{growth} bytes more");
+    }
+
+    /// Each has a connection and, with SQLite, a thread, and holds a few pieces.
+    fn many_at_once_take_little_each(backend: Backend) {
+        let server = entries(backend, 20_000, "streams_per_caller_max = 100");
+        assert_eq!(server.get("/entries?limit=1").status, 200);
+        let before = account(&server, "VmRSS");
+        begin_anew(&server);
+        let mut exports: Vec<Export> = (0..32).map(|_| Export::begin(&server, NDJSON)).collect();
+        assert!(exports.iter().all(|export| export.status() == 200));
+        until_metric(&server, "nouns_exports_under_way", 32);
+        let each = account(&server, "VmHWM").saturating_sub(before) / 32;
+        println!("{each} bytes for each of 32");
+        assert!(each < 2 << 20, "{each} bytes for each");
+        for export in &mut exports {
+            assert_eq!(export.rest().1, End::Whole);
+        }
+    }
+}

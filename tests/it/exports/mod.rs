@@ -1,0 +1,168 @@
+//! Collections that are sent whole, as they are read: NDJSON and CSV.
+//!
+//! The one surprising thing: rows are put in beside the server, by the database's own tool, because no
+//! interface could be asked for so many so quickly.
+
+mod judges;
+mod leaving;
+mod limits;
+mod memory;
+mod state;
+mod surface;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::harness::{Backend, PATIENCE, Server, Setup, sql, wait_until};
+
+const NDJSON: &str = "application/x-ndjson";
+const CSV: &str = "text/csv";
+
+/// A server whose `entries` have so many rows of about 400 bytes each.
+fn entries(backend: Backend, rows: usize, limits: &str) -> Server {
+    let server = Setup::new(backend).model(&model(limits)).start();
+    fill(&server, rows);
+    server
+}
+
+fn model(limits: &str) -> String {
+    format!(
+        "title = \"Log\"\n[server]\nhttp2_prior_knowledge = true\n[server.limits]\n{limits}\n\
+         [resources.entry]\nid = \"integer\"\n[resources.entry.fields]\n\
+         text = {{ type = \"text\" }}\nnumber = {{ type = \"integer\" }}\n"
+    )
+}
+
+/// The text of a row: its number, and enough to make it large.
+const TEXT: &str =
+    "substr('                    ' || n, -20) || replace(hex(zeroblob(140)), '0', 'x')";
+const TEXT_POSTGRES: &str = "lpad(n::text, 20) || repeat('x', 280)";
+
+fn fill(server: &Server, rows: usize) {
+    let time = "'2026-01-01T00:00:00.000000Z'";
+    let columns = "entries (id, created_at, updated_at, version, text, number)";
+    let text = match server.backend() {
+        Backend::Sqlite => format!(
+            "INSERT INTO {columns} WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {rows}) \
+             SELECT n, {time}, {time}, 1, {TEXT}, n FROM s"
+        ),
+        Backend::Postgres => format!(
+            "INSERT INTO {columns} SELECT n, {time}, {time}, 1, {TEXT_POSTGRES}, n FROM generate_series(1, {rows}) n; \
+             SELECT setval(pg_get_serial_sequence('entries', 'id'), {rows}); ANALYZE entries"
+        ),
+    };
+    sql(server.backend(), server.folder(), &text);
+}
+
+/// A number of `/-/metrics`; nothing when it is not there.
+fn metric(server: &Server, name: &str) -> Option<u64> {
+    let text = server.get("/-/metrics");
+    let found = text
+        .text()
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    found
+}
+
+fn until_metric(server: &Server, name: &str, value: u64) {
+    wait_until(&format!("{name} is {value}"), || {
+        (metric(server, name) == Some(value)).then_some(())
+    });
+}
+
+/// An export that is read as the test wants it to be.
+struct Export {
+    socket: TcpStream,
+    head: String,
+    /// Of the body, as it came and was not taken yet.
+    buffer: Vec<u8>,
+    /// Bytes of the chunk that is being read which are still to come.
+    left: usize,
+}
+
+/// How an export ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Whole,
+    Cut,
+}
+
+impl Export {
+    /// Sends the request over a socket that keeps little, and reads the head.
+    fn begin(server: &Server, accept: &str) -> Self {
+        Self::begin_with(server, &format!("Accept: {accept}\r\n"))
+    }
+
+    fn begin_with(server: &Server, headers: &str) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(8 << 10).unwrap();
+        socket.connect(&server.address.into()).unwrap();
+        let mut socket: TcpStream = socket.into();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!("GET /entries HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", server.address);
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut export = Self { socket, head: String::new(), buffer: Vec::new(), left: 0 };
+        while !export.buffer.windows(4).any(|window| window == b"\r\n\r\n") {
+            assert!(export.fill(), "closed in the head");
+        }
+        let end = export.buffer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        export.head = String::from_utf8(export.buffer.drain(..end).collect()).unwrap();
+        export
+    }
+
+    fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    fn fill(&mut self) -> bool {
+        let mut bytes = [0; 16 << 10];
+        match self.socket.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.buffer.extend_from_slice(&bytes[..count]);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The next bytes of the body, or how it ended.
+    fn next(&mut self) -> Result<Vec<u8>, End> {
+        loop {
+            if self.left > 0 && !self.buffer.is_empty() {
+                let count = self.left.min(self.buffer.len());
+                self.left -= count;
+                return Ok(self.buffer.drain(..count).collect());
+            }
+            // After a chunk comes its line end, before one its size.
+            let skip = if self.buffer.starts_with(b"\r\n") { 2 } else { 0 };
+            let line = self.buffer[skip..].windows(2).position(|window| window == b"\r\n");
+            match line.filter(|_| self.left == 0) {
+                Some(end) => {
+                    let size = std::str::from_utf8(&self.buffer[skip..skip + end]).unwrap();
+                    self.left = usize::from_str_radix(size, 16).unwrap();
+                    self.buffer.drain(..skip + end + 2);
+                    if self.left == 0 {
+                        return Err(End::Whole);
+                    }
+                }
+                None if !self.fill() => return Err(End::Cut),
+                None => {}
+            }
+        }
+    }
+
+    /// Reads on to the end: what came, and how it ended.
+    fn rest(&mut self) -> (Vec<u8>, End) {
+        let mut body = Vec::new();
+        loop {
+            match self.next() {
+                Ok(bytes) => body.extend(bytes),
+                Err(end) => return (body, end),
+            }
+        }
+    }
+}

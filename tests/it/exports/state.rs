@@ -1,0 +1,38 @@
+//! An export shows one state of the data: the one it began with.
+
+use serde_json::{Value, json};
+
+use super::{End, Export, NDJSON, entries};
+use crate::harness::{Backend, sql};
+
+const ROWS: usize = 40_000;
+
+on_every_backend! {
+    fn what_is_written_meanwhile_is_not_in_it(backend: Backend) {
+        let server = entries(backend, ROWS, "");
+        let mut export = Export::begin(&server, NDJSON);
+        assert_eq!(export.status(), 200);
+        // By the interface, where the writes are answered; and all over the table, beside it.
+        let new: Vec<Value> = (0..100).map(|number| json!({"number": number})).collect();
+        assert_eq!(server.post("/entries", json!({"entries": new}).to_string()).status, 201);
+        let last = format!("/entries/{ROWS}");
+        assert_eq!(server.put(&last, r#"{"entry":{"text":"changed"}}"#).status, 200);
+        assert_eq!(server.delete(&format!("/entries/{}", ROWS - 1)).status, 204);
+        sql(backend, server.folder(), "UPDATE entries SET number = -1; DELETE FROM entries WHERE id % 7 = 0");
+        let (body, end) = export.rest();
+        assert_eq!(end, End::Whole);
+        let body = String::from_utf8(body).unwrap();
+        let mut lines = 0;
+        for (line, number) in body.lines().zip(1..) {
+            let item: Value = serde_json::from_str(line).unwrap();
+            assert_eq!((&item["id"], &item["number"], &item["version"]), (&json!(number), &json!(number), &json!(1)));
+            lines += 1;
+        }
+        assert_eq!(lines, ROWS);
+        // The next one sees all of it.
+        let (body, end) = Export::begin(&server, NDJSON).rest();
+        assert_eq!(end, End::Whole);
+        let count = sql(backend, server.folder(), "SELECT count(*) FROM entries");
+        assert_eq!(String::from_utf8(body).unwrap().lines().count().to_string(), count.trim());
+    }
+}

@@ -1,0 +1,197 @@
+//! What is sent, to the byte, and what is refused before anything is.
+
+use std::process::Command;
+
+use expect_test::expect;
+use serde_json::{Value, json};
+
+use super::{CSV, NDJSON, entries, model};
+use crate::harness::{Answer, Backend, Masks, Person, Process, Server, Setup};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
+const KINDS: &str = include_str!("../models/school.toml");
+const GRANTS: &str = "title = \"Office\"\n[resources.file.fields]\nname = { type = \"text\" }\nowner = { type = \"text\" }\n\
+     wage = { type = \"integer\" }\n[roles.clerk]\nfile = { verbs = [\"get\"], where = \"owner = $user\", hidden = [\"wage\"] }\n";
+
+fn get(server: &Server, path: &str, accept: &str) -> Answer {
+    server.request(&format!("GET {path}"), &[("Accept", accept)], "")
+}
+
+/// Every item of a collection, by pages of JSON.
+fn all(server: &Server, path: &str, plural: &str) -> Vec<Value> {
+    let mut items = Vec::new();
+    let mut next = format!("{path}?limit=500");
+    loop {
+        let page = server.get(&next).json();
+        items.extend(page[plural].as_array().unwrap().iter().cloned());
+        let Some(cursor) = page["page"]["next"].as_str() else { return items };
+        next = format!("{path}?limit=500&cursor={cursor}");
+    }
+}
+
+on_every_backend! {
+    fn an_empty_collection(server: Server) {
+        let lines = get(&server, "/customers", NDJSON);
+        expect![[r#"
+            HTTP/1.1 200 OK
+            cache-control: private, no-cache
+            content-type: application/x-ndjson
+            vary: Accept
+            x-content-type-options: nosniff
+            x-request-id: <request-1>
+            content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
+            cross-origin-opener-policy: same-origin
+            cross-origin-resource-policy: same-origin
+            content-length: 0
+            date: <date>
+
+        "#]].assert_eq(&lines.masked());
+        let table = get(&server, "/customers", CSV);
+        assert_eq!(table.header("Content-Type"), Some("text/csv; charset=utf-8; header=present"));
+        assert_eq!(table.text(), "id,name,email,created_at,updated_at,version\r\n");
+    }
+
+    fn every_type_of_field(backend: Backend) {
+        let server = Setup::new(backend).model(KINDS).start();
+        server.create("/schools", r#"{"school":{"name":"S, \"1\""}}"#);
+        let people = json!({"people": [{"name": "Ann\r\nLee"}, {"name": "=1+1"}]});
+        assert_eq!(server.post("/people", people.to_string()).status, 201);
+        let mut masks = Masks::default();
+        let shown = ["/schools", "/people"].map(|path| {
+            [NDJSON, CSV].map(|accept| masks.answer(&get(&server, path, accept)).split_once("\n\n").unwrap().1.replace('\r', "\\r"))
+        });
+        expect![[]].assert_eq(&shown.concat().join("\n"));
+    }
+
+    fn a_collection_below_an_item(server: Server) {
+        let ann = server.create("/customers", ANN);
+        let order = r#"{"order":{"items":[{"product":"tea, \"green\"","quantity":2,"unit_price":350}],"note":""}}"#;
+        server.create(&format!("{ann}/orders"), order);
+        server.create(&format!("{ann}/orders"), r#"{"order":{"items":[{"product":"tea","unit_price":1}]}}"#);
+        let mut masks = Masks::default();
+        let table = masks.answer(&get(&server, &format!("{ann}/orders"), CSV));
+        expect![[]].assert_eq(&table.split_once("\n\n").unwrap().1.replace('\r', "\\r"));
+        let lines = get(&server, &format!("{ann}/orders"), NDJSON);
+        let items: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(items, all(&server, &format!("{ann}/orders"), "orders"));
+        for accept in [NDJSON, CSV] {
+            assert_eq!(get(&server, &format!("{NO_ONE}/orders"), &format!("{accept}, application/json;q=0.1")).problem(), "not-found");
+        }
+    }
+
+    /// The same items as by pages, in pieces whose end is marked.
+    fn a_large_collection(backend: Backend) {
+        let server = entries(backend, 3_000, "");
+        let answer = get(&server, "/entries", NDJSON);
+        assert_eq!((answer.header("Transfer-Encoding"), answer.header("Content-Length")), (Some("chunked"), None));
+        assert!(answer.text().ends_with("}\n"));
+        let items: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(items.len(), 3_000);
+        assert_eq!(items, all(&server, "/entries", "entries"));
+        let table = get(&server, "/entries", CSV);
+        assert_eq!(table.text().matches("\r\n").count(), 3_001);
+        // RFC 9110 §9.3.2: the headers of a GET, but for what its content would tell.
+        let head = server.request("HEAD /entries", &[("Accept", CSV)], "");
+        let names = |answer: &Answer| -> Vec<String> {
+            answer.headers.iter().map(|(name, _)| name.clone()).filter(|name| name != "transfer-encoding").collect()
+        };
+        assert_eq!((head.status, names(&head)), (200, names(&table)));
+        // The connection goes on afterwards.
+        let mut client = server.client();
+        for _ in 0..2 {
+            let again = client.request("GET /entries", &[("Accept", CSV)], "");
+            assert_eq!((again.status, &again.body), (200, &table.body));
+        }
+    }
+
+    fn a_limit_makes_it_a_page_and_a_cursor_a_rest(backend: Backend) {
+        let server = entries(backend, 1_000, "");
+        let page = get(&server, "/entries?limit=3", CSV);
+        assert_eq!(page.text().lines().count(), 4);
+        let link = page.header("Link").unwrap();
+        let next = link.strip_prefix('<').unwrap().split_once('>').unwrap().0;
+        let second = get(&server, next, NDJSON);
+        let ids = |answer: &Answer| -> Vec<u64> {
+            answer.text().lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_u64().unwrap()).collect()
+        };
+        assert_eq!(ids(&second), [4, 5, 6]);
+        let cursor = next.split_once("cursor=").unwrap().1;
+        let rest = get(&server, &format!("/entries?cursor={cursor}"), NDJSON);
+        assert_eq!(ids(&rest), (4..=1_000).collect::<Vec<_>>());
+        assert_eq!(rest.header("Link"), None);
+        assert_eq!(get(&server, "/entries?limit=501", "application/json").problem(), "bad-query");
+        assert_eq!(get(&server, "/entries?limit=501", CSV).status, 400);
+        assert_eq!(get(&server, "/entries?lmit=5", CSV).status, 400);
+    }
+
+    fn it_is_offered_for_collections_alone(server: Server) {
+        let ann = server.create("/customers", ANN);
+        for accept in [NDJSON, CSV] {
+            assert_eq!(get(&server, &ann, accept).status, 406);
+            assert_eq!(get(&server, "/", accept).status, 406);
+            let both = format!("{accept}, application/json;q=0.1");
+            let item = get(&server, &ann, &both);
+            assert_eq!((item.status, item.header("Content-Type")), (200, Some("application/json")));
+            let created = server.request("POST /customers", &[("Accept", accept)], ANN);
+            assert_eq!(created.status, 406, "nothing was done");
+            let list = get(&server, "/customers", &both);
+            assert!(list.header("Content-Type").unwrap().starts_with(accept));
+        }
+        assert_eq!(get(&server, "/customers", NDJSON).text().lines().count(), 1);
+        let chosen = |accept: &str| get(&server, "/customers", accept).header("Content-Type").map(str::to_owned);
+        let csv = Some("text/csv; charset=utf-8; header=present".to_owned());
+        let json = Some("application/json".to_owned());
+        assert_eq!(chosen("text/*"), csv);
+        assert_eq!(chosen("text/csv; charset=UTF-8; header=present"), csv);
+        assert_eq!(chosen("text/csv, application/json"), json, "what is equal is ours to choose");
+        assert_eq!(chosen("text/csv;q=0.9, application/json;q=0.8"), csv);
+        assert_eq!(chosen("text/csv;q=0, */*"), json);
+        assert_eq!(get(&server, "/customers", "text/csv; header=absent").status, 406);
+        assert_eq!(get(&server, "/customers", "text/html, application/problem+json;q=0.1").json()["detail"],
+            "what can be sent: application/json, application/x-ndjson, text/csv");
+    }
+
+    fn it_has_no_validators(server: Server) {
+        server.create("/customers", ANN);
+        let table = get(&server, "/customers", CSV);
+        assert_eq!((table.header("ETag"), table.header("Last-Modified")), (None, None));
+        let headers = [("Accept", CSV), ("If-Match", "\"1-00000000\"")];
+        assert_eq!(server.request("GET /customers", &headers, "").status, 412);
+        let headers = [("Accept", CSV), ("If-None-Match", "\"1-00000000\"")];
+        assert_eq!(server.request("GET /customers", &headers, "").status, 200);
+    }
+
+    fn rows_and_fields_out_of_reach_are_not_there(backend: Backend) {
+        let server = Setup::new(backend).model(GRANTS).closed().start();
+        let (admin, ann) = (server.admin().basic(), Person::new("ann", "a long enough one"));
+        server.add_user(&ann, &["clerk"]);
+        let files = json!({"files": [
+            {"name": "mine", "owner": "ann", "wage": 7}, {"name": "other", "owner": "bea", "wage": 9}]});
+        let made = server.request("POST /files", &[("Authorization", &admin)], files.to_string());
+        assert_eq!(made.status, 201, "{made:?}");
+        let shown = |by: &str, accept: &str| {
+            let headers = [("Authorization", by), ("Accept", accept)];
+            let answer = server.request("GET /files", &headers, "");
+            let text = answer.masked();
+            text.split_once("\n\n").unwrap().1.replace('\r', "")
+        };
+        expect![[]].assert_eq(&[shown(&ann.basic(), CSV), shown(&ann.basic(), NDJSON), shown(&admin, CSV)].join("\n"));
+        assert_eq!(server.request("GET /files", &[("Accept", CSV)], "").status, 401);
+    }
+
+    /// The stream of HTTP/2 ends with a reset, which curl tells.
+    fn a_cut_is_seen_over_http_2(backend: Backend) {
+        let server = entries(backend, 3_000, "");
+        let folder = server.stop();
+        let server = Setup::new(backend).model(&model("")).fault("export:2500").start_in(folder);
+        let curl = |more: &[&str]| {
+            let mut command = Command::new("curl");
+            command.args(["--disable", "--silent", "--output", "/dev/null", "--max-time", "20"]).args(more);
+            command.args(["--header", "Accept: text/csv"]).arg(format!("http://{}/entries", server.address)).env_clear();
+            Process::spawn(&mut command).end().code
+        };
+        assert_eq!(curl(&["--http2-prior-knowledge"]), Some(92), "curl: stream error in the HTTP/2 framing layer");
+        assert_eq!(curl(&["--http2-prior-knowledge"]), Some(0), "the next one is whole");
+    }
+}
