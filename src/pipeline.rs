@@ -15,6 +15,7 @@ mod export;
 mod identity;
 #[cfg(test)]
 mod grants;
+mod meaning;
 mod measure;
 mod redirect;
 mod tail;
@@ -42,18 +43,17 @@ use crate::formats::accept::{self, Accept};
 use crate::formats::coding::{self, Choice};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
+use crate::intent::Stop;
 use crate::intent::conditions::Conditions;
-use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
-use crate::permit::Caller;
 use crate::plan::{By, Collection, Outcome, Plan, Read};
 use crate::problem::{self, Problem};
 use crate::reply::{Content, Replies, Reply};
 use crate::value::Item;
 use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
-use crate::{clock, fault, formats, intent, plan, reply, store};
+use crate::{clock, fault, formats, intent, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
 /// are worked on beside the thread that serves.
@@ -121,7 +121,7 @@ async fn answer(
     // 5  may they?                                        401 403
     let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
-    let format = formats::choose(&asked.accept, route.offer())?;
+    let format = formats::choose(&asked.accept, route.offer(&parts.headers))?;
     // 7  can we read what the client sends?               415
     let route = route.check_readable(&parts.headers)?;
     stages.mark("head");
@@ -137,9 +137,10 @@ async fn answer(
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
-        plan(model, route, (query, &bytes), caller, by)?
+        meaning::plan(model, route, (query, &bytes), caller, by)?
     } else {
-        Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
+        let sent = (query, bytes.clone());
+        Box::pin(meaning::plan_aside(app, route, sent, caller.clone(), by())).await?
     };
     let about = plan.about().cloned();
     let conditions = replies.conditions(&parts.headers, about.as_ref(), format, asked.coding);
@@ -201,29 +202,6 @@ async fn read_body(
 ) -> Result<Bytes, Problem> {
     let (has_room, is_pressed) = (|bytes| room.take(bytes), || room.is_pressed());
     body.read(bytes_max, asked.body_until, has_room, is_pressed).await
-}
-
-/// What a large body means takes long enough to find out to be noticed by others.
-async fn plan_aside(
-    app: &App,
-    route: Route,
-    (query, bytes): (Option<&str>, Bytes),
-    caller: Caller,
-    by: By,
-) -> Result<Plan, Problem> {
-    let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
-    aside(move || plan(&shared.model, route, (query.as_deref(), &bytes), &caller, || by)).await?
-}
-
-fn plan(
-    model: &Model,
-    route: Route,
-    (query, body): (Option<&str>, &[u8]),
-    caller: &Caller,
-    by: impl FnOnce() -> By,
-) -> Result<Plan, Problem> {
-    let text = intent::text(model, &route, body)?;
-    plan::make(model, intent::read(model, route, query, &text)?, caller, by)
 }
 
 /// A large answer takes as long to write.

@@ -244,6 +244,50 @@ on_every_backend! {
         assert_eq!(options.header("Accept-Post"), Some("application/json, application/x-ndjson, text/csv"));
     }
 
+    /// What was created is a list, in a type for lists where the client asks for one; who sends JSON may
+    /// have sent one item, which is always JSON.
+    fn what_was_created_is_told_in_the_type_that_is_asked_for(server: Server) {
+        let table = "name,email\nAnn,ann@example.com\nBea,bea@example.com\n";
+        for (sent, accept, told) in [
+            (CSV, "*/*", "application/json"), (CSV, "text/csv", "text/csv; charset=utf-8; header=present"), (CSV, "application/x-ndjson", "application/x-ndjson"),
+            (CSV, "text/csv;q=0.5, application/json;q=0.4", "text/csv; charset=utf-8; header=present"),
+        ] {
+            let created = server.request("POST /customers", &[sent, ("Accept", accept)], table);
+            assert_eq!((created.status, created.header("Content-Type")), (201, Some(told)), "{accept}");
+            let has_both = created.text().contains("ann@example.com") && created.text().contains("bea@example.com");
+            assert!(has_both, "{created:?}");
+        }
+        let before = count(&server);
+        let refused = server.request("POST /customers", &[("Accept", "text/csv")], r#"{"customers":[]}"#);
+        assert_eq!(refused.status, 406);
+        let refused = server.request("POST /customers", &[CSV, ("Accept", "text/plain")], table);
+        assert_eq!(refused.status, 406);
+        assert_eq!(count(&server), before);
+    }
+
+    /// What is exported as a table can be sent again, without what the server sets, and is the same.
+    fn an_export_can_be_sent_again(backend: Backend) {
+        let server = schools(backend);
+        let path = format!("{}/children", school(&server));
+        let ada = r#"{"name":"Ada, \"A\"\r\nB","mail":"a@b.co","age":7,"height":1.5e3,"fee":"3.50","active":false,"born":"2019-01-02","seen":"2026-11-15T02:28:14.000001Z","mentor":1,"stage":"applied","marks":[1,2],"address":{"street":"s, \"t\""},"extra":"text"}"#;
+        let created = server.post(&path, format!(r#"{{"children":[{ada},{{"name":"==","extra":{{"a":[null]}}}}]}}"#));
+        assert_eq!(created.status, 201, "{created:?}");
+        let export = server.request(&format!("GET {path}"), &[("Accept", "text/csv")], "");
+        let mut table = csv::ReaderBuilder::new().from_reader(export.body.as_slice());
+        let names = table.headers().unwrap().clone();
+        let is_sent = |at: &usize| !["id", "count", "created_at", "updated_at", "version"].contains(&&names[*at]);
+        let kept: Vec<usize> = (0..names.len()).filter(is_sent).collect();
+        let mut again = csv::WriterBuilder::new().from_writer(Vec::new());
+        again.write_record(kept.iter().map(|at| &names[*at])).unwrap();
+        for row in table.records() {
+            let row = row.unwrap();
+            again.write_record(kept.iter().map(|at| &row[*at])).unwrap();
+        }
+        let again = server.request(&format!("POST {path}"), &[CSV], again.into_inner().unwrap());
+        assert_eq!(again.status, 201, "{again:?}");
+        assert_eq!(told(&again, "children"), told(&created, "children"));
+    }
+
     /// A byte order mark and CR LF, as Excel saves a table.
     fn a_table_from_a_spreadsheet(server: Server) {
         let created = send(&server, CSV, "\u{feff}name,email\r\nÄnn,ann@example.com\r\n");
