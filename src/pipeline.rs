@@ -9,12 +9,14 @@
 //! `answer` is the table of contents of the whole server: read it first. The numbers are the order of
 //! checks, the same for every resource and on every backend.
 
+mod act;
 mod amend;
 mod coded;
 mod export;
 mod identity;
 #[cfg(test)]
 mod grants;
+mod meaning;
 mod measure;
 mod once;
 mod redirect;
@@ -38,23 +40,19 @@ use hyper::body::Incoming;
 
 pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
-use crate::formats::Format;
 use crate::formats::accept::{self, Accept};
 use crate::formats::coding::{self, Choice};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
-use crate::intent::conditions::Conditions;
-use crate::intent::{List, Route, Stop};
+use crate::intent::Stop;
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
-use crate::permit::{self, Caller};
-use crate::plan::{By, Collection, Outcome, Plan, Read};
+use crate::plan::{By, Plan, Read};
 use crate::problem::{self, Problem};
 use crate::reply::{Content, Replies, Reply};
-use crate::value::Item;
 use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
-use crate::{clock, fault, formats, intent, plan, reply, store};
+use crate::{clock, fault, formats, intent, reply, store};
 
 /// Bodies and answers of this size take long enough to read and write to be noticed by others; they
 /// are worked on beside the thread that serves.
@@ -122,7 +120,7 @@ async fn answer(
     // 5  may they?                                        401 403
     let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
-    let format = formats::choose(&asked.accept, route.offer())?;
+    let format = formats::choose(&asked.accept, route.offer(&parts.headers))?;
     // 7  can we read what the client sends?               415 400
     let key = intent::key(&parts.method, &parts.headers)?;
     let route = route.check_readable(&parts.headers)?;
@@ -139,11 +137,10 @@ async fn answer(
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
-        let query = (query, permit::hidden(caller, &route));
-        let text = intent::text(model, &route, &bytes)?;
-        plan::make(model, intent::read(model, route, query, &text)?, caller, by)?
+        meaning::plan(model, route, (query, &bytes), caller, by)?
     } else {
-        Box::pin(plan_aside(app, route, (query, bytes.clone()), caller.clone(), by())).await?
+        let sent = (query, bytes.clone());
+        Box::pin(meaning::plan_aside(app, route, sent, caller.clone(), by())).await?
     };
     let (about, list) = (plan.about().cloned(), plan.list().cloned());
     export::check(format, list.as_ref())?;
@@ -153,13 +150,6 @@ async fn answer(
     stages.mark("plan");
 
     //    was it done before?                              409 422
-    let plan = match (plan, key) {
-        (Plan::Write(write), Some(key)) => {
-            let sent = (write, &bytes);
-            return Box::pin(once::write(app, asked, (&key, format), sent, stages)).await;
-        }
-        (plan, _) => plan,
-    };
     // 10 are the item and its parents there?              404
     // 11 do the conditions hold?                          428 412
     // 12 are the fields valid?                            422
@@ -171,34 +161,19 @@ async fn answer(
             if let Some(lines) = export::lines(format, &list) =>
         {
             let (list, format) = ((collection, list), (format, lines));
-            let reply = Box::pin(export::begin(app, asked, list, &conditions, format)).await;
-            stages.mark("store");
-            return reply;
+            return Box::pin(export::begin(app, asked, list, format, stages)).await;
         }
         Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
-        Plan::Write(write) if write.is_patch_of(model.users) => {
-            Box::pin(amend::user(app, auth, &write, asked.until)).await?
-        }
-        Plan::Write(mut write) => {
-            if write.has_clear(model) {
-                Box::pin(auth.conceal(&mut write)).await?;
+        Plan::Write(write) => match key {
+            Some(key) => {
+                let sent = (write, &bytes);
+                return Box::pin(once::write(app, asked, (&key, format), sent, stages)).await;
             }
-            let work = || app.store.write(write, bytes.len(), asked.until);
-            gate.pass(asked.until, work).await
-        }
+            None => act::write(app, write, bytes.len(), asked.until).await?,
+        },
     };
     stages.mark("store");
-    if about.as_ref().is_some_and(|about| about.resource == model.users) {
-        auth.forget();
-    }
-
-    let failed = |error| replies.failure(model, (about.as_ref(), list.as_ref()), format, error);
-    let outcome = done.map_err(failed)?;
-    let reply = if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
-        replies.outcome(model, (about, list.as_ref(), &conditions), format, &outcome)?
-    } else {
-        Box::pin(say_aside(app, (about, list, conditions), format, outcome)).await?
-    };
+    let reply = act::say(app, (about, list, conditions), format, done).await?;
     // What was done must be told; what was only looked at can be looked at again.
     if is_read && !gate.has_room(reply.body.held_bytes()) {
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
@@ -214,39 +189,6 @@ async fn read_body(
 ) -> Result<Bytes, Problem> {
     let (has_room, is_pressed) = (|bytes| room.take(bytes), || room.is_pressed());
     body.read(bytes_max, asked.body_until, has_room, is_pressed).await
-}
-
-/// What a large body means takes long enough to find out to be noticed by others.
-async fn plan_aside(
-    app: &App,
-    route: Route,
-    (query, bytes): (Option<&str>, Bytes),
-    caller: Caller,
-    by: By,
-) -> Result<Plan, Problem> {
-    let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
-    aside(move || {
-        let query = (query.as_deref(), permit::hidden(&caller, &route));
-        let text = intent::text(&shared.model, &route, &bytes)?;
-        let intent = intent::read(&shared.model, route, query, &text)?;
-        plan::make(&shared.model, intent, &caller, move || by)
-    })
-    .await?
-}
-
-/// A large answer takes as long to write.
-async fn say_aside(
-    app: &App,
-    (about, list, conditions): (Option<Collection>, Option<List>, Conditions),
-    format: &'static Format,
-    outcome: Outcome,
-) -> Result<Reply, Problem> {
-    let shared = Arc::clone(&app.shared);
-    aside(move || {
-        let asked = (about, list.as_ref(), &conditions);
-        shared.replies.outcome(&shared.model, asked, format, &outcome)
-    })
-    .await?
 }
 
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {

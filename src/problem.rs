@@ -67,7 +67,7 @@ kinds! {
     NOT_ACCEPTABLE "not-acceptable" NOT_ACCEPTABLE "None of the types you accept can be sent"
         "The Accept header lists no type that this path can be sent as. Use application/json, or leave the header out."
     UNSUPPORTED_TYPE "unsupported-type" UNSUPPORTED_MEDIA_TYPE "The type of the body cannot be read"
-        "Send the body as application/json. The Accept header of the answer lists what can be read here."
+        "Send the body as application/json, or new items also as application/x-ndjson or text/csv, in UTF-8 and with a line of names. The Accept header of the answer lists what can be read here."
     UNSUPPORTED_CODING "unsupported-coding" UNSUPPORTED_MEDIA_TYPE "The coding of the body cannot be read"
         "Send the body without Content-Encoding. The Accept-Encoding header of the answer lists what can be read here."
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"

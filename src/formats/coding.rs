@@ -18,11 +18,11 @@ use super::accept::{self, Weighed};
 /// Answers up to this size are sent as they are: they fit into one packet either way.
 const PLAIN_BYTES_MAX: usize = 1024;
 
-const GZIP_LEVEL: u32 = 4;
-/// RFC 8878 §3.1.1.1.2: a window of 8 MiB is what every decoder has; up to this level it has 2 at most.
-const ZSTD_LEVEL: i32 = 3;
-/// For what goes on: many may do so at once, and this takes a third of the memory.
-const ZSTD_FLOW_LEVEL: i32 = 1;
+/// Beyond these, lists of items get no smaller, and take several times as long.
+const GZIP_LEVEL: u32 = 3;
+const ZSTD_LEVEL: i32 = 1;
+/// For what goes on: many may do so at once. RFC 8878 §3.1.1.1.2: every decoder has a window of 2^23 bytes,
+/// and what is whole has at most 2^19 at this level.
 const ZSTD_FLOW_WINDOW_LOG: u32 = 17;
 /// What an encoder for something that goes on takes up, rounded up.
 pub const ENCODER_BYTES: usize = 512 << 10;
@@ -114,7 +114,7 @@ impl Choice {
     pub fn encoder(self) -> Option<Encoder> {
         Some(Encoder(match self.coding {
             Coding::Zstd => {
-                let mut encoder = zstd::Encoder::new(Vec::new(), ZSTD_FLOW_LEVEL).ok()?;
+                let mut encoder = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL).ok()?;
                 encoder.set_parameter(CParameter::WindowLog(ZSTD_FLOW_WINDOW_LOG)).ok()?;
                 Kind::Zstd(encoder)
             }

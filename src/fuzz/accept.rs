@@ -1,4 +1,5 @@
-//! The lines of `Accept`, and a `Content-Type`: what we choose against what another reader chooses.
+//! The lines of `Accept` or `Accept-Encoding`, and a `Content-Type`: what we choose against what another
+//! reader chooses.
 //!
 //! The other reader is written from the grammar of RFC 9110 as regular expressions, slowly and on
 //! copies; it shares no code with the one that serves. What it takes and skips is the same by
@@ -10,6 +11,7 @@ use http::HeaderValue;
 use regex::Regex;
 
 use crate::formats::accept::{self, Media};
+use crate::formats::coding;
 
 /// As many elements as are looked at.
 const ELEMENTS_MAX: usize = 64;
@@ -47,6 +49,10 @@ pub fn accept(data: &[u8]) {
         let (ours, theirs) = (accept::choose(&parsed, offered), choose(&texts, offered));
         assert_eq!(ours, theirs, "{texts:?} of {offered:?}");
     }
+    let ours = coding::choose(lines.iter().copied());
+    let ours = ours.map(|choice| (choice.name(), choice.covers(1)));
+    let theirs = choose_coding(&texts);
+    assert_eq!(ours, theirs.map(|(name, is_always)| (HeaderValue::from_static(name), is_always)));
     if let Some(line) = lines.first().and_then(|line| str::from_utf8(line).ok()) {
         let theirs = WHOLE.captures(line).map(|found| {
             let essence = format!("{}/{}", &found["kind"], &found["subtype"]);
@@ -88,6 +94,10 @@ static PARAMETER: LazyLock<Regex> =
 static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compiled(r"\\(.)"));
 static WEIGHT: LazyLock<Regex> =
     LazyLock::new(|| compiled(r"^(?:0(?:\.[0-9]{0,3})?|\.[0-9]{1,3}|1(?:\.0{0,3})?)$"));
+
+static CODING: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(r"^(?<name>TOKEN)(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$")
+});
 
 /// Names and values in lower case: those on offer are compared without regard to it.
 fn parameters(text: &str) -> Vec<(String, String)> {
@@ -174,4 +184,37 @@ fn weigh(liked: &[Liked], media: &Media) -> f64 {
         }
     }
     closest.1
+}
+
+/// RFC 9110 §12.5.3: the coding with the highest weight, and whether what is not coded is refused.
+fn choose_coding(lines: &[String]) -> Option<(&'static str, bool)> {
+    let elements = lines.iter().flat_map(|line| ELEMENT.find_iter(line));
+    let elements = elements.map(|found| found.as_str().trim_matches([' ', '\t']));
+    let elements = elements.filter(|element| !element.is_empty()).take(ELEMENTS_MAX);
+    let mut liked: Vec<(String, f64)> = Vec::new();
+    for found in elements.filter_map(|element| CODING.captures(element)) {
+        let name = found["name"].to_ascii_lowercase();
+        let name = if name == "x-gzip" { "gzip".to_owned() } else { name };
+        match parameters(&found["parameters"]).as_slice() {
+            [] => liked.push((name, 1.0)),
+            [(q, text)] if q == "q" && WEIGHT.is_match(text) => {
+                liked.extend(text.parse().ok().map(|weight| (name, weight)));
+            }
+            _ => {}
+        }
+    }
+    let named = |name: &str| {
+        let weights = liked.iter().filter(|(known, _)| known == name).map(|(_, weight)| *weight);
+        weights.reduce(f64::max)
+    };
+    let weight = |name| named(name).or(named("*"));
+    let is_refused = weight("identity") == Some(0.0);
+    let plain = weight("identity").unwrap_or(0.0);
+    let mut ours = ["zstd", "gzip"];
+    if named("zstd").is_none() {
+        ours.reverse();
+    }
+    let best = ours.iter().filter_map(|name| weight(name)).fold(0.0, f64::max);
+    let chosen = ours.into_iter().find(|name| weight(name) == Some(best));
+    chosen.filter(|_| best > 0.0 && best >= plain).map(|name| (name, is_refused))
 }

@@ -71,7 +71,7 @@ fn comes_back_as_a_table(model: &Model, resource: &Resource, values: &[Value]) {
 /// Holds the lines that a table became against its cells.
 fn compare(resource: &Resource, data: &[u8], lines: &[u8]) {
     let mut reader = ReaderBuilder::new().from_reader(data);
-    let names = reader.headers().map(StringRecord::clone).unwrap_or_default();
+    let names = reader.headers().cloned().unwrap_or_default();
     let rows: Result<Vec<StringRecord>, _> = reader.records().collect();
     let rows = rows.unwrap_or_else(|error| unreachable!("they cannot read it: {error}"));
     let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').collect();

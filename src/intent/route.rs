@@ -67,13 +67,14 @@ pub struct Route {
 
 impl Route {
     /// What success is answered with (or, for HEAD, with the headers of).
-    pub fn offer(&self) -> Offer {
+    pub fn offer(&self, headers: &HeaderMap) -> Offer {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,
             (_, Place::Metrics) => Offer::Metrics,
             (Verb::Get | Verb::Head, Place::Collection(_)) => Offer::List,
-            // What was created is told like a part of the list; one item is a list of one.
-            (Verb::Post | Verb::PostItems(_), _) => Offer::List,
+            // What comes without a wrapper is a list, and so is what is made of it.
+            (Verb::Post, _) if formats::is_list(headers) => Offer::List,
+            (Verb::Post | Verb::PostItems(_), _) => Offer::Data,
             (Verb::Get | Verb::Head | Verb::Put | Verb::Patch(_), _) => Offer::Data,
         }
     }

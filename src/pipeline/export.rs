@@ -12,8 +12,8 @@ use http::{HeaderValue, header};
 use super::{App, Asked};
 use crate::formats::{Format, Lines};
 use crate::gate::{Full, Stream, Whose};
-use crate::intent::conditions::Conditions;
 use crate::intent::{List, Stop};
+use crate::log::Stages;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
 use crate::reply::{self, Content, Cut, Flow, Pieces, Reply};
@@ -43,8 +43,8 @@ pub(super) async fn begin(
     app: &App,
     asked: &Asked<'_>,
     (collection, list): (Collection, List),
-    conditions: &Conditions,
     (format, lines): (&'static Format, &'static Lines),
+    stages: &mut Stages,
 ) -> Result<Reply, Stop> {
     let shared = &app.shared;
     let place = place(app, asked)?;
@@ -57,6 +57,7 @@ pub(super) async fn begin(
     };
     let export = Export { collection, list, head, write: Box::new(write) };
     let begun = shared.gate.pass(asked.until, || app.store.export(export)).await;
+    stages.mark("store");
     let asked = (Some(&about), Some(&asked_for));
     let failed = |error| shared.replies.failure(&shared.model, asked, format, error);
     let content = match begun.map_err(failed)? {
@@ -65,7 +66,7 @@ pub(super) async fn begin(
             Content::Flow(Flow::new(Exporting { first: Some(first), fetcher, _place: place }))
         }
     };
-    Ok(shared.replies.export(&shared.model, (&about, conditions), format, content)?)
+    Ok(shared.replies.export(&shared.model, (&about, &asked_for.conditions), format, content)?)
 }
 
 fn place(app: &App, asked: &Asked<'_>) -> Result<Stream, Problem> {

@@ -7,7 +7,7 @@
 //! nobody is sent a type that they did not list.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
 
-use super::{ASIDE_BODY_BYTES, App, Asked, Shared, amend, aside};
+use super::{ASIDE_BODY_BYTES, App, Asked, Shared, act, aside};
 use crate::auth;
 use crate::clock;
 use crate::formats::json::Occasion;
@@ -48,8 +48,7 @@ pub(super) async fn write(
 ) -> Result<Reply, Stop> {
     let Shared { model, auth, replies, gate, .. } = &*app.shared;
     let about = write.collection.clone();
-    let is_users = about.resource == model.users;
-    if is_users && !auth.can_hide() {
+    if about.resource == model.users && !auth.can_hide() {
         let detail = "expected none here: this server has no key of its own, and would keep a trace of passwords";
         return Err(Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail).into());
     }
@@ -69,11 +68,8 @@ pub(super) async fn write(
         says: says(app, asked, format, &about),
     };
     write.once = Some(Box::new(once));
-    let done = perform(app, write, bytes.len(), asked.until).await?;
+    let done = act::write(app, write, bytes.len(), asked.until).await?;
     stages.mark("store");
-    if is_users {
-        auth.forget();
-    }
     let outcome = done.map_err(failed)?;
     let Outcome::Said(said) = outcome else {
         return Err(Problem::new(&problem::INTERNAL).cause("an answer that was not kept").into());
@@ -85,22 +81,6 @@ pub(super) async fn write(
     }
     asked.said.set(kind);
     Ok(reply)
-}
-
-async fn perform(
-    app: &App,
-    mut write: Write,
-    bytes: usize,
-    until: Instant,
-) -> Result<Result<Outcome, StoreError>, Stop> {
-    let Shared { model, auth, gate, .. } = &*app.shared;
-    if write.is_patch_of(model.users) {
-        return Box::pin(amend::user(app, auth, &write, until)).await;
-    }
-    if write.has_clear(model) {
-        Box::pin(auth.conceal(&mut write)).await?;
-    }
-    Ok(gate.pass(until, || app.store.write(write, bytes, until)).await)
 }
 
 /// What a key is a key of: the caller, the method and the path. Those without a name share one.

@@ -80,6 +80,20 @@ fn weights_order_and_zero_excludes() {
     check(" \ttext/html\t;\tq=1.000 ,", Some("text/html"));
     check("text/html;q=0.3;q=1", None);
     check("application/json;q=0, application/json", Some("application/json"));
+    // A range that covers more never overrides one that is closer, whichever comes first.
+    check("*/*;q=1, application/json;q=0.1, text/html;q=0.2, text/csv;q=0", Some("text/html"));
+    check("text/*;q=0, text/html;q=0.1, application/json;q=0.05", Some("text/html"));
+    check("text/html;q=0.1, text/*;q=0.9", Some("text/csv"));
+    check("application/*;q=0.2, text/*;q=0.1, */*;q=0.9", Some("application/json"));
+    // Every type but one; the order in which they are listed says nothing.
+    check("text/csv, text/html, application/json", Some("application/json"));
+    check("text/csv;q=0.5, application/*;q=0.5", Some("application/json"));
+    check("application/json;q=1.000, text/html;q=1", Some("application/json"));
+    check("application/json;q=0.999, text/html", Some("text/html"));
+    // A parameter that no representation has is another one; charset says what is so anyway.
+    check("application/json;profile=x, text/html;q=0.1", Some("text/html"));
+    check("text/html;charset=UTF-8;q=0.1, application/json;q=0.05", Some("text/html"));
+    check("text/csv;header=absent;q=0.2, text/csv;q=0.1", Some("text/csv"));
 }
 
 #[test]
@@ -93,6 +107,10 @@ fn what_is_malformed_is_skipped_and_nothing_left_is_no_preference() {
     check("application/json;q=, text/html", Some("text/html"));
     check("application/json;q=., text/html", Some("text/html"));
     check("application/json;q=-1, text/html", Some("text/html"));
+    check("application/json;q=1.001, text/html;q=0.1", Some("text/html"));
+    check("application/json;q=\"0.5\", text/html;q=0.1", Some("application/json"));
+    check("application/json;q =1, text/html;q=0.1", Some("text/html"));
+    check("application/json;, text/html;q=0.1", Some("application/json"));
     check("application/json;q=+0, text/html", Some("text/html"));
     check("application/json q=1, text/html", Some("text/html"));
     check("*/json, text/html", Some("text/html"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::reader::Reader;
+use super::reader::{Reader, STEPS};
 use crate::clock;
 use crate::fault;
 use crate::metrics::Metrics;
@@ -147,7 +147,7 @@ impl Place {
     fn read(&self, mut export: Export, maker: &Maker) -> Result<Bytes, StoreError> {
         let Exports { path, context, statement_max, .. } = &*self.exports;
         let pipe = Arc::clone(&self.pipe);
-        let reader = Reader::open(path, context, CACHE_KIB)
+        let reader = Reader::open(path, context, (CACHE_KIB, STEPS))
             .and_then(|mut reader| reader.begin_long(move || pipe.is_halted()).map(|()| reader))
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         let mut driver = reader.driver();

@@ -78,7 +78,7 @@ impl Reader {
         let (seen, began) = (Arc::clone(&self.deadline), self.began);
         let is_over =
             move || is_over() || millis_since(began, clock::now()) >= seen.load(Ordering::Relaxed);
-        let begin = self.connection.progress_handler(STEPS, Some(is_over)).and_then(|()| {
+        let begin = self.connection.progress_handler(POOL_STEPS, Some(is_over)).and_then(|()| {
             self.connection.pragma_update(None, "temp_store", "file")?;
             self.connection.execute_batch("BEGIN")
         });

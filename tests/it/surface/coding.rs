@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::ANN;
-use crate::harness::{Answer, Backend, Held, Server, Setup, md5, parameter};
+use crate::harness::{Answer, Backend, Held, Server, Setup, md5, parameter, wait_until};
 
 const MODEL: &str = r#"
 title = "Notes"
@@ -206,6 +206,37 @@ on_every_backend! {
         let scrape = ask(&server, "GET /-/metrics", "gzip");
         assert_eq!((scrape.status, coding(&scrape)), (200, "gzip"));
         assert!(decoded(&scrape).starts_with(b"# "));
+    }
+
+    /// What is sent as it is read is coded as it is sent; one that has been left leaves nothing behind.
+    fn exports_are_coded_piece_by_piece(backend: Backend) {
+        let server = notes(backend);
+        let text = long(2000);
+        for _ in 0..4 {
+            let items = vec![format!(r#"{{"text":"{text}"}}"#); 50].join(",");
+            assert_eq!(server.post("/notes", format!(r#"{{"notes":[{items}]}}"#)).status, 201);
+        }
+        for kind in ["application/x-ndjson", "text/csv"] {
+            let plain = server.request("GET /notes", &[("Accept", kind)], "");
+            assert!(plain.body.len() > 4 << 20, "{}", plain.body.len());
+            for coded in CODINGS {
+                let headers = [("Accept", kind), ("Accept-Encoding", coded)];
+                let answer = server.request("GET /notes", &headers, "");
+                assert_eq!((answer.status, coding(&answer)), (200, *coded));
+                assert_eq!(answer.header("Vary"), Some("Accept, Accept-Encoding"));
+                assert_eq!(decoded(&answer), plain.body, "{kind} {coded}");
+                let head = server.request("HEAD /notes", &headers, "");
+                assert_eq!((head.status, coding(&head)), (200, *coded));
+            }
+        }
+        let mut client = server.client();
+        let address = server.address;
+        let head = format!("GET /notes HTTP/1.1\r\nHost: {address}\r\nAccept: text/csv\r\nAccept-Encoding: zstd\r\n\r\n");
+        client.write(head.as_bytes());
+        drop(client);
+        wait_until("nothing is held any more", || {
+            server.get("/-/metrics").text().contains("\nnouns_held_bytes 0\n").then_some(())
+        });
     }
 
     fn curl_decodes_what_it_asks_for(backend: Backend) {

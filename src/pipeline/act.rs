@@ -1,0 +1,63 @@
+//! Steps 10 to 13: what is planned is done, and what was asked for is said.
+//!
+//! What is written goes to the store by one way, under a key (`once`) or without.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{ASIDE_ANSWER_BYTES, App, Shared, amend, aside};
+use crate::formats::Format;
+use crate::intent::conditions::Conditions;
+use crate::intent::{List, Stop};
+use crate::plan::{Collection, Outcome, Write};
+use crate::problem::Problem;
+use crate::reply::Reply;
+use crate::store::StoreError;
+use crate::value::Item;
+
+/// `bytes`: so many were sent.
+pub(super) async fn write(
+    app: &App,
+    mut write: Write,
+    bytes: usize,
+    until: Instant,
+) -> Result<Result<Outcome, StoreError>, Stop> {
+    let Shared { model, auth, gate, .. } = &*app.shared;
+    let is_user = write.collection.resource == model.users;
+    let done = if write.is_patch_of(model.users) {
+        Box::pin(amend::user(app, auth, &write, until)).await?
+    } else {
+        if write.has_clear(model) {
+            Box::pin(auth.conceal(&mut write)).await?;
+        }
+        gate.pass(until, || app.store.write(write, bytes, until)).await
+    };
+    if is_user {
+        auth.forget();
+    }
+    Ok(done)
+}
+
+/// What a request was about: a collection, maybe a list of it, and what had to be true.
+pub(super) type About = (Option<Collection>, Option<List>, Conditions);
+
+/// Says what came of it; a large answer beside the thread that serves.
+pub(super) async fn say(
+    app: &App,
+    (about, list, conditions): About,
+    format: &'static Format,
+    done: Result<Outcome, StoreError>,
+) -> Result<Reply, Problem> {
+    let Shared { model, replies, .. } = &*app.shared;
+    let failed = |error| replies.failure(model, (about.as_ref(), list.as_ref()), format, error);
+    let outcome = done.map_err(failed)?;
+    if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
+        return replies.outcome(model, (about, list.as_ref(), &conditions), format, &outcome);
+    }
+    let shared = Arc::clone(&app.shared);
+    let say = move || {
+        let asked = (about, list.as_ref(), &conditions);
+        shared.replies.outcome(&shared.model, asked, format, &outcome)
+    };
+    Box::pin(aside(say)).await?
+}
