@@ -186,6 +186,10 @@ fn of_a_new_database() {
             CREATE TRIGGER
             CREATE TRIGGER
             CREATE TRIGGER
+            SELECT
+            CREATE TABLE
+            CREATE INDEX
+            INSERT nouns_system
             INSERT nouns_system
             INSERT nouns_system
             COMMIT
@@ -203,6 +207,7 @@ fn of_the_same_model() {
             SELECT
             SELECT
             SELECT
+            SELECT
             INSERT nouns_system
             COMMIT
         "#]],
@@ -216,6 +221,7 @@ fn of_a_model_that_has_grown() {
         NEW,
         &expect![[r#"
             BEGIN IMMEDIATE
+            SELECT
             SELECT
             SELECT
             ALTER TABLE
