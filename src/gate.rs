@@ -14,7 +14,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 
 use crate::store::StoreError;
-pub use turns::Turns;
+pub use turns::{Turn, Turns};
 
 /// What all bodies and answers together may take up in memory.
 const HELD_BYTES_MAX: usize = 256 << 20;

@@ -146,14 +146,6 @@ async fn answer(
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
 
-    //    was it done before?                              409 422
-    let plan = match (plan, key) {
-        (Plan::Write(write), Some(key)) => {
-            let sent = (write, &bytes);
-            return Box::pin(once::write(app, asked, (&key, format), sent, stages)).await;
-        }
-        (plan, _) => plan,
-    };
     // 10 are the item and its parents there?              404
     // 11 do the conditions hold?                          428 412
     // 12 are the fields valid?                            422
@@ -162,22 +154,17 @@ async fn answer(
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(Box::pin(measure::text(app)).await)),
         Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
-        Plan::Write(write) if write.is_patch_of(model.users) => {
-            Box::pin(amend::user(app, auth, &write, asked.until)).await?
+        // was it done before? does it have a password?    409 422
+        Plan::Write(write) if key.is_some() || write.collection.resource == model.users => {
+            let (key, sent) = ((key, format), (write, &bytes));
+            return Box::pin(once::write(app, asked, key, sent, stages)).await;
         }
-        Plan::Write(mut write) => {
-            if write.has_clear(model) {
-                Box::pin(auth.conceal(&mut write)).await?;
-            }
+        Plan::Write(write) => {
             let work = || app.store.write(write, bytes.len(), asked.until);
             gate.pass(asked.until, work).await
         }
     };
     stages.mark("store");
-    if about.as_ref().is_some_and(|about| about.resource == model.users) {
-        auth.forget();
-    }
-
     let failed = |error| replies.failure(model, about.as_ref(), format, error);
     let outcome = done.map_err(failed)?;
     let reply = if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
