@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::model::settings::Limits;
 use crate::store::StoreError;
 pub use streams::{Full, Stream, Streams, Whose};
-pub use turns::Turns;
+pub use turns::{Turn, Turns};
 
 /// What all bodies and answers together may take up in memory.
 const HELD_BYTES_MAX: usize = 256 << 20;

@@ -1,6 +1,6 @@
 //! A write under an `Idempotency-Key`: done once, however often it is sent.
 //!
-//! It comes after everything that the request alone tells (steps 1 to 9), so that whoever is told an old
+//! The key comes after everything that the request alone tells (steps 1 to 9), so that whoever is told an old
 //! answer has shown again who they are and may still do what they ask, and what is malformed uses up no key.
 //! Of all that come under one key, one at a time goes to the store, which knows the rest.
 //! The one surprising thing: an answer is kept in one form, so what was negotiated is part of the request:
@@ -20,10 +20,11 @@ use crate::auth;
 use crate::clock;
 use crate::formats::json::Occasion;
 use crate::formats::{self, Format, accept};
+use crate::gate::Turn;
 use crate::intent::Stop;
 use crate::intent::conditions::Conditions;
 use crate::log::Stages;
-use crate::plan::{Collection, Once, Outcome, Refusal, Says, Write};
+use crate::plan::{Collection, Once, Outcome, Refusal, Said, Says, Write};
 use crate::problem::{self, Problem};
 use crate::reply::kept::{self, IDEMPOTENT_REPLAYED};
 use crate::reply::{self, Reply};
@@ -46,34 +47,51 @@ pub(super) async fn write(
     (mut write, bytes): (Write, &Bytes),
     stages: &mut Stages,
 ) -> Result<Reply, Stop> {
-    let Shared { model, auth, replies, gate, .. } = &*app.shared;
+    let Shared { model, replies, .. } = &*app.shared;
     let about = write.collection.clone();
-    if about.resource == model.users && !auth.can_hide() {
-        let detail = "expected none here: this server has no key of its own, and would keep a trace of passwords";
+    let scope = Scope::new(asked, key);
+    let _turn = name(app, asked, (&scope, format), (&mut write, bytes)).await?;
+    let done = act::write(app, write, bytes.len(), asked.until).await?;
+    stages.mark("store");
+    match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
+        Outcome::Said(said) => again(asked, said),
+        _ => Err(Problem::new(&problem::INTERNAL).cause("an answer that was not kept").into()),
+    }
+}
+
+/// Gives a write its name, as soon as nobody else works under it.
+async fn name<'a>(
+    app: &'a App,
+    asked: &Asked<'_>,
+    (scope, format): (&'a Scope, &'static Format),
+    (write, bytes): (&mut Write, &Bytes),
+) -> Result<Turn<'a>, Stop> {
+    let Shared { model, auth, gate, .. } = &*app.shared;
+    if write.collection.resource == model.users && !auth.can_hide() {
+        let detail = "expected none here: this server has no key of its own to hide passwords with";
         return Err(Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail).into());
     }
-    let failed = |error| replies.failure(model, (Some(&about), None), format, error);
     let wait = Duration::from_secs(model.server.limits.idempotency_wait_seconds_max.into());
     let wait_until = asked.until.min(clock::now() + wait);
-    let scope = Scope::new(asked, key);
     let turn = gate.turns.take(&scope.text, wait_until).await;
-    let _turn = turn.ok_or_else(|| failed(StoreError::Refused(Refusal::KeyUnderWay)))?;
+    let turn =
+        turn.ok_or_else(|| reply::failure(model, None, StoreError::Refused(Refusal::KeyUnderWay)))?;
+    let about = &write.collection;
     let once = Once {
-        prints: prints(app, asked, (format, &about), bytes).await?,
+        prints: prints(app, asked, (format, about), bytes).await?,
         number: scope.number,
         scope: scope.text.as_str().into(),
         wait: wait_until.saturating_duration_since(clock::now()),
         // A user is read first, and patched beside the store.
         keeps_refusals: !write.is_patch_of(model.users),
-        says: says(app, asked, format, &about),
+        says: says(app, asked, format, about),
     };
     write.once = Some(Box::new(once));
-    let done = act::write(app, write, bytes.len(), asked.until).await?;
-    stages.mark("store");
-    let outcome = done.map_err(failed)?;
-    let Outcome::Said(said) = outcome else {
-        return Err(Problem::new(&problem::INTERNAL).cause("an answer that was not kept").into());
-    };
+    Ok(turn)
+}
+
+/// An answer as it was kept.
+fn again(asked: &Asked<'_>, said: Said) -> Result<Reply, Stop> {
     let unread = || Problem::new(&problem::INTERNAL).cause("a kept answer that cannot be read");
     let (mut reply, kind) = kept::again(said.text).ok_or_else(unread)?;
     if said.is_again {

@@ -124,7 +124,7 @@ mod tests {
             cross-origin-resource-policy: cross-origin
             access-control-allow-origin: http://localhost:3000
             access-control-allow-credentials: true
-            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Link, Location, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
+            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Idempotent-Replayed, Link, Location, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
         "]]
         .assert_eq(&told(&[("origin", "http://localhost:3000")], declared));
     }

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_step_of_the_sweep_is_bounded_in_rows_and_in_bytes() {
-        assert_eq!(steps(0, 1), Vec::<usize>::new());
+        assert!(steps(0, 1).is_empty());
         assert_eq!(steps(2_500, 100), [1_000, 1_000, 500]);
         assert_eq!(steps(5, 3 << 20), [3, 2]);
         assert_eq!(steps(2, 100 << 20), [1, 1]);

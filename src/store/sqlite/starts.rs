@@ -189,6 +189,10 @@ fn of_a_new_database() {
             CREATE TRIGGER
             CREATE TRIGGER
             CREATE TRIGGER
+            SELECT
+            CREATE TABLE
+            CREATE INDEX
+            INSERT nouns_system
             INSERT nouns_system
             INSERT nouns_system
             COMMIT

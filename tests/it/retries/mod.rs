@@ -20,6 +20,8 @@ const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
 const KEY: &str = "Idempotency-Key";
 const REPLAYED: &str = "Idempotent-Replayed";
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 fn post(server: &Server, path: &str, key: &str, body: &str) -> Answer {
     server.request(&format!("POST {path}"), &[(KEY, key)], body)
 }
@@ -119,7 +121,7 @@ on_every_backend! {
     fn another_request_under_the_same_key_is_refused(server: Server) {
         let first = post(&server, "/customers", "k", ANN);
         let type_said = ("Content-Type", "application/json");
-        let rows: [(&str, &[(&str, &str)], &str); 3] = [
+        let rows: [(&str, Headers<'_>, &str); 3] = [
             ("another body", &[(KEY, "k")], BEA),
             ("another spelling of the body", &[(KEY, "k")], &ANN.replace(',', ", ")),
             ("a type that was not said", &[(KEY, "k"), type_said], ANN),
@@ -238,7 +240,7 @@ on_every_backend! {
 
     /// What is wrong with the request alone is the same every time, and uses up no key.
     fn what_fails_before_the_store_is_asked_is_not_kept(server: Server) {
-        let rows: [(&[(&str, &str)], &str, u16); 6] = [
+        let rows: [(Headers<'_>, &str, u16); 6] = [
             (&[(KEY, "k")], "{", 400),
             (&[(KEY, "k")], r#"{"customer":{"name":"Ann"}}"#, 422),
             (&[(KEY, "k")], r#"{"person":{}}"#, 400),

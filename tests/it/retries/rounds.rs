@@ -107,7 +107,7 @@ impl Sent {
             match told {
                 Some(answer) if !matches!(answer.status, 409 | 503) => return answer,
                 told => {
-                    assert!(began.elapsed() < PATIENCE, "not told after {PATIENCE:?}: {told:?}")
+                    assert!(began.elapsed() < PATIENCE, "not told after {PATIENCE:?}: {told:?}");
                 }
             }
             thread::sleep(AGAIN_AFTER);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{KEY, REPLAYED, check_again, kept, slug};
-use crate::harness::{Answer, Backend, Person, Server, Setup, sql};
+use crate::harness::{Answer, Backend, Folder, Person, Server, Setup, sql};
 
 fn send(server: &Server, line: &str, key: &str, body: &str) -> Answer {
     let basic = server.admin().basic();
@@ -28,6 +28,8 @@ on_every_backend! {
         assert_eq!(users(&server), 2);
         let all = sql(backend, server.folder(), "SELECT * FROM nouns_keys");
         assert!(!all.contains("correct") && !all.contains("password"), "{all}");
+        // Made with the key, and not a digest that anybody could try passwords against.
+        assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_keys WHERE fingerprint LIKE '-.%'").trim(), "0");
     }
 
     fn a_patch_of_a_user_is_done_once(backend: Backend) {
@@ -63,4 +65,22 @@ on_every_backend! {
         assert_eq!(server.request("POST /-/users", &[], body).status, 201);
         assert_eq!(kept(&server), "0");
     }
+}
+
+/// Whatever server made the mark, another one with the same key knows it.
+#[test]
+fn another_server_tells_what_was_done() {
+    let first = Setup::new(Backend::Postgres).closed().start();
+    let second =
+        Setup::replica(first.database()).key_file(first.key_file()).start_in(Folder::new());
+    let basic = first.admin().basic();
+    let body = r#"{"user":{"name":"ann","password":"correct horse 1","roles":["clerk"]}}"#;
+    let send = |server: &Server, body: &str| {
+        server.request("POST /-/users", &[(KEY, "k"), ("Authorization", &basic)], body)
+    };
+    let told = send(&first, body);
+    assert_eq!(told.status, 201, "{told:?}");
+    check_again(&told, &send(&second, body));
+    let other = send(&second, &body.replace("horse 1", "horse 2"));
+    assert_eq!((other.status, slug(&other).as_str()), (422, "idempotency-key-used"));
 }

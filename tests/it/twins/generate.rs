@@ -28,15 +28,27 @@ pub struct Generator {
     chance: Chance,
     world: World,
     meant: Meant,
+    /// Requests that had a key, and may be sent again.
+    keyed: Vec<Ask>,
 }
 
 impl Generator {
     pub fn new(seed: u64, model: &str) -> Self {
-        Self { chance: Chance::new(seed), world: World::new(model), meant: Meant::Nothing }
+        Self {
+            chance: Chance::new(seed),
+            world: World::new(model),
+            meant: Meant::Nothing,
+            keyed: Vec::new(),
+        }
     }
 
     pub fn next(&mut self, number: usize) -> Ask {
         self.meant = Meant::Nothing;
+        if self.chance.below(12) == 0
+            && let Some(again) = self.chance.one_of(&self.keyed)
+        {
+            return Ask { number, ..again.clone() };
+        }
         let (line, body) = match self.chance.below(100) {
             0..32 => self.create(),
             32..40 => self.create_many(),
@@ -53,7 +65,15 @@ impl Generator {
         if line.starts_with("PATCH") && body.starts_with('[') && self.chance.below(20) > 0 {
             headers.push(("Content-Type", "application/json-patch+json".to_owned()));
         }
-        Ask { number, line, headers, body }
+        let is_keyed = ["POST", "PATCH"].iter().any(|method| line.starts_with(method))
+            && self.chance.below(3) == 0;
+        if is_keyed {
+            // From time to time one that another request has.
+            headers.push(("Idempotency-Key", format!("k{}", self.chance.below(60))));
+        }
+        let ask = Ask { number, line, headers, body };
+        self.keyed.extend(is_keyed.then(|| ask.clone()));
+        ask
     }
 
     /// Keeps in mind what the answer has told.

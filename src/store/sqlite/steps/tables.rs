@@ -232,11 +232,36 @@ fn a_removal_that_is_refused() {
 
 #[test]
 fn a_create_with_a_key() {
-    check(("KEYED POST /people", r#"{"person":{"name":"Dan"}}"#), &expect![[r#""#]]);
+    check(
+        ("KEYED POST /people", r#"{"person":{"name":"Dan"}}"#),
+        &expect![[r#"
+                                taken time  intr  lock  full  gone  sync  fault panic
+        SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        INSERT nouns_keys       oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+    "#]],
+    );
 }
 
 #[test]
 fn a_create_of_many_with_a_key_that_is_refused() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve","badge":"a"}]}"#;
-    expect![[r#""#]].assert_eq(&table(("KEYED POST /people", body), "k"));
+    expect![[r#"
+                                taken time  intr  lock  full  gone  sync  fault panic
+        SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        ROLLBACK TO             oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        INSERT nouns_keys       oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+    "#]]
+    .assert_eq(&table(("KEYED POST /people", body), "k"));
 }
