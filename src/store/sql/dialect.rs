@@ -135,7 +135,7 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     lock: " FOR UPDATE OF t0",
     next_change: Some("nouns_next_change"),
     settled: "SELECT nouns_settled_change()",
-    // To find out takes as long as twenty of these places; so only who needs a newer answer asks.
+    // To find out takes as long as eight of these places; so only who needs a newer answer asks.
     // OFFSET 0: the place is looked up once, although it is used twice.
     settled_at: |place| {
         format!(
