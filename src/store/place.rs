@@ -113,3 +113,6 @@ pub(super) async fn unchanged<D: Driver>(
         position: Some(position),
     }))
 }
+
+#[cfg(test)]
+mod tests;

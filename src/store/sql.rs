@@ -57,13 +57,13 @@ pub(super) fn changes_between(dialect: &Dialect) -> String {
 /// is known; 2: the resource; 3: the parent, if `has_parent`.
 /// Of a collection without an entry nothing has happened since the oldest one that is kept.
 fn place(dialect: &Dialect, has_parent: bool) -> String {
-    let Dialect { placeholder: p, place_text: text, place_order: order, .. } = dialect;
+    let Dialect { placeholder: p, place_resource, place_parent, place_order, .. } = dialect;
     let parent = match has_parent {
-        true => format!("parent_id{text} = {p}3"),
-        false => "parent_id IS NULL".to_owned(),
+        true => format!("= {p}3"),
+        false => dialect.place_top.to_owned(),
     };
     (dialect.settled_at)(&format!(
-        "coalesce((SELECT sequence FROM nouns_changes WHERE resource{text} = {p}2 AND {parent} ORDER BY {order} LIMIT 1), \
+        "coalesce((SELECT sequence FROM nouns_changes WHERE {place_resource} = {p}2 AND {place_parent} {parent} ORDER BY {place_order} LIMIT 1), \
          (SELECT min(sequence) FROM nouns_changes), 0)"
     ))
 }

@@ -42,9 +42,11 @@ pub(in crate::store) struct Dialect {
     /// The statement that reads a place in the change log, and up to which number the log is complete, as
     /// far as that place needs to know. 1: the number that is known already.
     pub(super) settled_at: fn(&str) -> String,
-    /// Finds the last entry of a collection: an index whose columns are in this order and, where the
-    /// planner could prefer to walk through the whole log, in an order that nothing else has.
-    pub(super) place_text: &'static str,
+    /// What finds the last entry of a collection: the columns of an index, what the parent is at the top,
+    /// and the order. Where the planner could prefer to walk through the whole log, nothing else has it.
+    pub(super) place_resource: &'static str,
+    pub(super) place_parent: &'static str,
+    pub(super) place_top: &'static str,
     pub(super) place_order: &'static str,
     pub(in crate::store) place_index: &'static str,
     /// Whether that index is there.
@@ -94,7 +96,9 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     // One writer, so numbers come in order.
     settled: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
     settled_at: |place| format!("SELECT {place}, ?1"),
-    place_text: "",
+    place_resource: "resource",
+    place_parent: "parent_id",
+    place_top: "IS NULL",
     place_order: "sequence DESC",
     // Its rows end with the sequence by themselves.
     place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
@@ -161,16 +165,19 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     lock: " FOR UPDATE OF t0",
     next_change: Some("nouns_next_change"),
     settled: "SELECT nouns_settled_change()",
-    // To find out takes as long as twenty of these places; so only who needs a newer answer asks.
+    // To find out takes as long as eight of these places; so only who needs a newer answer asks.
     // OFFSET 0: the place is looked up once, although it is used twice.
     settled_at: |place| {
         format!(
             "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT {place} AS at OFFSET 0) AS found"
         )
     },
-    place_text: " COLLATE \"C\"",
+    place_resource: "resource COLLATE \"C\"",
+    // What IS NULL finds is not known to be in order.
+    place_parent: "coalesce(parent_id, '') COLLATE \"C\"",
+    place_top: "= ''",
     place_order: "- sequence",
-    place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", parent_id COLLATE \"C\", (- sequence))",
+    place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", (coalesce(parent_id, '')) COLLATE \"C\", (- sequence))",
     place_index_names: "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND indexname = 'nouns_changes_place'",
     system_tables: &[
         "CREATE TABLE nouns_system (name text COLLATE \"C\" NOT NULL PRIMARY KEY, value text NOT NULL)",

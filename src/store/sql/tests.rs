@@ -135,8 +135,8 @@ fn the_place_of_a_collection_is_one_look_into_an_index() {
         &expect![[r#"
             SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id IS NULL ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0), ?1
             SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id = ?3 ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0), ?1
-            SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND parent_id IS NULL ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found
-            SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND parent_id COLLATE "C" = $3 ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found
+            SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND coalesce(parent_id, '') COLLATE "C" = '' ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found
+            SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND coalesce(parent_id, '') COLLATE "C" = $3 ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found
         "#]],
     );
     let connection = rusqlite::Connection::open_in_memory().unwrap();
