@@ -160,8 +160,7 @@ async fn answer(
             if write.has_clear(model) {
                 Box::pin(auth.conceal(&mut write)).await?;
             }
-            let work = || app.store.write(write, bytes.len(), asked.until);
-            gate.pass(asked.until, work).await
+            gate.pass(asked.until, || app.store.write(write, bytes.len(), asked.until)).await
         }
     };
     stages.mark("store");
