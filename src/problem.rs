@@ -119,7 +119,7 @@ kinds! {
     BUSY "busy" SERVICE_UNAVAILABLE "The server has too much to do"
         "Nothing was changed. Wait as long as Retry-After says, then send the request again."
     TIMED_OUT "timed-out" SERVICE_UNAVAILABLE "The request took too long"
-        "Nothing was changed. Ask for less at a time, or try again later."
+        "Nothing was changed. Ask for less at a time, or try again later. Of a list the detail says what no index helps with."
     UNAVAILABLE "unavailable" SERVICE_UNAVAILABLE "The data cannot be reached or written now"
         "Nothing was changed. The operator finds the reason in the log under the request_id; a full disk is the usual one."
     OUTCOME_UNKNOWN "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether the change was made"

@@ -17,8 +17,7 @@ pub(super) enum Kind {
     Moment,
 }
 
-/// A column, the names on the way, and the class and scale of what is there.
-type Member = fn(&str, &[Box<str>], (Class, u8)) -> String;
+type MemberText = fn(&str, &[Box<str>], (Class, u8)) -> String;
 
 #[derive(Debug)]
 pub(super) struct Words {
@@ -28,7 +27,7 @@ pub(super) struct Words {
     pub(super) uuid_text: fn(&str) -> String,
     /// A field inside a column of JSON, by the names on the way; NULL when it is something else. The
     /// number is the scale of a decimal.
-    pub(super) member: Member,
+    pub(super) member: MemberText,
     /// The function that says where in a text another one stands; 0 for nowhere.
     pub(super) position: &'static str,
     /// Units of a scale as a double: as the nearest double of the units, divided.

@@ -71,7 +71,7 @@ fn draft(chance: &mut Chance, is_left_alone: bool) -> Value {
     set("name", json!(format!("{}{}", ["a", "é", "Z", "𝄞"][number % 4], number)));
     set("rank", json!(number % 7));
     set("price", json!(format!("{}.{:02}", number % 50, number % 100)));
-    set("is_new", json!(number % 2 == 0));
+    set("is_new", json!(number.is_multiple_of(2)));
     set("at", json!(format!("2026-11-15T02:{:02}:14Z", number % 60)));
     set("place", json!({"city": format!("c{}", number % 20)}));
     item

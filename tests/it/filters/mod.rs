@@ -188,7 +188,7 @@ on_every_backend! {
             let number = usize::try_from(number).unwrap();
             let set = make(&mut client, &mut chance, number, &ids);
             for (name, kind) in ASPECTS {
-                for operator in OPERATORS.iter().filter(|operator| oracle::fits(**operator, *kind)) {
+                for operator in OPERATORS.iter().filter(|operator| oracle::fits(operator, *kind)) {
                     // In the short version the data sets share the work.
                     if is_soak() || chance.below(4) == 0 {
                         let filter = filter(&mut chance, &set.items, (name, *kind), operator, &ids);

@@ -184,8 +184,8 @@ on_every_backend! {
         server.create(&format!("{path}/orders"), TEA);
         assert_eq!(server.get(&format!("{path}/orders?status=placed")).json()["orders"].as_array().unwrap().len(), 1);
         assert_eq!(server.get(&format!("{path}/orders?status=paid&count=exact")).json()["page"]["total"], 0);
-        assert_eq!(server.get(&format!("{}/orders?status=placed", NO_ONE)).status, 404);
-        assert_eq!(server.get(&format!("{}/orders?status=lost", NO_ONE)).status, 400);
+        assert_eq!(server.get(&format!("{NO_ONE}/orders?status=placed")).status, 404);
+        assert_eq!(server.get(&format!("{NO_ONE}/orders?status=lost")).status, 400);
     }
 
     fn who_sees_less_finds_less(backend: Backend) {

@@ -5,6 +5,7 @@
 //! get wrong is how it refuses.
 
 use super::ask::{Ask, Learned, Mark};
+use super::queries::query;
 use super::values::draft;
 use super::world::{Known, World};
 use crate::durability::chance::Chance;
@@ -56,8 +57,8 @@ impl Generator {
             52..60 => self.patch(),
             60..65 => self.put_back(),
             65..72 => self.remove(),
-            72..82 => self.look(),
-            82..89 => self.list(),
+            72..78 => self.look(),
+            78..89 => self.list(),
             89..92 => return self.again(number),
             _ => self.broken(),
         };
@@ -232,17 +233,23 @@ impl Generator {
             Some((request, list)) if self.chance.below(2) == 0 => {
                 let cursor = Mark::Cursor.text(request, 0);
                 self.meant = Meant::List(list.clone());
-                (format!("GET {list}?limit={limit}&cursor={cursor}"), String::new())
+                let sign = if list.contains('?') { '&' } else { '?' };
+                (format!("GET {list}{sign}limit={limit}&cursor={cursor}"), String::new())
             }
             _ => {
-                let (list, _) = self.world.some_collection(&mut self.chance);
-                self.meant = Meant::List(list.clone());
-                let query = match self.chance.below(4) {
-                    0 => String::new(),
-                    1 => "?limit=500".to_owned(),
-                    _ => format!("?limit={limit}"),
+                let (list, noun) = self.world.some_collection(&mut self.chance);
+                let list = match self.chance.below(3) {
+                    0 => list,
+                    _ => format!("{list}?{}", query(&noun.fields, &mut self.chance)),
                 };
-                (format!("GET {list}{query}"), String::new())
+                self.meant = Meant::List(list.clone());
+                let sign = if list.contains('?') { '&' } else { '?' };
+                let size = match self.chance.below(4) {
+                    0 => String::new(),
+                    1 => format!("{sign}limit=500"),
+                    _ => format!("{sign}limit={limit}"),
+                };
+                (format!("GET {list}{size}"), String::new())
             }
         }
     }

@@ -9,6 +9,7 @@ mod ask;
 mod generate;
 mod numbers;
 mod pair;
+mod queries;
 mod shrink;
 mod values;
 mod world;
