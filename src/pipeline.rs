@@ -43,8 +43,8 @@ use crate::formats::accept::{self, Accept};
 use crate::formats::coding::{self, Choice};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
-use crate::intent::Stop;
 use crate::intent::conditions::Conditions;
+use crate::intent::{List, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
@@ -142,7 +142,8 @@ async fn answer(
         let sent = (query, bytes.clone());
         Box::pin(meaning::plan_aside(app, route, sent, caller.clone(), by())).await?
     };
-    let about = plan.about().cloned();
+    let (about, list) = (plan.about().cloned(), plan.list().cloned());
+    export::check(format, list.as_ref())?;
     let conditions = replies.conditions(&parts.headers, about.as_ref(), format, asked.coding);
     let plan = plan.only_if(&conditions);
     let is_read = matches!(plan, Plan::Read(_));
@@ -180,12 +181,12 @@ async fn answer(
         auth.forget();
     }
 
-    let failed = |error| replies.failure(model, about.as_ref(), format, error);
+    let failed = |error| replies.failure(model, (about.as_ref(), list.as_ref()), format, error);
     let outcome = done.map_err(failed)?;
     let reply = if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
-        replies.outcome(model, (about, &conditions), format, &outcome)?
+        replies.outcome(model, (about, list.as_ref(), &conditions), format, &outcome)?
     } else {
-        Box::pin(say_aside(app, (about, conditions), format, outcome)).await?
+        Box::pin(say_aside(app, (about, list, conditions), format, outcome)).await?
     };
     // What was done must be told; what was only looked at can be looked at again.
     if is_read && !gate.has_room(reply.body.held_bytes()) {
@@ -207,13 +208,16 @@ async fn read_body(
 /// A large answer takes as long to write.
 async fn say_aside(
     app: &App,
-    (about, conditions): (Option<Collection>, Conditions),
+    (about, list, conditions): (Option<Collection>, Option<List>, Conditions),
     format: &'static Format,
     outcome: Outcome,
 ) -> Result<Reply, Problem> {
     let shared = Arc::clone(&app.shared);
-    aside(move || shared.replies.outcome(&shared.model, (about, &conditions), format, &outcome))
-        .await?
+    aside(move || {
+        let asked = (about, list.as_ref(), &conditions);
+        shared.replies.outcome(&shared.model, asked, format, &outcome)
+    })
+    .await?
 }
 
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {

@@ -32,6 +32,10 @@ pub static FORMAT: Format = Format {
             Some(cursor) => write_text(out, cursor),
             None => out.extend_from_slice(b"null"),
         }
+        if let Some(total) = page.total {
+            out.extend_from_slice(b",\"total\":");
+            write_integer(out, total);
+        }
         out.extend_from_slice(b"}}");
     },
     lines: None,

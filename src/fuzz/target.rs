@@ -55,12 +55,12 @@ fn leads_back(model: &Model, method: &Method, route: &Route) {
 fn asks(model: &Model, route: Route, query: Option<&str>) {
     let by = || By { actor: "-".into(), request_id: "-".into() };
     // Faults of the query and the body are problems; what is asked for without any is a plan.
-    let Ok(intent) = intent::read(model, route, query, b"{}") else { return };
+    let Ok(intent) = intent::read(model, route, (query, &[]), b"{}") else { return };
     if let Intent::List(address, span) = &intent {
         assert!((1..=model.server.limits.page_items_max).contains(&span.limit), "{span:?}");
-        if let (Some(after), Some(ids)) = (span.after, &address.ids) {
+        if let (Some(after), Some(ids)) = (&span.after, &address.ids) {
             let list = intent::path(model, address.resource, &ids.ancestors, None);
-            let sealed = cursor::seal(after, cursor::bind(&list));
+            let sealed = cursor::seal(after, span.bound(&list));
             assert!(query.is_some_and(|query| sent(query).any(|text| text == sealed)), "{sealed}");
         }
     }

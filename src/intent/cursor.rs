@@ -2,14 +2,25 @@
 //!
 //! Opaque to clients and valid at any replica and after any restart: nothing is kept. A cursor is
 //! bound by a hash to the list it was made for, so that one of another list is refused. It proves
-//! nothing and hides nothing; it is a place, not a permission.
+//! nothing and hides nothing; it is a place, not a permission. It holds the id of the item before it, and
+//! of each key of the order the value that the item had then, so that it leads on when the item is gone.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::value::{Id, IdKind};
+use super::list::{Aspect, Key, start};
+use crate::model::{Class, Resource};
+use crate::value::{Decimal, Id, IdKind, Moment, Value};
+
+/// The place behind an item.
+#[derive(Debug, Clone, PartialEq)]
+pub struct After {
+    pub id: Id,
+    /// Of the keys of the order.
+    pub values: Vec<Value>,
+}
 
 /// What a list is, in eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,22 +28,33 @@ pub struct Bound([u8; 8]);
 
 const UUID: u8 = 1;
 const INTEGER: u8 = 2;
-/// The longest cursor: 8 bytes of the list, 1 of the kind, 16 of a uuid, in base64.
-const TEXT_MAX: usize = 34;
+/// What a value is; an absent one is nothing but its mark.
+const ABSENT: u8 = 0;
+const FALSE: u8 = 1;
+const TRUE: u8 = 2;
+const WHOLE: u8 = 3;
+const REAL: u8 = 4;
+const TEXT: u8 = 5;
+/// More than an address holds.
+const TEXT_MAX: usize = 16 << 10;
 
-/// The list a cursor belongs to, by its path. `limit` may change from page to page.
-pub fn bind(list: &str) -> Bound {
-    let hash = Sha256::digest(list.as_bytes());
+/// The list a cursor belongs to: its path, and what of its query says which items come in which order.
+pub fn bind(path: &str, query: Option<String>) -> Bound {
+    let mut hash = Sha256::new_with_prefix(path);
+    if let Some(query) = query {
+        hash.update("?");
+        hash.update(query);
+    }
     let mut bound = [0; 8];
-    for (to, from) in bound.iter_mut().zip(hash) {
+    for (to, from) in bound.iter_mut().zip(hash.finalize()) {
         *to = from;
     }
     Bound(bound)
 }
 
-pub fn seal(after: Id, bound: Bound) -> String {
+pub fn seal(after: &After, bound: Bound) -> String {
     let mut bytes = bound.0.to_vec();
-    match after {
+    match after.id {
         Id::Uuid(uuid) => {
             bytes.push(UUID);
             bytes.extend_from_slice(uuid.as_bytes());
@@ -42,11 +64,40 @@ pub fn seal(after: Id, bound: Bound) -> String {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
     }
+    for value in &after.values {
+        push(&mut bytes, value);
+    }
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
+fn push(bytes: &mut Vec<u8>, value: &Value) {
+    let mut whole = |number: i64| {
+        bytes.push(WHOLE);
+        bytes.extend_from_slice(&number.to_be_bytes());
+    };
+    match value {
+        Value::Integer(number) => whole(*number),
+        Value::Decimal(decimal) => whole(decimal.units),
+        Value::Moment(moment) => whole(moment.micros()),
+        Value::Boolean(boolean) => bytes.push(if *boolean { TRUE } else { FALSE }),
+        Value::Number(number) => {
+            bytes.push(REAL);
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        Value::Text(text) => {
+            bytes.push(TEXT);
+            // What is sorted by is at most a KiB long.
+            bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+            bytes.push(ABSENT);
+        }
+    }
+}
+
 /// `None` when it was made for another list, or by someone else.
-pub fn open(text: &str, bound: Bound, kind: IdKind) -> Option<Id> {
+pub fn open(text: &str, bound: Bound, resource: &Resource, sort: &[Key]) -> Option<After> {
     if text.len() > TEXT_MAX {
         return None;
     }
@@ -55,41 +106,62 @@ pub fn open(text: &str, bound: Bound, kind: IdKind) -> Option<Id> {
     if *head != bound.0 {
         return None;
     }
-    match (rest.split_first()?, kind) {
-        ((&UUID, rest), IdKind::Uuid) => Some(Id::Uuid(Uuid::from_bytes(rest.try_into().ok()?))),
-        ((&INTEGER, rest), IdKind::Integer) => {
-            Some(Id::Integer(i64::from_be_bytes(rest.try_into().ok()?)))
+    let (id, mut rest) = match (rest.split_first()?, resource.id) {
+        ((&UUID, rest), IdKind::Uuid) => {
+            let (id, rest) = rest.split_first_chunk::<16>()?;
+            (Id::Uuid(Uuid::from_bytes(*id)), rest)
         }
-        _ => None,
+        ((&INTEGER, rest), IdKind::Integer) => {
+            let (id, rest) = rest.split_first_chunk::<8>()?;
+            (Id::Integer(i64::from_be_bytes(*id)), rest)
+        }
+        _ => return None,
+    };
+    let mut values = Vec::with_capacity(sort.len());
+    for key in sort {
+        values.push(take(&mut rest, resource, &key.aspect)?);
     }
+    rest.is_empty().then_some(After { id, values })
+}
+
+/// The next value, if it can be one of the aspect.
+fn take(bytes: &mut &[u8], resource: &Resource, aspect: &Aspect) -> Option<Value> {
+    let (mark, rest) = bytes.split_first()?;
+    *bytes = rest;
+    let field = aspect.field(resource);
+    let class = field.map_or(Class::Moment, |field| field.class());
+    let mut eight = || {
+        let (number, rest) = bytes.split_first_chunk::<8>()?;
+        *bytes = rest;
+        Some(*number)
+    };
+    Some(match (*mark, class) {
+        (ABSENT, _) if aspect.may_be_absent(resource) => Value::Null,
+        (FALSE, Class::Boolean) => Value::Boolean(false),
+        (TRUE, Class::Boolean) => Value::Boolean(true),
+        (WHOLE, Class::Integer) => Value::Integer(i64::from_be_bytes(eight()?)),
+        (WHOLE, Class::Decimal) => {
+            let scale = field?.rules.scale;
+            Value::Decimal(Decimal { units: i64::from_be_bytes(eight()?), scale })
+        }
+        (WHOLE, Class::Moment) => Value::Moment(Moment::from_micros(i64::from_be_bytes(eight()?))?),
+        (REAL, Class::Real) => {
+            let number = f64::from_be_bytes(eight()?);
+            number.is_finite().then_some(Value::Number(number))?
+        }
+        (TEXT, Class::Text) => {
+            let (length, rest) = bytes.split_first_chunk::<2>()?;
+            let (text, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+            *bytes = rest;
+            let text = str::from_utf8(text).ok().filter(|text| !text.contains('\0'))?;
+            let is_id = field.is_some_and(|field| field.rules.to.is_some());
+            let is_whole = aspect.is_short(resource) || start(text) == text;
+            let fits = is_whole && (!is_id || IdKind::Uuid.parse(text).is_some());
+            fits.then(|| Value::text(text))?
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const HERE: Bound = Bound(*b"customer");
-
-    #[test]
-    fn a_cursor_comes_back_as_it_was_and_only_where_it_was_made() {
-        let both = [
-            (Id::Integer(7), IdKind::Integer),
-            (Id::Uuid(Uuid::from_u128(0x0189_0a5d)), IdKind::Uuid),
-        ];
-        for (id, kind) in both {
-            let text = seal(id, HERE);
-            assert_eq!(open(&text, HERE, kind), Some(id));
-            assert_eq!(open(&text, bind("/orders"), kind), None);
-            assert_eq!(open(text.get(1..).unwrap_or(""), HERE, kind), None);
-        }
-        assert_eq!(open(&seal(Id::Integer(7), HERE), HERE, IdKind::Uuid), None);
-    }
-
-    proptest! {
-        #[test]
-        fn never_panics(text in ".{0,60}") {
-            let _ = open(&text, HERE, IdKind::Uuid);
-        }
-    }
-}
+mod tests;

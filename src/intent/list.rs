@@ -1,57 +1,232 @@
 //! Which items of a collection a client asks for, in which order, and how much of each.
 //!
-//! The names in a query are held against the model here; what is stored is not known.
+//! The names in a query are held against the model here; what is stored is not known. The one surprising
+//! thing: the id, which breaks ties, goes the way of the last key, so that a list sorted the other way
+//! round is the same list backwards, and one index serves both.
 
-use super::path;
-use super::{Address, bad_query, cursor, split, unknown_parameter};
+mod aspect;
+mod link;
+mod term;
+
+pub use aspect::{Aspect, Known, no_such, start};
+pub use term::{Term, Test};
+
+use self::aspect::Unusable;
+use self::link::Link;
+use super::cursor::{self, After, Bound};
+use super::{Address, bad_query, path, split};
+use crate::formats::Member;
 use crate::json;
-use crate::model::Model;
+use crate::model::settings::Limits;
+use crate::model::{Model, Resource};
 use crate::problem::{self, Problem};
-use crate::value::Id;
+use crate::value::{Id, Item, cut};
+
+const CONTROLS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
+
+const EMPTY_NAME: &str = "expected names with commas between them, got an empty one";
 
 /// A part of a collection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct List {
     pub limit: usize,
     /// Whether the client said how many; a stream has no limit unless it did.
     pub is_limit_said: bool,
-    pub after: Option<Id>,
+    pub after: Option<After>,
+    /// All of them must hold.
+    pub terms: Vec<Term>,
+    /// The id is never among them: it comes behind the last.
+    pub sort: Vec<Key>,
+    pub is_id_descending: bool,
+    /// What is shown of each item; `None`: all of it.
+    pub chosen: Option<Vec<Member>>,
+    pub is_counted: bool,
+    /// The query without what differs from page to page.
+    link: Link,
+}
+
+/// One key of an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    pub aspect: Aspect,
+    pub is_descending: bool,
 }
 
 impl List {
-    /// So many items, from the first one on or after another.
+    /// So many items by id, from the first one on or after another.
     pub fn of(limit: usize, after: Option<Id>) -> Self {
-        Self { limit, is_limit_said: true, after }
+        Self {
+            limit,
+            is_limit_said: true,
+            after: after.map(|id| After { id, values: Vec::new() }),
+            terms: Vec::new(),
+            sort: Vec::new(),
+            is_id_descending: false,
+            chosen: None,
+            is_counted: false,
+            link: Link::default(),
+        }
+    }
+
+    /// All items, by id.
+    pub fn is_plain(&self) -> bool {
+        self.terms.is_empty() && self.sort.is_empty() && !self.is_id_descending
+    }
+
+    /// The place behind an item.
+    pub fn behind(&self, resource: &Resource, item: &Item) -> After {
+        let values = self.sort.iter().map(|key| key.aspect.value(resource, item)).collect();
+        After { id: item.id, values }
+    }
+
+    /// The cursor of the page that follows an item, and the address of that page. `path` is the
+    /// collection's.
+    pub fn onward(&self, path: &str, resource: &Resource, last: &Item) -> (String, String) {
+        let cursor = cursor::seal(&self.behind(resource, last), self.bound(path));
+        let address = self.link.address(path, self.limit, &cursor);
+        (cursor, address)
+    }
+
+    /// What a cursor of this list is bound to.
+    pub fn bound(&self, path: &str) -> Bound {
+        cursor::bind(path, self.link.bound())
     }
 }
 
-pub(super) fn read(model: &Model, address: &Address, query: Option<&str>) -> Result<List, Problem> {
+pub(super) fn read(
+    model: &Model,
+    address: &Address,
+    (query, hidden): (Option<&str>, &[usize]),
+) -> Result<List, Problem> {
+    let known = Known { resource: model.resource(address.resource), hidden };
     let limits = &model.server.limits;
-    let mut list = List { limit: limits.page_items_default, is_limit_said: false, after: None };
+    let mut list = List::of(limits.page_items_default, None);
+    list.is_limit_said = false;
+    let mut cursor = None;
     let mut seen = Vec::new();
     for (name, value) in split(query)? {
-        if seen.contains(&name) {
-            return Err(bad_query(format!("{name}: given twice")));
+        let Some(control) = CONTROLS.into_iter().find(|control| *control == name) else {
+            list.filter(known, (&name, &value), limits).map_err(bad_query)?;
+            continue;
+        };
+        if seen.contains(&control) {
+            return Err(bad_query(format!("{control}: given twice")));
         }
-        match &*name {
+        seen.push(control);
+        match control {
             "limit" => {
                 list.limit = read_limit(&value, limits.page_items_max)?;
                 list.is_limit_said = true;
             }
-            "cursor" => {
-                let after = open_cursor(model, address, &value);
-                list.after = Some(after.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
-            }
-            other => return Err(unknown_parameter(other, &["limit", "cursor"])),
+            "cursor" => cursor = Some(value),
+            "sort" => list.order(known, &value, limits.sort_keys_max).map_err(bad_query)?,
+            "fields" => list.choose(known, &value).map_err(bad_query)?,
+            _ => list.count(&value).map_err(bad_query)?,
         }
-        seen.push(name);
+    }
+    // Only now it is known which list it must belong to.
+    if let Some(cursor) = cursor {
+        let opened = address.ids.as_ref().and_then(|ids| {
+            let path = path(model, address.resource, &ids.ancestors, None);
+            cursor::open(&cursor, list.bound(&path), known.resource, &list.sort)
+        });
+        list.after = Some(opened.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
     }
     Ok(list)
 }
 
-fn open_cursor(model: &Model, address: &Address, text: &str) -> Option<Id> {
-    let list = path(model, address.resource, &address.ids.as_ref()?.ancestors, None);
-    cursor::open(text, cursor::bind(&list), model.resource(address.resource).id)
+impl List {
+    fn filter(
+        &mut self,
+        known: Known<'_>,
+        (parameter, value): (&str, &str),
+        limits: &Limits,
+    ) -> Result<(), String> {
+        let (name, operator) = parameter.rsplit_once(':').unwrap_or((parameter, "eq"));
+        let aspect = known.find(name).map_err(|unusable| match unusable {
+            Unusable::Declared(why) => format!("{}: {why}", cut(name)),
+            Unusable::Unknown if name == parameter => known.unknown(name, "parameter", &CONTROLS),
+            Unusable::Unknown => known.unknown(name, "field", &[]),
+        })?;
+        if self.terms.len() == limits.filter_terms_max {
+            return Err(format!("expected at most {} filters, got more", limits.filter_terms_max));
+        }
+        let values_max = limits.filter_values_max;
+        self.terms.push(term::read(known, (parameter, operator), aspect, value, values_max)?);
+        self.link.add_filter((parameter, value), &format!("{name}:{operator}"));
+        Ok(())
+    }
+
+    fn order(&mut self, known: Known<'_>, value: &str, keys_max: usize) -> Result<(), String> {
+        let mut keys: Vec<Key> = Vec::new();
+        for text in value.split(',') {
+            let (name, is_descending) = match text.strip_prefix('-') {
+                Some(name) => (name, true),
+                None => (text, false),
+            };
+            if name.is_empty() {
+                return Err(format!("sort: {EMPTY_NAME}"));
+            }
+            let aspect = known.find(name).map_err(|unusable| match unusable {
+                Unusable::Declared(why) => format!("sort: {}: {why}", cut(name)),
+                Unusable::Unknown => format!("sort: {}", known.unknown(name, "field", &[])),
+            })?;
+            if keys.iter().any(|key| key.aspect == aspect) {
+                return Err(format!("sort: {name}: given twice"));
+            }
+            if keys.len() == keys_max {
+                return Err(format!("sort: expected at most {keys_max} keys, got more"));
+            }
+            keys.push(Key { aspect, is_descending });
+        }
+        // Behind the id nothing is equal any more.
+        let id = keys.iter().position(|key| key.aspect == Aspect::Id);
+        let last = id.and_then(|at| keys.get(at)).or(keys.last());
+        self.is_id_descending = last.is_some_and(|key| key.is_descending);
+        keys.truncate(id.unwrap_or(keys.len()));
+        self.sort = keys;
+        self.link.add_sort(value);
+        Ok(())
+    }
+
+    fn choose(&mut self, known: Known<'_>, value: &str) -> Result<(), String> {
+        let own = [
+            ("created_at", Member::CreatedAt),
+            ("updated_at", Member::UpdatedAt),
+            ("version", Member::Version),
+        ];
+        let parent = known.resource.parent_key.as_deref().map(|key| (key, Member::Parent));
+        let fields = known.fields().map(|(at, field)| (&*field.name, Member::Field(at)));
+        let members: Vec<(&str, Member)> = parent.into_iter().chain(fields).chain(own).collect();
+        let (mut chosen, mut seen) = (Vec::new(), Vec::new());
+        for name in value.split(',') {
+            if name.is_empty() {
+                return Err(format!("fields: {EMPTY_NAME}"));
+            }
+            let member = members.iter().find(|(known, _)| *known == name);
+            if member.is_none() && name != "id" {
+                let names = members.iter().map(|(name, _)| *name).chain(["id"]);
+                return Err(format!("fields: {}", no_such(name, "field", names)));
+            }
+            if seen.contains(&name) {
+                return Err(format!("fields: {name}: given twice"));
+            }
+            seen.push(name);
+            chosen.extend(member.map(|(_, member)| *member));
+        }
+        self.chosen = Some(chosen);
+        self.link.add("fields", value);
+        Ok(())
+    }
+
+    fn count(&mut self, value: &str) -> Result<(), String> {
+        if value != "exact" {
+            return Err(format!("count: expected exact, got {}", json::quoted(value)));
+        }
+        self.is_counted = true;
+        self.link.add("count", value);
+        Ok(())
+    }
 }
 
 fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
@@ -63,3 +238,6 @@ fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
         ))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ mod query;
 mod route;
 
 pub use items::text;
-pub use list::List;
+pub use list::{Aspect, Key, List, Term, Test, start};
 pub use route::{
     Address, Ids, Place, Route, Stop, Verb, allow, methods, path, push_subject, route,
 };
@@ -23,7 +23,6 @@ use crate::json::{self, Json};
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Kind, Problem};
-use crate::value::cut;
 
 /// The outermost value is depth 1.
 const DEPTH_MAX: usize = 32;
@@ -71,11 +70,12 @@ pub enum Bodies<'a> {
     Many(&'a str, Vec<Members<'a>>),
 }
 
-/// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query.
+/// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query. Fields that
+/// are `hidden` from the caller are unknown to the query.
 pub fn read<'a>(
     model: &'a Model,
     route: Route,
-    query: Option<&str>,
+    (query, hidden): (Option<&str>, &[usize]),
     body: &'a [u8],
 ) -> Result<Intent<'a>, Problem> {
     crate::fault::point("intent");
@@ -99,7 +99,7 @@ pub fn read<'a>(
             Intent::Create(address, bodies)
         }
         (_, Place::Collection(address)) => {
-            let list = list::read(model, &address, query)?;
+            let list = list::read(model, &address, (query, hidden))?;
             return Ok(Intent::List(address, list));
         }
         (Verb::Put, Place::Item(address)) => {
@@ -217,21 +217,12 @@ fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'
 fn refuse_parameters(query: Option<&str>) -> Result<(), Problem> {
     match split(query)?.first() {
         None => Ok(()),
-        Some((name, _)) => Err(unknown_parameter(name, &[])),
+        Some((name, _)) => Err(bad_query(list::no_such(name, "parameter", []))),
     }
 }
 
 fn split(query: Option<&str>) -> Result<Vec<query::Parameter<'_>>, Problem> {
     query::split(query.unwrap_or("")).map_err(|error| bad_query(error.to_string()))
-}
-
-fn unknown_parameter(name: &str, known: &[&str]) -> Problem {
-    let near = crate::model::nearest(name, known.iter().copied());
-    let name = cut(name);
-    bad_query(match near {
-        Some(near) => format!(r#"{name}: no such parameter here; did you mean "{near}"?"#),
-        None => format!("{name}: no such parameter here"),
-    })
 }
 
 fn bad_query(detail: String) -> Problem {

@@ -310,7 +310,29 @@ impl Model {
     }
 }
 
+/// So many characters of a text decide its place in a list. An index holds no more of it, and a cursor
+/// has to fit into an address.
+pub const SORTED_CHARS_MAX: usize = 256;
+
 impl Field {
+    /// Whether a text of it has its place in a list by all of its characters.
+    pub fn is_short(&self) -> bool {
+        let Rules { max_length, one_of, states, to, .. } = &self.rules;
+        let fits = |chars: usize| chars <= SORTED_CHARS_MAX;
+        let has_short = |value: &Value| match value {
+            Value::Text(text) => fits(text.chars().count()),
+            _ => true,
+        };
+        let are_states_short =
+            |states: &States| states.next.iter().all(|(state, _)| fits(state.len()));
+        self.class() != Class::Text
+            || to.is_some()
+            || max_length.is_some_and(fits)
+            || self.kind.chars_max().is_some_and(fits)
+            || (!one_of.is_empty() && one_of.iter().all(has_short))
+            || states.as_ref().is_some_and(are_states_short)
+    }
+
     /// How its values are kept.
     pub fn class(&self) -> Class {
         self.kind.class(self)

@@ -144,6 +144,9 @@ limits! {
     database_connections_max: usize = 20, "connections to PostgreSQL at once";
     page_items_default: usize = 50, "items of a page when the client does not say";
     page_items_max: usize = 500, "items of a page when the client says";
+    filter_terms_max: usize = 20, "filters of a list";
+    filter_values_max: usize = 100, "values of one filter with the operator in";
+    sort_keys_max: usize = 4, "keys that a list is sorted by";
     bulk_items_max: usize = 1000, "new items in one request";
     cascade_items_max: usize = 10_000, "items that one delete may take with it";
     failed_logins_max: u32 = 30, "failed logins of one user from one address in a minute";

@@ -101,6 +101,13 @@ impl Denied {
     }
 }
 
+/// The fields, by index, that a caller who reads a place is not shown.
+pub fn hidden<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
+    let resource = route.resource().filter(|_| !caller.is_all());
+    let access = resource.and_then(|it| caller.rights().access(it, model::Verb::Get));
+    access.map_or(&[], |access| &access.hidden)
+}
+
 /// Whether nobody is asked who they are.
 pub fn is_open(route: &Route) -> bool {
     match (route.verb, &route.place) {

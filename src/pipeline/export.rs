@@ -24,6 +24,20 @@ pub(super) fn lines(format: &Format, list: &List) -> Option<&'static Lines> {
     format.lines.filter(|_| !list.is_limit_said)
 }
 
+/// Step 9, where it depends on the format: there is no place for a count beside lines.
+pub(super) fn check(format: &Format, list: Option<&List>) -> Result<(), Problem> {
+    match list {
+        Some(list) if list.is_counted && format.lines.is_some() => {
+            let essence = format.media.essence;
+            let detail = format!(
+                "count: expected application/json, which has a place for it, got {essence}"
+            );
+            Err(Problem::new(&problem::BAD_QUERY).detail(detail))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Begins to read; answers when the first of it is there.
 pub(super) async fn begin(
     app: &App,
@@ -34,16 +48,17 @@ pub(super) async fn begin(
 ) -> Result<Reply, Stop> {
     let shared = &app.shared;
     let place = place(app, asked)?;
-    let (model, about) = (Arc::clone(&shared.model), collection.clone());
+    let (about, asked_for) = (collection.clone(), list.clone());
     let mut head = Vec::new();
-    (lines.head)(&mut head, reply::view(&model, &about));
+    (lines.head)(&mut head, reply::view(&shared.model, &about, Some(&list)));
+    let (model, known) = (Arc::clone(&shared.model), (collection.clone(), list.clone()));
     let write = move |out: &mut Vec<u8>, item: &_| {
-        (lines.line)(out, reply::view(&model, &about), item);
+        (lines.line)(out, reply::view(&model, &known.0, Some(&known.1)), item);
     };
-    let about = collection.clone();
     let export = Export { collection, list, head, write: Box::new(write) };
     let begun = shared.gate.pass(asked.until, || app.store.export(export)).await;
-    let failed = |error| shared.replies.failure(&shared.model, Some(&about), format, error);
+    let asked = (Some(&about), Some(&asked_for));
+    let failed = |error| shared.replies.failure(&shared.model, asked, format, error);
     let content = match begun.map_err(failed)? {
         Exported::Whole(bytes) => Content::Whole(bytes),
         Exported::Begun(first, fetcher) => {

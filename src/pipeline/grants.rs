@@ -61,9 +61,9 @@ impl<'a> Server<'a> {
         let route = intent::route(model, &method, path, None)?;
         permit::check(caller, &route).map_err(Denied::problem)?;
         let by = || By { actor: caller.name().into(), request_id: "r".into() };
-        let intent = intent::read(model, route, None, body.as_bytes())?;
+        let intent = intent::read(model, route, (None, &[]), body.as_bytes())?;
         let plan = plan::make(model, intent, caller, by)?;
-        let about = plan.about().cloned();
+        let (about, list) = (plan.about().cloned(), plan.list().cloned());
         let done = match plan {
             Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
             Plan::Measure => return Ok(reply::metrics(String::new())),
@@ -73,7 +73,8 @@ impl<'a> Server<'a> {
             }
         };
         let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
-        Ok(replies.outcome(model, (about, &Conditions::default()), &FORMAT, &outcome)?)
+        let asked = (about, list.as_ref(), &Conditions::default());
+        Ok(replies.outcome(model, asked, &FORMAT, &outcome)?)
     }
 
     async fn ask(&self, caller: &Caller, asked: &str, body: &str) -> Answer {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{App, aside};
 use crate::intent::{self, Route};
 use crate::model::Model;
-use crate::permit::Caller;
+use crate::permit::{self, Caller};
 use crate::plan::{self, By, Plan};
 use crate::problem::Problem;
 
@@ -20,6 +20,7 @@ pub(super) fn plan(
     by: impl FnOnce() -> By,
 ) -> Result<Plan, Problem> {
     let text = intent::text(model, &route, body)?;
+    let query = (query, permit::hidden(caller, &route));
     plan::make(model, intent::read(model, route, query, &text)?, caller, by)
 }
 

@@ -44,6 +44,14 @@ impl Plan {
         }
     }
 
+    /// The list it is for, if it is for one.
+    pub fn list(&self) -> Option<&List> {
+        match self {
+            Self::Read(Read::Page(_, list)) => Some(list),
+            Self::Say(_) | Self::Measure | Self::Read(_) | Self::Write(_) => None,
+        }
+    }
+
     /// The same, as long as these hold; what is only read is held against them when it is there.
     pub fn only_if(mut self, conditions: &Conditions) -> Self {
         match &mut self {

@@ -138,7 +138,8 @@ mod tests {
             None => (Verb::Post, Place::Collection(address)),
             Some(_) => (Verb::Put, Place::Item(address)),
         };
-        let intent = intent::read(model, Route { verb, place }, None, body.as_bytes()).unwrap();
+        let intent =
+            intent::read(model, Route { verb, place }, (None, &[]), body.as_bytes()).unwrap();
         match make(model, intent, &crate::permit::Caller::open(), || By {
             actor: "-".into(),
             request_id: "-".into(),

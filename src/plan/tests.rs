@@ -49,7 +49,7 @@ fn plan(model: &Model, verb: Verb, body: &str) -> Plan {
         Verb::Post => Place::Collection(address(None)),
         _ => Place::Item(address(Some(order()))),
     };
-    let intent = intent::read(model, Route { verb, place }, None, body.as_bytes()).unwrap();
+    let intent = intent::read(model, Route { verb, place }, (None, &[]), body.as_bytes()).unwrap();
     make(model, intent, &Caller::open(), || By { actor: "ann".into(), request_id: "r1".into() })
         .unwrap()
 }

@@ -7,6 +7,7 @@ mod coded;
 mod content;
 mod deprecation;
 mod failure;
+mod slow;
 
 pub use coded::coded;
 pub use content::{Content, Cut, Flow, Pieces};
@@ -26,7 +27,7 @@ use crate::formats::accept::Accept;
 use crate::formats::coding::Choice;
 use crate::formats::{self, Format, View, json};
 use crate::intent::conditions::{Conditions, Validators, Verdict};
-use crate::intent::{Place, allow, cursor, path};
+use crate::intent::{List, Place, allow, path};
 use crate::model::Model;
 use crate::plan::{Collection, Outcome, Refusal, Saying};
 use crate::problem::{self, Problem};
@@ -110,12 +111,16 @@ impl Replies {
     pub fn failure(
         &self,
         model: &Model,
-        about: Option<&Collection>,
+        (about, list): (Option<&Collection>, Option<&List>),
         format: &Format,
         error: StoreError,
     ) -> Problem {
         let now = match error {
             StoreError::Refused(Refusal::Unmet(now)) => now,
+            StoreError::TimedOut => {
+                let asked = about.zip(list);
+                return slow::hint(model, asked, failure(model, about, error));
+            }
             _ => None,
         };
         let problem = failure(model, about, error);
@@ -130,7 +135,7 @@ impl Replies {
     pub fn outcome(
         &self,
         model: &Model,
-        (about, conditions): (Option<Collection>, &Conditions),
+        (about, list, conditions): (Option<Collection>, Option<&List>, &Conditions),
         format: &Format,
         outcome: &Outcome,
     ) -> Result<Reply, Problem> {
@@ -138,11 +143,11 @@ impl Replies {
         // Only readiness is about no collection.
         let Some(collection) = about else { return Ok(document(json::status("ready"))) };
         let mut reply = match judge(outcome, conditions) {
-            Verdict::Holds => self.found(model, &collection, format, outcome),
+            Verdict::Holds => self.found(model, (&collection, list), format, outcome),
             Verdict::NotModified => self.not_modified(&collection, format, outcome),
             Verdict::Fails => {
                 let unmet = StoreError::Refused(Refusal::Unmet(validators(outcome)));
-                return Err(self.failure(model, Some(&collection), format, unmet));
+                return Err(self.failure(model, (Some(&collection), list), format, unmet));
             }
         };
         if self.may_be_deprecated.get(collection.resource.0) == Some(&true) {
@@ -159,9 +164,17 @@ impl Replies {
         format: &Format,
         content: Content,
     ) -> Result<Reply, Problem> {
-        if conditions.judge(None, true) != Verdict::Holds {
-            let unmet = StoreError::Refused(Refusal::Unmet(None));
-            return Err(self.failure(model, Some(about), format, unmet));
+        match conditions.judge(None, true) {
+            Verdict::Holds => {}
+            Verdict::NotModified => {
+                let mut reply = bare(StatusCode::NOT_MODIFIED);
+                reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+                return Ok(reply);
+            }
+            Verdict::Fails => {
+                let unmet = StoreError::Refused(Refusal::Unmet(None));
+                return Err(self.failure(model, (Some(about), None), format, unmet));
+            }
         }
         let mut reply = data(StatusCode::OK, format, Vec::new());
         reply.body = content;
@@ -185,12 +198,12 @@ impl Replies {
     fn found(
         &self,
         model: &Model,
-        collection: &Collection,
+        (collection, list): (&Collection, Option<&List>),
         format: &Format,
         outcome: &Outcome,
     ) -> Reply {
         let mark = mark(collection);
-        let view = view(model, collection);
+        let view = view(model, collection, list);
         let mut body = Vec::with_capacity(512);
         match outcome {
             // These are about no collection.
@@ -204,7 +217,7 @@ impl Replies {
                 set(&mut reply, LAST_MODIFIED, date(item.updated_at.seconds()));
                 reply
             }
-            Outcome::Page(page) => page_reply(model, collection, format, page),
+            Outcome::Page(page) => page_reply(model, (collection, list), (format, view), page),
             Outcome::Created(item) => {
                 (format.item)(&mut body, view, item);
                 let mut reply = data(StatusCode::CREATED, format, body);
@@ -249,24 +262,30 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
     }
 }
 
-/// A resource as the caller knows it.
-pub fn view<'a>(model: &'a Model, collection: &'a Collection) -> View<'a> {
+/// A resource as the caller knows it, and as much of it as a list asks for.
+pub fn view<'a>(model: &'a Model, collection: &'a Collection, list: Option<&'a List>) -> View<'a> {
     let hidden = collection.reach.hidden(collection.resource);
-    View { resource: model.resource(collection.resource), hidden, chosen: None }
+    let chosen = list.and_then(|list| list.chosen.as_deref());
+    View { resource: model.resource(collection.resource), hidden, chosen }
 }
 
-fn page_reply(model: &Model, collection: &Collection, format: &Format, page: &Page) -> Reply {
-    let next = page.next.map(|after| {
-        let list = path(model, collection.resource, &collection.ancestors, None);
-        (cursor::seal(after, cursor::bind(&list)), list)
+fn page_reply(
+    model: &Model,
+    (collection, list): (&Collection, Option<&List>),
+    (format, view): (&Format, View<'_>),
+    page: &Page,
+) -> Reply {
+    let last = page.items.last().filter(|_| page.next.is_some());
+    let onward = last.zip(list).map(|(last, list)| {
+        let path = path(model, collection.resource, &collection.ancestors, None);
+        list.onward(&path, view.resource, last)
     });
-    let cursor = next.as_ref().map(|(cursor, _)| cursor.as_str());
+    let cursor = onward.as_ref().map(|(cursor, _)| cursor.as_str());
     let mut body = Vec::with_capacity(256 + 256 * page.items.len());
-    (format.page)(&mut body, view(model, collection), page, cursor);
+    (format.page)(&mut body, view, page, cursor);
     let mut reply = data(StatusCode::OK, format, body);
-    if let Some((cursor, list)) = next {
-        // A cursor is base64url: nothing in it needs escaping.
-        let link = format!("<{list}?limit={}&cursor={cursor}>; rel=\"next\"", page.limit);
+    if let Some((_, address)) = onward {
+        let link = format!("<{address}>; rel=\"next\"");
         set(&mut reply, LINK, HeaderValue::try_from(link).ok());
     }
     reply

@@ -36,6 +36,17 @@ pub(super) trait Driver {
         self.rows_until(sql, binds, read, |_| false).await
     }
 
+    /// As `rows_until`, for a statement that may never come again: it takes no place among those that are
+    /// kept.
+    async fn rows_once<T>(
+        &mut self,
+        stroke: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        self.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await
+    }
+
     /// Runs a statement and counts the rows it changed.
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure>;
 
@@ -149,6 +160,8 @@ pub(super) enum Bind<'a> {
     Real(f64),
     Text(&'a str),
     Moment(Moment),
+    /// In its one spelling.
+    MomentText(Moment),
     Id(Id),
 }
 

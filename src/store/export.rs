@@ -13,12 +13,13 @@ use super::driver::{Columns, Driver, Stroke};
 use super::pipe::{Fetcher, PIECE_BYTES};
 use super::reached::Reached;
 use super::rows::read_item;
+use super::sql::Listing;
 use super::transaction::{self, Context};
 use super::{Broken, StoreError};
 use crate::intent::List;
 use crate::metrics::Metrics;
 use crate::plan::Collection;
-use crate::value::Item;
+use crate::value::{Id, Item};
 
 /// What is to be read, and how it is written.
 pub struct Export {
@@ -62,14 +63,36 @@ impl Export {
         transaction::require_parents(driver, context, &self.collection).await
     }
 
-    /// What of it the caller reaches.
-    pub(super) fn reached<'a>(&'a self, context: &'a Context) -> Reached<'a> {
-        context.reached(self.collection.resource, &self.collection.reach)
+    /// Where its statements come from.
+    pub(super) fn source<'a>(&'a self, context: &'a Context) -> Source<'a> {
+        let Self { collection, list, .. } = self;
+        if list.is_plain() {
+            let reached = context.reached(collection.resource, &collection.reach);
+            let after = list.after.as_ref().map(|after| after.id);
+            return Source::Plain { reached, after, ancestors: &collection.ancestors };
+        }
+        Source::Listing(transaction::listing(context, collection, list))
     }
+}
 
-    /// The statement that reads all of it.
-    pub(super) fn stroke<'a>(&self, reached: &'a Reached<'_>) -> Stroke<'a> {
-        reached.page(i64::MAX, self.list.after, &self.collection.ancestors)
+/// The statements of an export.
+pub(super) enum Source<'a> {
+    Plain { reached: Reached<'a>, after: Option<Id>, ancestors: &'a [Id] },
+    Listing(Listing<'a>),
+}
+
+impl Source<'_> {
+    /// All of it is what the first one reads, then the second, and so on.
+    pub(super) fn strokes(&self) -> Vec<Stroke<'_>> {
+        match self {
+            Self::Plain { reached, after, ancestors } => {
+                vec![reached.page(i64::MAX, *after, ancestors)]
+            }
+            Self::Listing(listing) => {
+                let sections = listing.sections().into_iter();
+                sections.map(|section| listing.page(section, i64::MAX)).collect()
+            }
+        }
     }
 }
 

@@ -307,3 +307,6 @@ impl Drop for Fetcher {
         self.0.wake(state);
     }
 }
+
+#[cfg(test)]
+mod tests;

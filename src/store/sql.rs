@@ -7,6 +7,7 @@
 mod condition;
 mod define;
 mod dialect;
+mod list;
 mod part;
 mod words;
 
@@ -19,6 +20,7 @@ pub(super) use define::{
     remember_first, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
+pub(super) use list::Listing;
 pub(super) use part::{Part, seen_holders};
 
 /// The parameters of an entry in the change log: its columns but for the sequence.

@@ -5,6 +5,7 @@
 //! is the backend's business: SQLite's writer for a whole group, PostgreSQL's driver with the statements.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
@@ -15,7 +16,7 @@ use super::positions;
 use super::reached::PARTS_MAX;
 use super::rows::read_item;
 use super::script::{self, Log};
-use super::sql::{Dialect, Part, READY, Sql};
+use super::sql::{Dialect, Listing, Part, READY, Sql};
 use super::{Broken, StoreError, users};
 use crate::intent::List;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
@@ -120,28 +121,70 @@ async fn page<D: Driver>(
     collection: &Collection,
     list: &List,
 ) -> Result<Page, StoreError> {
-    let resource = context.model.resource(collection.resource);
-    let reached = context.reached(collection.resource, &collection.reach);
+    let model = &context.model;
+    let resource = model.resource(collection.resource);
     // One more than asked for tells whether there is a next page.
     let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let stroke = reached.page(limit, list.after, &collection.ancestors);
-    let read = |row: &dyn Columns| read_item(&context.model, resource, row);
-    let mut bytes = 0;
-    let mut is_full = false;
+    let read = |row: &dyn Columns| read_item(model, resource, row);
+    let bytes = Cell::new(0);
+    let is_full = || bytes.get() > PAGE_BYTES_MAX;
     let is_enough = |item: &Item| {
-        bytes += item.bytes();
-        is_full = bytes > PAGE_BYTES_MAX;
-        is_full
+        bytes.set(bytes.get() + item.bytes());
+        is_full()
     };
-    let mut items = driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
+    let mut items = if list.is_plain() {
+        let reached = context.reached(collection.resource, &collection.reach);
+        let after = list.after.as_ref().map(|after| after.id);
+        let stroke = reached.page(limit, after, &collection.ancestors);
+        driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?
+    } else {
+        let listing = listing(context, collection, list);
+        let mut items: Vec<Item> = Vec::new();
+        for section in listing.sections() {
+            let found = i64::try_from(items.len()).unwrap_or(i64::MAX);
+            let stroke = listing.page(section, limit.saturating_sub(found));
+            items.extend(driver.rows_once(&stroke, read, is_enough).await?);
+            if is_full() || items.len() > list.limit {
+                break;
+            }
+        }
+        items
+    };
     // Items prove that their parents are there; an empty list does not.
     if items.is_empty() {
         require_parents(driver, context, collection).await?;
     }
-    let more = is_full || items.len() > list.limit;
+    let total = match list.is_counted {
+        true => Some(count(driver, context, collection, list).await?),
+        false => None,
+    };
+    let more = is_full() || items.len() > list.limit;
     items.truncate(list.limit);
     let next = items.last().map(|item| item.id).filter(|_| more);
-    Ok(Page { items, limit: list.limit, next })
+    Ok(Page { items, limit: list.limit, next, total })
+}
+
+pub(super) fn listing<'a>(
+    context: &'a Context,
+    collection: &'a Collection,
+    list: &'a List,
+) -> Listing<'a> {
+    let Collection { resource, ancestors, reach } = collection;
+    let resource = (context.model.resource(*resource), ancestors.as_slice());
+    Listing::new(&context.model, context.sql.dialect, resource, reach, list)
+}
+
+/// How many items a list has, on all of its pages.
+async fn count<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    collection: &Collection,
+    list: &List,
+) -> Result<i64, StoreError> {
+    let listing = listing(context, collection, list);
+    let read = |row: &dyn Columns| row.integer(0);
+    let counts = driver.rows_once(&listing.count(), read, |_| false).await?;
+    Ok(counts.into_iter().flatten().next().unwrap_or_default())
 }
 
 /// The items that a collection lies under have to be there.

@@ -157,6 +157,8 @@ pub struct Page {
     pub items: Vec<Item>,
     pub limit: usize,
     pub next: Option<Id>,
+    /// How many there are on all pages, where it was asked for.
+    pub total: Option<i64>,
 }
 
 /// What happened to an item.

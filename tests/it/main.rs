@@ -35,6 +35,8 @@ mod durability;
 #[cfg(test)]
 mod exports;
 #[cfg(test)]
+mod filters;
+#[cfg(test)]
 mod framing;
 #[cfg(test)]
 mod hostile;

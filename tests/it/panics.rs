@@ -20,6 +20,8 @@ enum Sent {
     /// A list so long that a thread of the reader pool reads it.
     LongList,
     Show,
+    /// All of the collection, as it is read.
+    Export,
     Nothing,
 }
 
@@ -70,6 +72,8 @@ const THREADS: &[Row] = &[
     ("sweep:1", Sent::Create, Got::Fine, true),
     ("sweep:1-", Sent::Create, Got::Fine, true),
     ("log:1", Sent::Create, Got::Fine, true),
+    // Before the first byte; in the middle it is a cut: `exports::limits`.
+    ("export:1", Sent::Export, INTERNAL, false),
     // The bystander's is the first.
     ("accept:2", Sent::Create, Got::End, false),
     ("connection:2", Sent::Create, Got::End, false),
@@ -101,17 +105,20 @@ fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
         Sent::Create | Sent::CreateCoded => ("POST /customers".to_owned(), BEA),
         Sent::LongList => ("GET /customers?limit=200".to_owned(), ""),
         Sent::Show => (format!("GET {path}"), ""),
+        Sent::Export => ("GET /customers".to_owned(), ""),
         Sent::Nothing => ("GET /nothing".to_owned(), ""),
+    };
+    let accept = match sent {
+        Sent::Export => "text/csv, application/problem+json;q=0.1",
+        _ => "*/*",
     };
     let mut client = server.client();
     let length = body.len();
     let address = server.address;
     let coded = if sent == Sent::CreateCoded { "Accept-Encoding: gzip\r\n" } else { "" };
     client.write(
-        format!(
-            "{line} HTTP/1.1\r\nHost: {address}\r\n{coded}Content-Length: {length}\r\n\r\n{body}"
-        )
-        .as_bytes(),
+        format!("{line} HTTP/1.1\r\nHost: {address}\r\n{coded}Accept: {accept}\r\nContent-Length: {length}\r\n\r\n{body}")
+            .as_bytes(),
     );
     (!client.is_closed()).then(|| client.read_answer(false))
 }

@@ -155,6 +155,30 @@ fn requests_of_every_kind() {
     assert_eq!(changes.trim(), "7", "two removed by one request");
 }
 
+/// A cursor lives in one transaction, which the proxy keeps on one session; more of them at once than
+/// there are sessions wait for each other, and leave nothing behind.
+#[test]
+fn whole_collections() {
+    let proxy = Proxy::start("");
+    let server = proxy.serve();
+    let people: Vec<_> =
+        (0..1_000).map(|n| json!({"name": format!("p{n}"), "email": "p@x.org"})).collect();
+    for _ in 0..3 {
+        assert_eq!(server.post("/customers", json!({"customers": people}).to_string()).status, 201);
+    }
+    thread::scope(|scope| {
+        for accept in ["application/x-ndjson", "text/csv"].repeat(3) {
+            let mut client = server.client();
+            scope.spawn(move || {
+                let whole = client.request("GET /customers", &[("Accept", accept)], "");
+                let lines = whole.text().lines().filter(|line| line.contains("p@x.org")).count();
+                assert_eq!((whole.status, lines), (200, 3_000), "{accept}");
+            });
+        }
+    });
+    server.create("/customers", ANN);
+}
+
 /// More connections than the proxy has sessions, all at once: reads, new items, and one hot item.
 #[test]
 fn many_clients_at_few_sessions() {

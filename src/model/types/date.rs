@@ -22,6 +22,10 @@ impl FieldType for Date {
         Class::Text
     }
 
+    fn chars_max(&self) -> Option<usize> {
+        Some(10)
+    }
+
     fn keys(&self) -> &'static [&'static str] {
         &["min", "max", "one_of", "unique", "filter"]
     }

@@ -28,6 +28,14 @@ impl FieldType for Email {
         Class::Text
     }
 
+    fn is_words(&self) -> bool {
+        true
+    }
+
+    fn chars_max(&self) -> Option<usize> {
+        Some(EMAIL_BYTES_MAX)
+    }
+
     fn keys(&self) -> &'static [&'static str] {
         &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
     }

@@ -87,6 +87,16 @@ pub trait FieldType: fmt::Debug + Sync {
         &[]
     }
 
+    /// Whether its values are words, of which one may look for a part.
+    fn is_words(&self) -> bool {
+        false
+    }
+
+    /// The length of its longest text, where the type itself sets one.
+    fn chars_max(&self) -> Option<usize> {
+        None
+    }
+
     /// Reads a value that is not null; what is wrong with its form goes to `faults`.
     /// Null and the declared rules are looked at by `read`, for all types alike.
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value>;

@@ -22,6 +22,10 @@ impl FieldType for Text {
         Class::Text
     }
 
+    fn is_words(&self) -> bool {
+        true
+    }
+
     fn keys(&self) -> &'static [&'static str] {
         &["min_length", "max_length", "pattern", "one_of", "unique", "filter", "search"]
     }

@@ -26,6 +26,10 @@ impl FieldType for Url {
         Class::Text
     }
 
+    fn is_words(&self) -> bool {
+        true
+    }
+
     fn keys(&self) -> &'static [&'static str] {
         &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
     }

@@ -24,6 +24,10 @@ impl FieldType for Uuid {
         Class::Text
     }
 
+    fn chars_max(&self) -> Option<usize> {
+        Some(Hyphenated::LENGTH)
+    }
+
     fn keys(&self) -> &'static [&'static str] {
         &["one_of", "unique", "filter"]
     }

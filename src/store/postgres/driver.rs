@@ -182,19 +182,13 @@ impl<'a> PostgresDriver<'a> {
         }
         Ok(())
     }
-}
 
-impl Driver for PostgresDriver<'_> {
-    const SHARES_COMMIT: bool = false;
-
-    async fn rows_until<T>(
+    async fn rows_of<T>(
         &mut self,
-        sql: &str,
-        binds: &[Bind<'_>],
+        message: Message<'_>,
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
         mut is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<T>, Failure> {
-        let message = self.message_of(sql, binds).await?;
         let begin = self.begin();
         let client = &self.connection.client;
         let (begun, rows) = match begin {
@@ -216,6 +210,30 @@ impl Driver for PostgresDriver<'_> {
                 return Ok(all);
             }
         }
+    }
+}
+
+impl Driver for PostgresDriver<'_> {
+    const SHARES_COMMIT: bool = false;
+
+    async fn rows_until<T>(
+        &mut self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        let message = self.message_of(sql, binds).await?;
+        self.rows_of(message, read, is_enough).await
+    }
+
+    async fn rows_once<T>(
+        &mut self,
+        stroke: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        self.rows_of(Message::Unprepared(&stroke.sql, &stroke.binds), read, is_enough).await
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {

@@ -112,28 +112,27 @@ impl Inner {
         let check = timeout(step_max, export.check(&mut driver, &self.context));
         check.await.unwrap_or(Err(StoreError::TimedOut)).map_err(Stop::Failed)?;
         let client = &connection.client;
-        self.declare(client, &export).await?;
         let mut press = Press::new(&mut export.head);
         let mut rows_wanted = ROWS_FIRST;
-        loop {
-            let (rows, bytes) =
-                self.step(client, (&export, &mut press), maker, rows_wanted).await?;
-            if rows < rows_wanted {
-                // Nothing was changed; how it ends makes no difference to what was read.
-                let _ = timeout(GRACE, client.batch_execute("COMMIT")).await;
-                return Ok(press.rest());
+        let source = export.source(&self.context);
+        for stroke in source.strokes() {
+            let sql = format!("DECLARE nouns_export NO SCROLL CURSOR FOR {}", stroke.sql);
+            let declare = execute(client, Message::Unprepared(&sql, &stroke.binds));
+            within(step_max, declare).await?;
+            loop {
+                let made = (&export, &mut press);
+                let (rows, bytes) = self.step(client, made, maker, rows_wanted).await?;
+                if rows < rows_wanted {
+                    break;
+                }
+                // As many as make two pieces, by what the last ones had.
+                rows_wanted = (2 * PIECE_BYTES * rows / bytes.max(1)).clamp(1, ROWS_MAX);
             }
-            // As many as make two pieces, by what the last ones had.
-            rows_wanted = (2 * PIECE_BYTES * rows / bytes.max(1)).clamp(1, ROWS_MAX);
+            within(step_max, client.batch_execute("CLOSE nouns_export")).await?;
         }
-    }
-
-    async fn declare(&self, client: &Client, export: &Export) -> Result<(), Stop> {
-        let reached = export.reached(&self.context);
-        let stroke = export.stroke(&reached);
-        let sql = format!("DECLARE nouns_export NO SCROLL CURSOR FOR {}", stroke.sql);
-        let declare = execute(client, Message::Unprepared(&sql, &stroke.binds));
-        within(self.statement_max + GRACE, declare).await.map(|_| ())
+        // Nothing was changed; how it ends makes no difference to what was read.
+        let _ = timeout(GRACE, client.batch_execute("COMMIT")).await;
+        Ok(press.rest())
     }
 
     /// Fetches some rows, and says how many there were and how many bytes they made.

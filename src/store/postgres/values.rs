@@ -26,6 +26,7 @@ impl ToSql for Bind<'_> {
             Self::Real(number) => out.put_f64(*number),
             Self::Text(text) => out.put_slice(text.as_bytes()),
             Self::Moment(moment) => out.put_i64(moment.micros() - EPOCH_MICROS),
+            Self::MomentText(moment) => out.put_slice(&moment.text()),
             Self::Id(Id::Uuid(uuid)) => out.put_slice(uuid.as_bytes()),
         }
         Ok(IsNull::No)

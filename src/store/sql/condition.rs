@@ -131,7 +131,9 @@ impl Terms {
         let name = format!("{}.{}", row.table, quoted(&column.name));
         let text = match path.inner.is_empty() {
             true => name,
-            false => (self.dialect.words.member)(&name, &path.inner, field),
+            false => {
+                (self.dialect.words.member)(&name, &path.inner, (field.class(), field.rules.scale))
+            }
         };
         Operand { text, kind }
     }
@@ -191,11 +193,12 @@ impl Terms {
                 if comparison != Comparison::Equal {
                     return plain;
                 }
-                let is_indexed = is_indexed(row.resource, left) || is_indexed(row.resource, right);
-                let start = self.dialect.ordered_text;
+                let column = indexed(row.resource, left).or_else(|| indexed(row.resource, right));
+                let Some(column) = column else { return plain };
+                let start = |text: &str| (self.dialect.ordered_text)(text, column.is_short());
                 match (start(&one.text), start(&other.text)) {
                     // The index knows the beginning of a text alone.
-                    (left, right) if is_indexed && left != one.text => {
+                    (left, right) if left != one.text => {
                         format!("({left} {sign} {right} AND {plain})")
                     }
                     _ => plain,
@@ -219,13 +222,12 @@ fn find<'a>(resource: &'a Resource, path: &Path) -> Option<(&'a Field, &'a Field
     Some((column, end))
 }
 
-/// Whether a node is a text column of its own index.
-fn is_indexed(resource: &Resource, node: &Node) -> bool {
-    let Node::Field(path) = node else { return false };
-    find(resource, path).is_some_and(|(column, _)| {
-        let is_text = column.class() == Class::Text && column.rules.to.is_none();
-        path.inner.is_empty() && column.filter && is_text
-    })
+/// The column of text that a node is, if it has an index.
+fn indexed<'a>(resource: &'a Resource, node: &Node) -> Option<&'a Field> {
+    let Node::Field(path) = node else { return None };
+    let (column, _) = find(resource, path)?;
+    let is_text = column.class() == Class::Text && column.rules.to.is_none();
+    (path.inner.is_empty() && column.filter && is_text).then_some(column)
 }
 
 pub(super) fn sign(comparison: Comparison) -> &'static str {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use super::{Dialect, placeholders, quoted};
+use super::{Dialect, list, placeholders, quoted};
 use crate::model::{Class, Field, Model, Resource, Unique, UniqueScope, types};
 use crate::value::{IdKind, Value};
 
@@ -171,9 +171,9 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
     let parent = &resource.parent_key;
     let index = |unique: &str, name: String, columns: Vec<&str>| {
         let name = short(name);
-        let text = if unique.is_empty() { dialect.ordered_text } else { dialect.unique_text };
+        // Only unique rules are about texts here.
         let column = |column| match is_text(resource, column) {
-            true => text(&quoted(column)),
+            true => (dialect.unique_text)(&quoted(column)),
             false => quoted(column),
         };
         let columns: Vec<String> = columns.into_iter().map(column).collect();
@@ -187,11 +187,12 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
     if let Some(parent) = &parent {
         indexes.push(index("", format!("{prefix}.parent"), vec![parent, "id"]));
     }
+    if !resource.is_own {
+        let columns = parent.as_deref().into_iter().chain(["created_at", "id"]).collect();
+        indexes.push(index("", format!("{prefix}.created"), columns));
+    }
     for field in &resource.fields {
-        if field.filter {
-            let columns = parent.as_deref().into_iter().chain([&*field.name, "id"]).collect();
-            indexes.push(index("", format!("{prefix}.filter.{}", field.name), columns));
-        }
+        push_filters(&mut indexes, resource, (field, &mut Vec::new()), dialect);
         if field.rules.to.is_some() {
             indexes.push(index(
                 "",
@@ -205,6 +206,35 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
         indexes.push(index("UNIQUE ", name, unique_columns(resource, unique)));
     }
     indexes
+}
+
+/// The indexes of a field and of those inside of it by which items are filtered and sorted.
+fn push_filters(
+    indexes: &mut Vec<Index>,
+    resource: &Resource,
+    (column, inner): (&Field, &mut Vec<Box<str>>),
+    dialect: &Dialect,
+) {
+    let end = inner.iter().try_fold(column, |field, name| {
+        field.rules.fields.iter().find(|inner| inner.name == *name)
+    });
+    let Some(field) = end else { return };
+    for next in &field.rules.fields {
+        inner.push(next.name.clone());
+        push_filters(indexes, resource, (column, &mut *inner), dialect);
+        inner.pop();
+    }
+    let found = list::indexed(dialect, column, inner).filter(|_| field.filter);
+    let Some((found, is_cut)) = found else { return };
+    let word = if is_cut { dialect.ordered_word } else { "filter" };
+    let names = [&column.name].into_iter().chain(inner.iter());
+    let names = names.map(|name| &**name).collect::<Vec<_>>().join(".");
+    let name = short(format!("{}.{word}.{names}", index_prefix(resource)));
+    let parent = resource.parent_key.as_deref().map(quoted);
+    let columns = parent.into_iter().chain([found, quoted("id")]).collect::<Vec<_>>().join(", ");
+    let (table, quoted_name) = (quoted(&resource.table), quoted(&name));
+    indexes
+        .push(Index { create: format!("CREATE INDEX {quoted_name} ON {table} ({columns})"), name });
 }
 
 /// Whether a column holds text of any length.

@@ -17,9 +17,17 @@ pub(in crate::store) struct Dialect {
     pub(super) uuid_table: &'static str,
     pub(super) integer_table: &'static str,
     /// What stands for a column of text, quoted already, in an index by which items are found in order,
-    /// and in one by which a value occurs once. An index may take only so much of a text.
-    pub(super) ordered_text: fn(&str) -> String,
+    /// and in one by which a value occurs once. An index may take only so much of a text; the flag says
+    /// that no text is longer.
+    pub(super) ordered_text: fn(&str, bool) -> String,
+    /// What an index of the beginnings of texts is called.
+    pub(super) ordered_word: &'static str,
+    /// Whether a pair of an expression and a column is looked up in an index as a pair of columns is.
+    pub(super) pairs_expressions: bool,
     pub(super) unique_text: fn(&str) -> String,
+    /// Whether the order of rows of which one column is NULL has to name that column, for an index that
+    /// begins with it to be seen to have that order.
+    pub(super) sorts_by_null: bool,
     /// How conditions are said.
     pub(super) words: &'static Words,
     /// References are made when all tables are there, since they may lead in circles.
@@ -54,8 +62,15 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     integer_key: "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT",
     uuid_table: " STRICT, WITHOUT ROWID",
     integer_table: " STRICT",
-    ordered_text: str::to_owned,
+    // As much as elsewhere, so that a list has the same order.
+    ordered_text: |column, is_short| match is_short {
+        true => column.to_owned(),
+        false => format!("substr({column}, 1, 256)"),
+    },
+    ordered_word: "start",
+    pairs_expressions: false,
     unique_text: str::to_owned,
+    sorts_by_null: false,
     words: &words::SQLITE,
     adds_references: false,
     // The writer is alone.
@@ -108,8 +123,11 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     uuid_table: "",
     integer_table: "",
     // A row of an index has at most 2,704 bytes.
-    ordered_text: |column| format!("left({column}, 256)"),
+    ordered_text: |column, _| format!("left({column}, 256)"),
+    ordered_word: "filter",
+    pairs_expressions: true,
     unique_text: |column| format!("nouns_digest({column})"),
+    sorts_by_null: true,
     words: &words::POSTGRES,
     adds_references: true,
     lock: " FOR UPDATE OF t0",

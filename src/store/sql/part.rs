@@ -92,7 +92,7 @@ pub(in crate::store) fn seen_holders(
     holders.collect()
 }
 
-fn chain(model: &Model, resource: &Resource, reach: &Reach) -> Chain {
+pub(super) fn chain(model: &Model, resource: &Resource, reach: &Reach) -> Chain {
     let mut above = model.lineage(resource.index);
     above.pop();
     let is_limited = above.iter().any(|above| !reach.seen_rows(above.index).is_empty());
@@ -100,7 +100,7 @@ fn chain(model: &Model, resource: &Resource, reach: &Reach) -> Chain {
 }
 
 /// Of the rows themselves, and of those above them.
-fn conditions(
+pub(super) fn conditions(
     model: &Model,
     dialect: &'static Dialect,
     resource: &Resource,

@@ -1,8 +1,8 @@
 //! What the engines have different words for in a condition.
 
 use super::condition::sign;
+use crate::model::Class;
 use crate::model::expr::Comparison;
-use crate::model::{Class, Field};
 
 /// What a part of a condition is to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,11 @@ pub(super) struct Words {
     pub(super) cast: fn(Kind) -> &'static str,
     pub(super) has_uuid: bool,
     pub(super) uuid_text: fn(&str) -> String,
-    /// A field inside a column of JSON, by the names on the way; NULL when it is something else.
-    pub(super) member: fn(&str, &[Box<str>], &Field) -> String,
+    /// A field inside a column of JSON, by the names on the way; NULL when it is something else. The
+    /// number is the scale of a decimal.
+    pub(super) member: fn(&str, &[Box<str>], (Class, u8)) -> String,
+    /// The function that says where in a text another one stands; 0 for nowhere.
+    pub(super) position: &'static str,
     /// Units of a scale as a double: as the nearest double of the units, divided.
     pub(super) real: fn(&str, u8) -> String,
     /// Units against units of a scale that is larger by so many digits.
@@ -35,11 +38,11 @@ pub(super) static SQLITE: Words = Words {
     cast: |_| "",
     has_uuid: false,
     uuid_text: str::to_owned,
-    member: |column, names, field| {
+    member: |column, names, (class, _)| {
         let path = names.join(".");
         let kind = format!("json_type({column}, '$.{path}')");
         let found = format!("json_extract({column}, '$.{path}')");
-        match field.class() {
+        match class {
             Class::Text | Class::Moment => format!("(CASE {kind} WHEN 'text' THEN {found} END)"),
             Class::Integer => format!("(CASE {kind} WHEN 'integer' THEN {found} END)"),
             // All decimals are written, so without the point they are the units.
@@ -53,6 +56,7 @@ pub(super) static SQLITE: Words = Words {
             Class::Json => "NULL".to_owned(),
         }
     },
+    position: "instr",
     real: |units, scale| format!("(CAST({units} AS REAL) / {}.0)", tens(scale)),
     // Nothing is larger than 64 bits, so the larger scale is divided, and rounded to the side that
     // leaves the comparison what it is.
@@ -84,22 +88,21 @@ pub(super) static POSTGRES: Words = Words {
     },
     has_uuid: true,
     uuid_text: |uuid| format!("{uuid}::text COLLATE \"C\""),
-    member: |column, names, field| {
+    member: |column, names, (class, scale)| {
         let path = names.join(",");
         let found = format!("({column} #>> '{{{path}}}')");
-        let (word, value) = match field.class() {
+        let (word, value) = match class {
             Class::Text => ("string", format!("{found} COLLATE \"C\"")),
             Class::Moment => ("string", format!("{found}::timestamptz")),
             Class::Integer => ("number", format!("{found}::numeric")),
-            Class::Decimal => {
-                ("string", format!("({found}::numeric * {})", tens(field.rules.scale)))
-            }
+            Class::Decimal => ("string", format!("({found}::numeric * {})", tens(scale))),
             Class::Real => ("number", format!("{found}::double precision")),
             Class::Boolean => ("boolean", format!("{found}::boolean")),
             Class::Json => ("null", "NULL".to_owned()),
         };
         format!("(CASE WHEN json_typeof({column} #> '{{{path}}}') = '{word}' THEN {value} END)")
     },
+    position: "strpos",
     real: |units, scale| format!("({units}::double precision / {}::double precision)", tens(scale)),
     scaled: |comparison, less, more, digits| {
         format!("({less}::numeric * {} {} {more})", tens(digits), sign(comparison))

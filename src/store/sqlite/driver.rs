@@ -1,13 +1,13 @@
 //! SQLite behind the `Driver` trait: statements from the connection's cache, values in and out.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, ffi};
+use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, Statement, ffi};
 use uuid::Uuid;
 
 use crate::clock;
 use crate::model::Resource;
 use crate::store::Broken;
-use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::driver::{Bind, Columns, Driver, Failure, Stroke};
 use crate::store::ids::Ids;
 use crate::store::sql::SQLITE_LAST_ID;
 use crate::value::{Id, IdKind, Moment};
@@ -23,28 +23,52 @@ impl SqliteDriver<'_> {
     /// A statement from the cache with its parameters bound.
     fn prepare(&self, sql: &str, binds: &[Bind<'_>]) -> Result<CachedStatement<'_>, Failure> {
         let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
-        for (number, bind) in (1..).zip(binds) {
-            let mut uuid_text = Uuid::encode_buffer();
-            let moment_text;
-            let value = match bind {
-                Bind::Null => ValueRef::Null,
-                Bind::Boolean(boolean) => ValueRef::Integer(i64::from(*boolean)),
-                Bind::Integer(number) | Bind::Id(Id::Integer(number)) => ValueRef::Integer(*number),
-                Bind::Real(number) => ValueRef::Real(*number),
-                Bind::Text(text) => ValueRef::Text(text.as_bytes()),
-                Bind::Moment(moment) => {
-                    moment_text = moment.text();
-                    ValueRef::Text(&moment_text)
-                }
-                Bind::Id(Id::Uuid(uuid)) => {
-                    ValueRef::Text(uuid.hyphenated().encode_lower(&mut uuid_text).as_bytes())
-                }
-            };
-            let value = ToSqlOutput::Borrowed(value);
-            statement.raw_bind_parameter::<usize, _>(number, value).map_err(failure)?;
-        }
+        bind(&mut statement, binds)?;
         Ok(statement)
     }
+}
+
+fn bind(statement: &mut Statement<'_>, binds: &[Bind<'_>]) -> Result<(), Failure> {
+    for (number, bind) in (1..).zip(binds) {
+        let mut uuid_text = Uuid::encode_buffer();
+        let moment_text;
+        let value = match bind {
+            Bind::Null => ValueRef::Null,
+            Bind::Boolean(boolean) => ValueRef::Integer(i64::from(*boolean)),
+            Bind::Integer(number) | Bind::Id(Id::Integer(number)) => ValueRef::Integer(*number),
+            Bind::Real(number) => ValueRef::Real(*number),
+            Bind::Text(text) => ValueRef::Text(text.as_bytes()),
+            Bind::Moment(moment) | Bind::MomentText(moment) => {
+                moment_text = moment.text();
+                ValueRef::Text(&moment_text)
+            }
+            Bind::Id(Id::Uuid(uuid)) => {
+                ValueRef::Text(uuid.hyphenated().encode_lower(&mut uuid_text).as_bytes())
+            }
+        };
+        let value = ToSqlOutput::Borrowed(value);
+        statement.raw_bind_parameter::<usize, _>(number, value).map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// The rows of a statement, until one is enough.
+fn rows<T>(
+    statement: &mut Statement<'_>,
+    read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+    mut is_enough: impl FnMut(&T) -> bool,
+) -> Result<Vec<T>, Failure> {
+    let mut rows = statement.raw_query();
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().map_err(failure)? {
+        let row = read(row).map_err(Failure::Broken)?;
+        let is_last = is_enough(&row);
+        all.push(row);
+        if is_last {
+            break;
+        }
+    }
+    Ok(all)
 }
 
 impl Driver for SqliteDriver<'_> {
@@ -55,20 +79,21 @@ impl Driver for SqliteDriver<'_> {
         sql: &str,
         binds: &[Bind<'_>],
         read: impl Fn(&dyn Columns) -> Result<T, Broken>,
-        mut is_enough: impl FnMut(&T) -> bool,
+        is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<T>, Failure> {
         let mut statement = self.prepare(sql, binds)?;
-        let mut rows = statement.raw_query();
-        let mut all = Vec::new();
-        while let Some(row) = rows.next().map_err(failure)? {
-            let row = read(row).map_err(Failure::Broken)?;
-            let is_last = is_enough(&row);
-            all.push(row);
-            if is_last {
-                break;
-            }
-        }
-        Ok(all)
+        rows(&mut statement, read, is_enough)
+    }
+
+    async fn rows_once<T>(
+        &mut self,
+        stroke: &Stroke<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<T>, Failure> {
+        let mut statement = self.connection.prepare(&stroke.sql).map_err(failure)?;
+        bind(&mut statement, &stroke.binds)?;
+        rows(&mut statement, read, is_enough)
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {

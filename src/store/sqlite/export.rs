@@ -166,10 +166,14 @@ impl Place {
             }
             Ok(())
         };
-        let reached = export.reached(context);
-        let stroke = export.stroke(&reached);
-        let read = driver.rows_until(&stroke.sql, &stroke.binds, write, |()| is_halted.get());
-        at_once(read).map_or_else(waited, |read| read.map_err(StoreError::from))?;
+        let source = export.source(context);
+        for stroke in source.strokes() {
+            let read = driver.rows_once(&stroke, write, |()| is_halted.get());
+            at_once(read).map_or_else(waited, |read| read.map_err(StoreError::from))?;
+            if is_halted.get() {
+                break;
+            }
+        }
         Ok(press.into_inner().rest())
     }
 }

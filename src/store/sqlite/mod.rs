@@ -216,6 +216,6 @@ fn is_short(read: &Read) -> bool {
     match read {
         Read::Ready | Read::Positions | Read::Item(..) | Read::Refuse(_) => true,
         Read::User(_) | Read::UsersStamp => true,
-        Read::Page(_, list) => list.limit <= 100,
+        Read::Page(_, list) => list.limit <= 100 && list.is_plain() && !list.is_counted,
     }
 }

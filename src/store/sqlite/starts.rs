@@ -176,7 +176,9 @@ fn of_a_new_database() {
             CREATE TABLE
             CREATE TABLE
             CREATE INDEX
+            CREATE INDEX
             CREATE TABLE
+            CREATE INDEX
             CREATE INDEX
             CREATE INDEX
             SELECT
@@ -222,6 +224,7 @@ fn of_a_model_that_has_grown() {
             CREATE TABLE
             SELECT
             DROP INDEX
+            CREATE INDEX
             CREATE INDEX
             CREATE INDEX
             CREATE INDEX

@@ -27,7 +27,7 @@ const NASTY: [&str; 14] = [
 ];
 
 const MODEL: &str = "title = \"Notes\"\n[resources.note.fields]\ntext = { type = \"text\" }\n\
-     tags = { type = \"list\", of = \"text\" }\n";
+     tags = { type = \"list\", of = { type = \"text\" } }\n";
 
 const PYTHON: &str = "import csv, json, sys\n\
      with open('export.csv', encoding='utf-8', newline='') as file:\n\

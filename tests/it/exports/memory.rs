@@ -57,18 +57,17 @@ on_every_backend! {
 
     /// Each has a connection and, with SQLite, a thread, and holds a few pieces.
     fn many_at_once_take_little_each(backend: Backend) {
-        let server = entries(backend, 20_000, "streams_per_caller_max = 100");
+        let server = entries(backend, 40_000, "streams_per_caller_max = 100");
         assert_eq!(server.get("/entries?limit=1").status, 200);
         let before = account(&server, "VmRSS");
         begin_anew(&server);
-        let mut exports: Vec<Export> = (0..32).map(|_| Export::begin(&server, NDJSON)).collect();
+        let exports: Vec<Export> = (0..32).map(|_| Export::begin(&server, NDJSON)).collect();
         assert!(exports.iter().all(|export| export.status() == 200));
         until_metric(&server, "nouns_exports_under_way", 32);
         let each = account(&server, "VmHWM").saturating_sub(before) / 32;
         println!("{each} bytes for each of 32");
         assert!(each < 2 << 20, "{each} bytes for each");
-        for export in &mut exports {
-            assert_eq!(export.rest().1, End::Whole);
-        }
+        drop(exports);
+        until_metric(&server, "nouns_exports_under_way", 0);
     }
 }

@@ -12,7 +12,10 @@ const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
 const KINDS: &str = include_str!("../models/school.toml");
 const GRANTS: &str = "title = \"Office\"\n[resources.file.fields]\nname = { type = \"text\" }\nowner = { type = \"text\" }\n\
-     wage = { type = \"integer\" }\n[roles.clerk]\nfile = { verbs = [\"get\"], where = \"owner = $user\", hidden = [\"wage\"] }\n";
+     wage = { type = \"integer\" }\n[roles.clerk]\nfile = { verbs = [\"get\"], where = \"owner = $user\", hide = [\"wage\"] }\n";
+
+const SORTED: &str = "title = \"Notes\"\n[resources.note.fields]\ntext = { type = \"text\" }\n\
+     number = { type = \"integer\", filter = true }\nkind = { type = \"integer\", filter = true }\n";
 
 fn get(server: &Server, path: &str, accept: &str) -> Answer {
     server.request(&format!("GET {path}"), &[("Accept", accept)], "")
@@ -37,7 +40,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/x-ndjson
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -54,14 +57,39 @@ on_every_backend! {
 
     fn every_type_of_field(backend: Backend) {
         let server = Setup::new(backend).model(KINDS).start();
-        server.create("/schools", r#"{"school":{"name":"S, \"1\""}}"#);
-        let people = json!({"people": [{"name": "Ann\r\nLee"}, {"name": "=1+1"}]});
-        assert_eq!(server.post("/people", people.to_string()).status, 201);
+        server.create("/people", r#"{"person":{"name":"Ann, \"A\"","nickname":null}}"#);
+        server.create("/people", r#"{"person":{"name":"Bea\r\nLee","badge":"","nickname":""}}"#);
+        server.create("/counties", r#"{"county":{"code":"AA"}}"#);
+        server.create("/counties/1/schools", r#"{"school":{"name":"=1+1","number":7,"head":2}}"#);
+        let child = json!({"child": {"name": "Cem", "mail": "c@example.com", "site": "https://example.com/?a,b",
+            "age": 7, "height": 1.5, "marks": [1, 6], "address": {"street": "A, 1"}, "extra": {"a": ["x", null]}, "born": "2019-02-03", "seen": "2026-01-02T03:04:05Z", "mentor": 1}});
+        server.create("/counties/1/schools/1/children", child.to_string());
+        server.create("/counties/1/schools/1/children", r#"{"child":{"name":"Dora","fee":"12.5","active":false}}"#);
         let mut masks = Masks::default();
-        let shown = ["/schools", "/people"].map(|path| {
+        let shown = ["/people", "/counties/1/schools", "/counties/1/schools/1/children"].map(|path| {
             [NDJSON, CSV].map(|accept| masks.answer(&get(&server, path, accept)).split_once("\n\n").unwrap().1.replace('\r', "\\r"))
         });
-        expect![[]].assert_eq(&shown.concat().join("\n"));
+        expect![[r#"
+            {"id":1,"name":"Ann, \"A\"","nickname":null,"created_at":"<time-1>","updated_at":"<time-1>","version":1}
+            {"id":2,"name":"Bea\r\nLee","badge":"","nickname":"","created_at":"<time-2>","updated_at":"<time-2>","version":1}
+
+            id,name,badge,nickname,created_at,updated_at,version\r
+            1,"Ann, ""A""",,,<time-1>,<time-1>,1\r
+            2,"Bea\r
+            Lee","","",<time-2>,<time-2>,1\r
+
+            {"id":1,"county_id":1,"name":"=1+1","number":7,"head":2,"created_at":"<time-3>","updated_at":"<time-3>","version":1}
+
+            id,county_id,name,street,number,head,created_at,updated_at,version\r
+            1,1,=1+1,,7,2,<time-3>,<time-3>,1\r
+
+            {"id":1,"school_id":1,"name":"Cem","mail":"c@example.com","site":"https://example.com/?a,b","age":7,"height":1.5,"fee":"0.00","active":true,"born":"2019-02-03","seen":"<time-4>","mentor":1,"stage":"applied","colour":null,"marks":[1,6],"address":{"street":"A, 1"},"extra":{"a":["x",null]},"count":2,"created_at":"<time-5>","updated_at":"<time-5>","version":1}
+            {"id":2,"school_id":1,"name":"Dora","fee":"12.50","active":false,"stage":"applied","colour":null,"count":0,"created_at":"<time-6>","updated_at":"<time-6>","version":1}
+
+            id,school_id,name,mail,site,age,height,fee,active,born,seen,token,mentor,stage,colour,marks,address,extra,count,created_at,updated_at,version\r
+            1,1,Cem,c@example.com,"https://example.com/?a,b",7,1.5,0.00,true,2019-02-03,<time-4>,,1,applied,,"[1,6]","{""street"":""A, 1""}","{""a"":[""x"",null]}",2,<time-5>,<time-5>,1\r
+            2,1,Dora,,,,,12.50,false,,,,,applied,,,,,0,<time-6>,<time-6>,1\r
+        "#]].assert_eq(&shown.concat().join("\n"));
     }
 
     fn a_collection_below_an_item(server: Server) {
@@ -71,7 +99,11 @@ on_every_backend! {
         server.create(&format!("{ann}/orders"), r#"{"order":{"items":[{"product":"tea","unit_price":1}]}}"#);
         let mut masks = Masks::default();
         let table = masks.answer(&get(&server, &format!("{ann}/orders"), CSV));
-        expect![[]].assert_eq(&table.split_once("\n\n").unwrap().1.replace('\r', "\\r"));
+        expect![[r#"
+            id,customer_id,status,currency,items,total,note,created_at,updated_at,version\r
+            <id-1>,<id-2>,placed,EUR,"[{""product"":""tea, \""green\"""",""quantity"":2,""unit_price"":350}]",700,"",<time-1>,<time-1>,1\r
+            <id-3>,<id-2>,placed,EUR,"[{""product"":""tea"",""quantity"":1,""unit_price"":1}]",1,,<time-2>,<time-2>,1\r
+        "#]].assert_eq(&table.split_once("\n\n").unwrap().1.replace('\r', "\\r"));
         let lines = get(&server, &format!("{ann}/orders"), NDJSON);
         let items: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(items, all(&server, &format!("{ann}/orders"), "orders"));
@@ -125,6 +157,39 @@ on_every_backend! {
         assert_eq!(get(&server, "/entries?lmit=5", CSV).status, 400);
     }
 
+    /// Filters, orders and fields are those of pages.
+    fn a_query_means_what_it_means_of_pages(backend: Backend) {
+        let server = Setup::new(backend).model(SORTED).start();
+        let items: Vec<Value> = (0..1_500).map(|number: u32| match number % 5 {
+            0 => json!({"text": "none"}),
+            kind => json!({"text": format!("{number:0>300}"), "number": number, "kind": kind}),
+        }).collect();
+        for items in items.chunks(500) {
+            assert_eq!(server.post("/notes", json!({"notes": items}).to_string()).status, 201);
+        }
+        for query in ["sort=number", "sort=-number", "sort=-kind,number", "sort=-id", "kind=3", "kind:in=1,2&sort=-number",
+            "number:exists=false", "number:gt=1400&fields=number&sort=kind", "kind=99"] {
+            let (mut pages, mut next) = (Vec::new(), format!("/notes?{query}&limit=400"));
+            loop {
+                let page = server.get(&next);
+                pages.extend(page.json()["notes"].as_array().unwrap().iter().cloned());
+                let Some(link) = page.header("Link") else { break };
+                next = link.strip_prefix('<').unwrap().split_once('>').unwrap().0.to_owned();
+            }
+            let whole = get(&server, &format!("/notes?{query}"), NDJSON);
+            let whole: Vec<Value> = whole.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(whole, pages, "{query}");
+        }
+        let table = get(&server, "/notes?fields=kind,number&number=7", CSV);
+        assert_eq!(table.masked().split_once("\n\n").unwrap().1, "id,number,kind\r\n<id-1>,7,2\r\n");
+        // There is no place for a count, and nothing is left out silently.
+        for query in ["count=exact", "count=exact&limit=5"] {
+            let headers = [("Accept", "text/csv, application/problem+json;q=0.1")];
+            let answer = server.request(&format!("GET /notes?{query}"), &headers, "");
+            assert_eq!((answer.status, answer.problem()), (400, "bad-query".to_owned()), "{query}");
+        }
+    }
+
     fn it_is_offered_for_collections_alone(server: Server) {
         let ann = server.create("/customers", ANN);
         for accept in [NDJSON, CSV] {
@@ -160,6 +225,8 @@ on_every_backend! {
         assert_eq!(server.request("GET /customers", &headers, "").status, 412);
         let headers = [("Accept", CSV), ("If-None-Match", "\"1-00000000\"")];
         assert_eq!(server.request("GET /customers", &headers, "").status, 200);
+        let headers = [("Accept", CSV), ("If-None-Match", "*")];
+        assert_eq!(server.request("GET /customers", &headers, "").status, 304);
     }
 
     fn rows_and_fields_out_of_reach_are_not_there(backend: Backend) {
@@ -176,7 +243,16 @@ on_every_backend! {
             let text = answer.masked();
             text.split_once("\n\n").unwrap().1.replace('\r', "")
         };
-        expect![[]].assert_eq(&[shown(&ann.basic(), CSV), shown(&ann.basic(), NDJSON), shown(&admin, CSV)].join("\n"));
+        expect![[r#"
+            id,name,owner,created_at,updated_at,version
+            <id-1>,mine,ann,<time-1>,<time-1>,1
+
+            {"id":"<id-1>","name":"mine","owner":"ann","created_at":"<time-1>","updated_at":"<time-1>","version":1}
+
+            id,name,owner,wage,created_at,updated_at,version
+            <id-1>,mine,ann,7,<time-1>,<time-1>,1
+            <id-2>,other,bea,9,<time-1>,<time-1>,1
+        "#]].assert_eq(&[shown(&ann.basic(), CSV), shown(&ann.basic(), NDJSON), shown(&admin, CSV)].join("\n"));
         assert_eq!(server.request("GET /files", &[("Accept", CSV)], "").status, 401);
     }
 

@@ -228,7 +228,7 @@ impl Trial {
         let noop = if *line == UNCHANGED { "noop" } else { "" };
         let request_id = format!("r{}{noop}", self.requests).into();
         let route = Route { verb, place };
-        let intent = intent::read(&self.model, route, None, body.as_bytes()).unwrap();
+        let intent = intent::read(&self.model, route, (None, &[]), body.as_bytes()).unwrap();
         match plan::make(&self.model, intent, &Caller::open(), || By {
             actor: "-".into(),
             request_id,

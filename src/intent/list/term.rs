@@ -1,0 +1,242 @@
+//! Filters: what must hold for an item to be in a list.
+//!
+//! A value is read as the field's own type reads it, so that `1.50` is a decimal and `1` a boolean nowhere.
+//! Rules of the field (`min`, `pattern`, …) are not looked at: what is stored may be older than they are.
+
+use super::aspect::{Aspect, Known};
+use crate::json::{self, Json};
+use crate::model::expr::Comparison;
+use crate::model::{Class, Field, Resource, nearest};
+use crate::problem::Faults;
+use crate::value::{Id, IdKind, Moment, Value, cut};
+
+/// One filter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Term {
+    pub aspect: Aspect,
+    pub test: Test,
+}
+
+/// What is asked of a value. Where there is none, only `Exists(false)` holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Test {
+    Compare(Comparison, Value),
+    In(Vec<Value>),
+    /// A text from the first to before the second begins with the first; without a second, from there on.
+    Prefix(Box<str>, Option<Box<str>>),
+    Contains(Box<str>),
+    Exists(bool),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Compare(Comparison),
+    In,
+    Prefix,
+    Contains,
+    Exists,
+}
+
+const OPERATORS: [(&str, Operator); 10] = [
+    ("eq", Operator::Compare(Comparison::Equal)),
+    ("ne", Operator::Compare(Comparison::NotEqual)),
+    ("gt", Operator::Compare(Comparison::Greater)),
+    ("gte", Operator::Compare(Comparison::GreaterOrEqual)),
+    ("lt", Operator::Compare(Comparison::Less)),
+    ("lte", Operator::Compare(Comparison::LessOrEqual)),
+    ("in", Operator::In),
+    ("prefix", Operator::Prefix),
+    ("contains", Operator::Contains),
+    ("exists", Operator::Exists),
+];
+
+impl Operator {
+    /// Which operators fit: a boolean and a state have no order, and only words have parts.
+    fn fits(self, field: Option<&Field>) -> bool {
+        use Comparison::{Equal, NotEqual};
+        let is_ordered = field
+            .is_none_or(|field| field.class() != Class::Boolean && field.rules.states.is_none());
+        match self {
+            Self::Compare(Equal | NotEqual) | Self::In | Self::Exists => true,
+            Self::Compare(_) => is_ordered,
+            Self::Prefix | Self::Contains => field.is_some_and(|field| field.kind.is_words()),
+        }
+    }
+}
+
+/// Reads a filter; what is wrong is said with the parameter before it, as it was sent.
+pub fn read(
+    known: Known<'_>,
+    (parameter, operator): (&str, &str),
+    aspect: Aspect,
+    text: &str,
+    values_max: usize,
+) -> Result<Term, String> {
+    let wrong = |detail: String| format!("{}: {detail}", cut(parameter));
+    let Some((_, found)) = OPERATORS.iter().find(|(word, _)| *word == operator) else {
+        let near = nearest(operator, OPERATORS.iter().map(|(word, _)| *word));
+        let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
+        return Err(wrong(format!("no such operator{near}")));
+    };
+    let field = aspect.field(known.resource);
+    if !found.fits(field) {
+        let fitting = OPERATORS.iter().filter(|(_, one)| one.fits(field)).map(|(word, _)| *word);
+        let fitting = fitting.collect::<Vec<_>>().join(", ");
+        return Err(wrong(format!("the operator does not fit; those that do: {fitting}")));
+    }
+    let one = |text: &str| match (field, found) {
+        // An order of words has a place for anything, whatever an address has to look like.
+        (Some(field), Operator::Compare(comparison))
+            if field.kind.is_words()
+                && !matches!(comparison, Comparison::Equal | Comparison::NotEqual) =>
+        {
+            words(text).map(Value::text)
+        }
+        (Some(field), _) => read_value(field, text),
+        (None, _) => read_own(&aspect, known.resource, text),
+    };
+    let test = match found {
+        Operator::Compare(comparison) => one(text).map(|value| Test::Compare(*comparison, value)),
+        Operator::In => split(text, values_max)
+            .and_then(|texts| texts.iter().map(|text| one(text)).collect::<Result<_, _>>())
+            .map(Test::In),
+        Operator::Prefix => words(text).map(|text| Test::Prefix(text.into(), following(text))),
+        Operator::Contains => words(text).map(|text| Test::Contains(text.into())),
+        Operator::Exists => match text {
+            "true" => Ok(Test::Exists(true)),
+            "false" => Ok(Test::Exists(false)),
+            _ => Err(format!("expected true or false, got {}", json::quoted(text))),
+        },
+    };
+    Ok(Term { test: test.map_err(wrong)?, aspect })
+}
+
+/// What is sent as a plus arrives as a space.
+fn with_plus(text: &str, detail: String) -> String {
+    match text.contains(' ') {
+        true => format!("{detail}; in a query a + is written %2B"),
+        false => detail,
+    }
+}
+
+/// No text that is stored has NUL in it.
+fn words(text: &str) -> Result<&str, String> {
+    match text.contains('\0') {
+        true => Err("expected a text without the NUL character".to_owned()),
+        false => Ok(text),
+    }
+}
+
+fn read_value(field: &Field, text: &str) -> Result<Value, String> {
+    let class = field.class();
+    let json = match (class, text) {
+        (Class::Integer | Class::Real, text) if json::is_number(text) => Json::Number(text),
+        (Class::Boolean, "true") => Json::Boolean(true),
+        (Class::Boolean, "false") => Json::Boolean(false),
+        (Class::Integer | Class::Real | Class::Boolean, text) => {
+            return Err(format!("expected {}, got {}", field.kind.about(), json::quoted(text)));
+        }
+        (Class::Text | Class::Decimal | Class::Moment | Class::Json, text) => {
+            Json::Text(text.into())
+        }
+    };
+    let mut faults = Faults::at(String::new());
+    field.kind.read(field, &json, &mut faults).ok_or_else(|| {
+        let first = faults.into_list().into_iter().next().map(|fault| fault.detail);
+        let detail = first.unwrap_or_else(|| format!("expected {}", field.kind.about()));
+        if class == Class::Moment { with_plus(text, detail) } else { detail }
+    })
+}
+
+fn read_own(aspect: &Aspect, resource: &Resource, text: &str) -> Result<Value, String> {
+    let got = || json::quoted(text);
+    match (aspect, resource.id) {
+        (Aspect::Id, IdKind::Uuid) => IdKind::Uuid
+            .parse(&text.to_ascii_lowercase())
+            .map(|id| Value::text(&id.to_string()))
+            .ok_or_else(|| format!("expected an id, which is a UUID, got {}", got())),
+        (Aspect::Id, IdKind::Integer) => match IdKind::Integer.parse(text) {
+            Some(Id::Integer(number)) => Ok(Value::Integer(number)),
+            _ => Err(format!("expected an id, which is a positive integer, got {}", got())),
+        },
+        (Aspect::CreatedAt | Aspect::UpdatedAt | Aspect::Field(..), _) => {
+            Moment::parse(text).map(Value::Moment).ok_or_else(|| {
+                let expected = "expected a timestamp such as \"2026-11-15T02:28:14Z\"";
+                with_plus(text, format!("{expected}, got {}", got()))
+            })
+        }
+    }
+}
+
+/// Takes a list of values apart: `\,` is a comma in a value, `\\` a backslash.
+fn split(text: &str, values_max: usize) -> Result<Vec<String>, String> {
+    let (mut values, mut value) = (Vec::new(), String::new());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            ',' => values.push(std::mem::take(&mut value)),
+            '\\' => match chars.next() {
+                Some(c @ (',' | '\\')) => value.push(c),
+                other => {
+                    let got = other.map(String::from).unwrap_or_default();
+                    let got = json::quoted(&format!("\\{got}"));
+                    return Err(format!(
+                        r"expected \, or \\ for a comma or a backslash, got {got}"
+                    ));
+                }
+            },
+            c => value.push(c),
+        }
+        if values.len() >= values_max {
+            return Err(format!("expected at most {values_max} values, got more"));
+        }
+    }
+    values.push(value);
+    Ok(values)
+}
+
+/// The first text, by code points, behind all that begin with this one.
+fn following(text: &str) -> Option<Box<str>> {
+    let mut chars: Vec<char> = text.chars().collect();
+    while let Some(last) = chars.pop() {
+        // What has no successor has none as the end of a longer text either.
+        let next = match last {
+            '\u{D7FF}' => Some('\u{E000}'),
+            last => char::from_u32(u32::from(last) + 1),
+        };
+        if let Some(next) = next {
+            chars.push(next);
+            return Some(chars.into_iter().collect::<String>().into());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_all_that_begin_with_a_text() {
+        assert_eq!(following("ab").as_deref(), Some("ac"));
+        assert_eq!(following("a\u{10FFFF}").as_deref(), Some("b"));
+        assert_eq!(following("\u{D7FF}").as_deref(), Some("\u{E000}"));
+        assert_eq!(following("\u{10FFFF}\u{10FFFF}"), None);
+        assert_eq!(following(""), None);
+    }
+
+    #[test]
+    fn a_list_of_values_has_commas_and_backslashes_in_it() {
+        let all = |text: &str| split(text, 3).unwrap();
+        assert_eq!(all("a,b"), ["a", "b"]);
+        assert_eq!(all(r"a\,b,c\\"), ["a,b", r"c\"]);
+        assert_eq!(all(""), [""]);
+        assert_eq!(all(",,"), ["", "", ""]);
+        assert_eq!(split("a,b,c,d", 3).unwrap_err(), "expected at most 3 values, got more");
+        assert_eq!(
+            split(r"a\b", 3).unwrap_err(),
+            r#"expected \, or \\ for a comma or a backslash, got "\\b""#
+        );
+        assert!(split("a\\", 3).is_err());
+    }
+}

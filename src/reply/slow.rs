@@ -1,0 +1,116 @@
+//! What may have made a list take too long: for the client, and for the author of the model.
+//!
+//! Pure. The client is told of its own query alone. By which fields its rows are kept apart from those of
+//! others is nobody's business but the operator's, so that goes to the log.
+
+use crate::intent::{Aspect, List, Term, Test};
+use crate::model::expr::{Comparison, Node, Path, Root};
+use crate::model::{Model, Resource};
+use crate::plan::Collection;
+use crate::problem::Problem;
+
+/// Says of a list that was cut short what no index could help with.
+pub(super) fn hint(
+    model: &Model,
+    asked: Option<(&Collection, &List)>,
+    problem: Problem,
+) -> Problem {
+    let Some((collection, list)) = asked else { return problem };
+    let resource = model.resource(collection.resource);
+    let problem = match words(resource, list) {
+        Some(words) => problem.detail(words),
+        None => problem,
+    };
+    let unindexed = unindexed(model, collection);
+    if unindexed.is_empty() {
+        return problem;
+    }
+    problem.cause(format!(
+        "a role's `where` looks at fields that are not declared filter = true: {}",
+        unindexed.join(", ")
+    ))
+}
+
+fn words(resource: &Resource, list: &List) -> Option<String> {
+    if list.is_plain() && !list.is_counted {
+        return None;
+    }
+    let slow: Vec<String> = list.terms.iter().filter_map(|term| slow(resource, term)).collect();
+    if !slow.is_empty() {
+        let slow = slow.join(", ");
+        return Some(format!(
+            "no index helps with {slow}; add a filter with eq, in, prefix or a range that few items pass"
+        ));
+    }
+    let keys: Vec<String> = list.sort.iter().map(|key| key.aspect.name(resource)).collect();
+    let is_updated = list.sort.iter().any(|key| key.aspect == Aspect::UpdatedAt);
+    Some(if is_updated || keys.len() > 1 {
+        format!(
+            "no index has the items sorted by {}; sort by one field alone that is declared filter = true, or add a filter that few items pass",
+            keys.join(", ")
+        )
+    } else if let (Some(key), false) = (keys.first(), list.terms.is_empty()) {
+        format!(
+            "one index sorts by {key} and another one filters; leave out one of them, or filter so that few items pass"
+        )
+    } else if list.is_counted {
+        "all items have to be counted; leave out count=exact, or add a filter that few items pass"
+            .to_owned()
+    } else {
+        "too many items pass the filters; add one that few items pass".to_owned()
+    })
+}
+
+/// A filter that has to look at every item.
+fn slow(resource: &Resource, term: &Term) -> Option<String> {
+    let name = term.aspect.name(resource);
+    match &term.test {
+        Test::Contains(_) => Some(format!("{name}:contains")),
+        Test::Compare(Comparison::NotEqual, _) => Some(format!("{name}:ne")),
+        Test::Compare(_, _) | Test::In(_) | Test::Prefix(..) | Test::Exists(_) => {
+            (term.aspect == Aspect::UpdatedAt).then_some(name)
+        }
+    }
+}
+
+/// The fields of a role's conditions, on the rows and on those above them, that have no index.
+fn unindexed(model: &Model, collection: &Collection) -> Vec<String> {
+    let mut names = Vec::new();
+    for level in model.lineage(collection.resource) {
+        let conditions = match level.index == collection.resource {
+            true => collection.reach.rows(level.index),
+            false => collection.reach.seen_rows(level.index),
+        };
+        for condition in conditions {
+            push_fields(&mut names, level, &condition.root);
+        }
+    }
+    names
+}
+
+fn push_fields(names: &mut Vec<String>, resource: &Resource, node: &Node) {
+    match node {
+        Node::Field(path) => push_field(names, resource, path),
+        Node::Not(inner) | Node::Negate(inner) | Node::In(inner, _) => {
+            push_fields(names, resource, inner);
+        }
+        Node::And(left, right)
+        | Node::Or(left, right)
+        | Node::Compare(_, left, right)
+        | Node::Arithmetic(_, left, right) => {
+            push_fields(names, resource, left);
+            push_fields(names, resource, right);
+        }
+        Node::Literal(_) | Node::User | Node::Sum(..) | Node::Count(_) => {}
+    }
+}
+
+fn push_field(names: &mut Vec<String>, resource: &Resource, path: &Path) {
+    let Root::Field(at) = path.root else { return };
+    let aspect = Aspect::Field(at, path.inner.clone());
+    let is_indexed = aspect.field(resource).is_none_or(|field| field.filter);
+    let name = format!("{}.{}", resource.name, aspect.name(resource));
+    if !is_indexed && !names.contains(&name) {
+        names.push(name);
+    }
+}

@@ -1,0 +1,146 @@
+//! What goes in comes out, in order, or an end that is none.
+
+use std::task::Waker;
+use std::thread;
+
+use tokio::runtime::Builder;
+
+use super::*;
+
+const LONG: Patience = Patience { idle: Duration::from_secs(600), whole: Duration::from_secs(600) };
+
+fn fetch(fetcher: &mut Fetcher) -> Poll<Option<Result<Bytes, String>>> {
+    let polled = fetcher.poll(&mut Context::from_waker(Waker::noop()));
+    polled.map_err(|error| error.to_string())
+}
+
+fn piece(number: u8) -> Bytes {
+    Bytes::copy_from_slice(&[number])
+}
+
+/// Waits on this thread.
+fn fetch_all(mut fetcher: Fetcher) -> (Vec<u8>, Option<String>) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut all = Vec::new();
+        loop {
+            match poll_fn(|context| fetcher.poll(context)).await {
+                Some(Ok(piece)) => all.extend(piece),
+                Some(Err(error)) => return (all, Some(error.to_string())),
+                None => return (all, None),
+            }
+        }
+    })
+}
+
+#[test]
+fn all_arrives_in_order_across_threads_and_tasks() {
+    let (maker, fetcher) = Pipe::open(LONG);
+    let thread = thread::spawn(move || {
+        for number in 0..200 {
+            maker.send_here(piece(number)).unwrap();
+        }
+        maker.finish(Ok(piece(200)));
+    });
+    assert_eq!(fetch_all(fetcher), ((0..=200).collect(), None));
+    thread.join().unwrap();
+
+    let (maker, fetcher) = Pipe::open(LONG);
+    let thread = thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for number in 0..200 {
+                maker.send(piece(number)).await.unwrap();
+            }
+            maker.finish(Ok(Bytes::new()));
+        });
+    });
+    assert_eq!(fetch_all(fetcher), ((0..200).collect(), None));
+    thread.join().unwrap();
+}
+
+#[test]
+fn what_is_one_piece_is_known_to_be_all() {
+    let first = |fetcher: &mut Fetcher| {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(fetcher.first()).map_err(|error| error.to_string())
+    };
+    let (maker, mut fetcher) = Pipe::open(LONG);
+    maker.finish(Ok(piece(1)));
+    assert_eq!(first(&mut fetcher), Ok((piece(1), true)));
+    let (maker, mut fetcher) = Pipe::open(LONG);
+    maker.finish(Ok(Bytes::new()));
+    assert_eq!(first(&mut fetcher), Ok((Bytes::new(), true)));
+    // Also when the end is known by then, so that the same data is always the same answer.
+    let (maker, mut fetcher) = Pipe::open(LONG);
+    maker.send_here(piece(1)).unwrap();
+    maker.finish(Ok(Bytes::new()));
+    assert_eq!(first(&mut fetcher), Ok((piece(1), false)));
+    assert_eq!(fetch(&mut fetcher), Poll::Ready(None));
+    let (maker, mut fetcher) = Pipe::open(LONG);
+    maker.finish(Err(StoreError::TimedOut));
+    assert_eq!(first(&mut fetcher), Err("it took too long".to_owned()));
+}
+
+#[test]
+fn a_cut_takes_back_what_was_not_fetched_and_is_never_an_end() {
+    let (maker, mut fetcher) = Pipe::open(LONG);
+    maker.send_here(piece(1)).unwrap();
+    maker.send_here(piece(2)).unwrap();
+    assert_eq!(fetch(&mut fetcher), Poll::Ready(Some(Ok(piece(1)))));
+    maker.pipe().cut(cut("because"));
+    assert_eq!(maker.send_here(piece(3)), Err(Halted));
+    assert_eq!(fetch(&mut fetcher), Poll::Ready(Some(Err("cut: because".to_owned()))));
+    maker.finish(Ok(Bytes::new()));
+    for _ in 0..2 {
+        assert!(matches!(fetch(&mut fetcher), Poll::Ready(Some(Err(_)))));
+    }
+}
+
+#[test]
+fn a_maker_that_is_gone_is_no_end_and_a_reader_that_is_gone_halts_it() {
+    let (maker, mut fetcher) = Pipe::open(LONG);
+    maker.send_here(piece(1)).unwrap();
+    drop(maker);
+    assert!(matches!(fetch(&mut fetcher), Poll::Ready(Some(Err(_)))));
+
+    let (maker, fetcher) = Pipe::open(LONG);
+    for number in 0..2 {
+        maker.send_here(piece(number)).unwrap();
+    }
+    let waiting = thread::spawn(move || maker.send_here(piece(2)));
+    drop(fetcher);
+    assert_eq!(waiting.join().unwrap(), Err(Halted));
+}
+
+#[test]
+fn who_waits_too_long_is_cut() {
+    let idle = Duration::from_millis(20);
+    let (maker, mut fetcher) = Pipe::open(Patience { idle, ..LONG });
+    for number in 0..2 {
+        maker.send_here(piece(number)).unwrap();
+    }
+    assert_eq!(maker.pipe().stalled_for(clock::now()), Duration::ZERO);
+    assert_eq!(maker.send_here(piece(2)), Err(Halted));
+    assert!(
+        matches!(fetch(&mut fetcher), Poll::Ready(Some(Err(error))) if error.contains("read nothing"))
+    );
+
+    let (maker, mut fetcher) = Pipe::open(Patience { idle, ..LONG });
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for number in 0..2 {
+            maker.send(piece(number)).await.unwrap();
+        }
+        assert_eq!(maker.send(piece(2)).await, Err(Halted));
+    });
+    assert!(
+        matches!(fetch(&mut fetcher), Poll::Ready(Some(Err(error))) if error.contains("read nothing"))
+    );
+
+    let (maker, mut fetcher) = Pipe::open(Patience { whole: Duration::ZERO, ..LONG });
+    assert_eq!(maker.send_here(piece(1)), Err(Halted));
+    assert!(
+        matches!(fetch(&mut fetcher), Poll::Ready(Some(Err(error))) if error.contains("took longer"))
+    );
+}

@@ -1,0 +1,241 @@
+//! Items, filters and orders by chance: few values, so that many are equal, and among them those at the
+//! edges of what a field can hold, and none.
+
+use serde_json::{Value, json};
+
+use super::oracle::{Cell, Filter, Key, Kind, cell};
+use crate::durability::chance::Chance;
+
+pub const OPERATORS: &[&str] =
+    &["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists"];
+
+/// All that can be filtered and sorted by.
+pub const ASPECTS: &[(&str, Kind)] = &[
+    ("id", Kind::Id),
+    ("created_at", Kind::Moment),
+    ("updated_at", Kind::Moment),
+    ("t", Kind::Text),
+    ("s", Kind::Text),
+    ("c", Kind::Text),
+    ("e", Kind::Email),
+    ("l", Kind::Url),
+    ("i", Kind::Integer),
+    ("d", Kind::Decimal(2)),
+    ("n", Kind::Number),
+    ("b", Kind::Boolean),
+    ("day", Kind::Date),
+    ("at", Kind::Moment),
+    ("u", Kind::Uuid),
+    ("r", Kind::Target),
+    ("k", Kind::Numbered),
+    ("st", Kind::State),
+    ("count", Kind::Integer),
+    ("o.t", Kind::Text),
+    ("o.i", Kind::Integer),
+    ("o.d", Kind::Decimal(3)),
+    ("o.n", Kind::Number),
+    ("o.b", Kind::Boolean),
+    ("o.at", Kind::Moment),
+    ("o.day", Kind::Date),
+    ("o.in.t", Kind::Text),
+];
+
+const TEXTS: &[&str] = &[
+    "",
+    " ",
+    "a",
+    "A",
+    "b",
+    "ab",
+    "aB",
+    "a b",
+    "Z",
+    "z",
+    "ä",
+    "Ä",
+    "e\u{301}",
+    "é",
+    "ß",
+    "ſ",
+    "İ",
+    "a%",
+    "a_",
+    "%",
+    "_",
+    "\\",
+    "a\\",
+    ",",
+    "a,b",
+    "'",
+    "\"",
+    "\u{D7FF}",
+    "\u{E000}",
+    "\u{FFFD}",
+    "𝄞",
+    "𝄞a",
+    "\u{10FFFF}",
+    "\u{10FFFF}\u{10FFFF}",
+    "a\u{10FFFF}",
+    "\u{1}",
+    "日本",
+    "日",
+    "10",
+    "9",
+];
+const INTEGERS: &[i64] =
+    &[0, 1, -1, 2, 10, 9, 9_007_199_254_740_991, -9_007_199_254_740_991, 4_294_967_296];
+const DECIMALS: &[&str] = &["0", "1.5", "-1.5", "0.05", "-0.01", "10", "9.99", "999999999999999"];
+const NUMBERS: &[f64] =
+    &[0.0, 1.0, -1.0, 0.1, -0.5, 1e300, -1e300, 5e-324, 9_007_199_254_740_992.0];
+const DAYS: &[&str] = &["2026-11-15", "2026-11-16", "0001-01-01", "9999-12-31", "2024-02-29"];
+const MOMENTS: &[&str] = &[
+    "2026-11-15T10:00:00.000000Z",
+    "2026-11-15T10:00:00.000001Z",
+    "0001-01-01T00:00:00.000000Z",
+    "9999-12-31T23:59:59.999999Z",
+    "1969-12-31T23:59:59.500000Z",
+];
+const UUIDS: &[&str] = &[
+    "01890a5d-ac96-774b-bcce-b302099a8057",
+    "ffffffff-ffff-ffff-ffff-ffffffffffff",
+    "00000000-0000-0000-0000-000000000000",
+];
+const EMAILS: &[&str] = &["ann@example.com", "Ann@example.com", "bob@x", "a.b+c@x"];
+const URLS: &[&str] =
+    &["http://a", "https://example.com/?q=a%20b", "https://example.com/", "http://b"];
+
+pub fn text_of(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
+}
+
+/// A text at the length where an index ends, or a short one.
+fn text(chance: &mut Chance, chars_max: usize) -> String {
+    let short = (*chance.one_of(TEXTS).unwrap()).to_owned();
+    if chars_max < 300 || chance.below(4) > 0 {
+        return short;
+    }
+    let letter = *chance.one_of(&["x", "é", "𝄞"]).unwrap();
+    letter.repeat(254 + chance.below(4)) + &short
+}
+
+/// A value as it is sent in a body.
+fn value(chance: &mut Chance, (name, kind): (&str, Kind), ids: &[Value; 2]) -> Value {
+    match kind {
+        Kind::Text if name == "c" => json!(chance.one_of(&["red", "green", "blue"]).unwrap()),
+        Kind::Text => {
+            let chars_max = if matches!(name, "s" | "o.in.t") { 20 } else { 1000 };
+            json!(text(chance, chars_max))
+        }
+        Kind::Email => json!(chance.one_of(EMAILS).unwrap()),
+        Kind::Url => json!(chance.one_of(URLS).unwrap()),
+        Kind::Integer => json!(chance.one_of(INTEGERS).unwrap()),
+        Kind::Decimal(_) => json!(chance.one_of(DECIMALS).unwrap()),
+        Kind::Number => json!(chance.one_of(NUMBERS).unwrap()),
+        Kind::Boolean => json!(chance.below(2) == 0),
+        Kind::Date => json!(chance.one_of(DAYS).unwrap()),
+        Kind::Moment => json!(chance.one_of(MOMENTS).unwrap()),
+        Kind::Uuid => json!(chance.one_of(UUIDS).unwrap()),
+        Kind::Target => chance.one_of(ids[0].as_array().unwrap()).unwrap().clone(),
+        Kind::Numbered => chance.one_of(ids[1].as_array().unwrap()).unwrap().clone(),
+        Kind::State => json!("new"),
+        Kind::Id => json!(1),
+    }
+}
+
+/// A new item; a third of its values is missing.
+pub fn draft(chance: &mut Chance, ids: &[Value; 2]) -> Value {
+    let mut item = json!({"c": "red"});
+    let own = ["id", "created_at", "updated_at", "st"];
+    for (name, kind) in ASPECTS.iter().filter(|(name, _)| !own.contains(name)) {
+        if chance.below(3) == 0 {
+            continue;
+        }
+        let value = value(chance, (name, *kind), ids);
+        let names: Vec<&str> = name.split('.').collect();
+        let place = names.iter().fold(&mut item, |place, name| &mut place[*name]);
+        *place = value;
+    }
+    if chance.below(8) == 0 {
+        item.as_object_mut().unwrap().remove("o");
+    }
+    item
+}
+
+/// What some item has there, or any value.
+fn operand(
+    chance: &mut Chance,
+    items: &[Value],
+    (name, kind): (&'static str, Kind),
+    ids: &[Value; 2],
+) -> String {
+    let found = chance.one_of(items).map(|item| cell(item, name, kind));
+    let is_own = matches!(kind, Kind::Id) || name.ends_with("ed_at");
+    match found {
+        Some(Cell::Text(text)) if is_own || chance.below(2) == 0 => text,
+        Some(Cell::Whole(number)) if matches!(kind, Kind::Id) => number.to_string(),
+        _ if kind == Kind::Id => match items.first().is_some_and(|item| item["id"].is_string()) {
+            true => UUIDS[0].to_owned(),
+            false => "7".to_owned(),
+        },
+        _ => match value(chance, (name, kind), ids) {
+            Value::String(text) => text,
+            other => other.to_string(),
+        },
+    }
+}
+
+pub fn filter(
+    chance: &mut Chance,
+    items: &[Value],
+    (name, kind): (&'static str, Kind),
+    operator: &'static str,
+    ids: &[Value; 2],
+) -> Filter {
+    let mut one = || {
+        let text = operand(chance, items, (name, kind), ids);
+        match kind {
+            // Other spellings of the same.
+            Kind::Decimal(_) if chance.below(2) == 0 && !text.contains('.') => format!("{text}.0"),
+            Kind::Uuid if chance.below(2) == 0 => text.to_uppercase(),
+            Kind::Moment if chance.below(4) == 0 => "2026-11-15T12:00:00+02:00".to_owned(),
+            Kind::State if chance.below(2) == 0 => "old".to_owned(),
+            _ => text,
+        }
+    };
+    let value = match operator {
+        "exists" => ["true", "false"][chance.below(2)].to_owned(),
+        "in" => {
+            let parts: Vec<String> = (0..3).map(|_| one()).collect();
+            let parts: Vec<String> =
+                parts.iter().map(|part| part.replace('\\', r"\\").replace(',', r"\,")).collect();
+            parts[..1 + chance.below(3)].join(",")
+        }
+        "prefix" => {
+            let text = one();
+            text.chars().take(chance.below(text.chars().count() + 2)).collect()
+        }
+        "contains" => {
+            let text = one();
+            let length = text.chars().count();
+            let from = chance.below(length + 1);
+            text.chars().skip(from).take(chance.below(length + 1)).collect()
+        }
+        _ => one(),
+    };
+    Filter { name, kind, operator, value }
+}
+
+/// Up to four keys; none may come twice, and behind the id nothing counts.
+pub fn sort(chance: &mut Chance) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    for _ in 0..chance.below(5) {
+        let (name, kind) = *chance.one_of(ASPECTS).unwrap();
+        if keys.iter().all(|key| key.name != name) {
+            keys.push(Key { name, kind, is_descending: chance.below(2) == 0 });
+        }
+    }
+    if let Some(at) = keys.iter().position(|key| key.kind == Kind::Id) {
+        keys.truncate(at + 1);
+    }
+    keys
+}
