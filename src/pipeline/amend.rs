@@ -1,11 +1,11 @@
-//! A patch of a user, which may hold a password.
+//! A write, which may hold a password; and a patch of a user, which may hold one too.
 //!
 //! No store sees a password as it was sent, and a patch is applied where the item is known. So a user is
 //! read first, patched here, and replaced as long as nobody has changed it meanwhile; else it is done anew.
 
 use std::time::Instant;
 
-use super::App;
+use super::{App, Shared};
 use crate::auth::Auth;
 use crate::intent::Stop;
 use crate::intent::conditions::Conditions;
@@ -17,7 +17,24 @@ use crate::store::StoreError;
 const TRIES_MAX: usize = 5;
 
 /// Gives back what the store said, where it is for others to say what that means.
-pub(super) async fn user(
+pub(super) async fn write(
+    app: &App,
+    mut write: Write,
+    bytes: usize,
+    until: Instant,
+) -> Result<Result<Outcome, StoreError>, Stop> {
+    let Shared { model, auth, gate, .. } = &*app.shared;
+    if write.is_patch_of(model.users) {
+        return Box::pin(user(app, auth, &write, until)).await;
+    }
+    if write.has_clear(model) {
+        Box::pin(auth.conceal(&mut write)).await?;
+    }
+    Ok(gate.pass(until, || app.store.write(write, bytes, until)).await)
+}
+
+/// Gives back what the store said, where it is for others to say what that means.
+async fn user(
     app: &App,
     auth: &Auth,
     write: &Write,

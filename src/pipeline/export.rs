@@ -14,6 +14,7 @@ use crate::formats::{Format, Lines};
 use crate::gate::{Full, Stream, Whose};
 use crate::intent::conditions::Conditions;
 use crate::intent::{List, Stop};
+use crate::log::Stages;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
 use crate::reply::{self, Content, Cut, Flow, Pieces, Reply};
@@ -41,7 +42,7 @@ pub(super) fn check(format: &Format, list: Option<&List>) -> Result<(), Problem>
 /// Begins to read; answers when the first of it is there.
 pub(super) async fn begin(
     app: &App,
-    asked: &Asked<'_>,
+    (asked, stages): (&Asked<'_>, &mut Stages),
     (collection, list): (Collection, List),
     conditions: &Conditions,
     (format, lines): (&'static Format, &'static Lines),
@@ -57,6 +58,7 @@ pub(super) async fn begin(
     };
     let export = Export { collection, list, head, write: Box::new(write) };
     let begun = shared.gate.pass(asked.until, || app.store.export(export)).await;
+    stages.mark("store");
     let asked = (Some(&about), Some(&asked_for));
     let failed = |error| shared.replies.failure(&shared.model, asked, format, error);
     let content = match begun.map_err(failed)? {

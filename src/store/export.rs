@@ -21,13 +21,16 @@ use crate::metrics::Metrics;
 use crate::plan::Collection;
 use crate::value::{Id, Item};
 
+/// Writes one item.
+pub type Scribe = dyn Fn(&mut Vec<u8>, &Item) + Send;
+
 /// What is to be read, and how it is written.
 pub struct Export {
     pub collection: Collection,
     pub list: List,
     /// What comes before the first item.
     pub head: Vec<u8>,
-    pub write: Box<dyn Fn(&mut Vec<u8>, &Item) + Send>,
+    pub write: Box<Scribe>,
 }
 
 impl std::fmt::Debug for Export {

@@ -58,12 +58,9 @@ fn fill(server: &Server, rows: usize) {
 
 /// A number of `/-/metrics`; nothing when it is not there.
 fn metric(server: &Server, name: &str) -> Option<u64> {
-    let text = server.get("/-/metrics");
-    let found = text
-        .text()
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-    found
+    let answer = server.get("/-/metrics");
+    let mut lines = answer.text().lines();
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 fn until_metric(server: &Server, name: &str, value: u64) {

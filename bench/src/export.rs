@@ -1,0 +1,123 @@
+//! A whole collection as lines of JSON and as CSV, beside the same items by pages of 500.
+//!
+//! One client reads as fast as it can and looks at nothing but the number of items. Rows a second say
+//! how fast the machine is; the ratio to pages, and the CPU and the memory of the server, say what it
+//! costs to send a collection as it is read.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::load::{Client, Shot};
+use crate::process::Server;
+use crate::report::{self, ROUNDS};
+use crate::{Result, store};
+
+/// A way to get all items.
+type Way = (&'static str, fn(SocketAddr) -> Result<usize>);
+
+const WAYS: [Way; 3] = [
+    ("pages of 500, JSON", by_pages),
+    ("whole, NDJSON", |address| whole(address, "application/x-ndjson", b"}\n")),
+    ("whole, CSV", |address| whole(address, "text/csv", b"Z,1\r\n")),
+];
+
+/// Prints what was seen.
+fn measure(nouns: &Path, folder: &Path, rows: usize) -> Result<()> {
+    let filled = store::fill(nouns, folder, rows)?;
+    let server = filled.serve(nouns)?;
+    println!("\n{rows} customers by one client, medians of {ROUNDS}:");
+    println!("{:<20} {:>10} {:>7} {:>12} {:>10}", "", "rows/s", "ratio", "CPU µs/row", "memory MB");
+    let mut found: Vec<[Vec<f64>; 3]> = WAYS.iter().map(|_| Default::default()).collect();
+    for _ in 0..ROUNDS {
+        for ((name, way), [rates, times, memory]) in WAYS.iter().zip(&mut found) {
+            let before = (cpu(&server)?, resident(&server, "VmRSS")?);
+            std::fs::write(format!("/proc/{}/clear_refs", server.id()), "5")?;
+            let began = Instant::now();
+            let count = way(server.address)?;
+            let took = began.elapsed();
+            if count != rows {
+                return Err(format!("{name}: {count} items").into());
+            }
+            rates.push(rows as f64 / took.as_secs_f64());
+            times.push(report::micros(cpu(&server)? - before.0) / rows as f64);
+            memory.push((resident(&server, "VmHWM")? - before.1) / 1e3);
+        }
+    }
+    let pages = found.first().map_or(1.0, |[rates, ..]| report::median(rates.clone()));
+    for ((name, _), [rates, cpu, memory]) in WAYS.iter().zip(found) {
+        let rate = report::median(rates);
+        println!(
+            "{name:<20} {rate:>10.0} {:>6.2}× {:>12.2} {:>10.1}",
+            rate / pages,
+            report::median(cpu),
+            report::median(memory)
+        );
+    }
+    server.stop()
+}
+
+/// User and system time so far, of threads that have ended too: an export has one of its own.
+fn cpu(server: &Server) -> Result<Duration> {
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id()))?;
+    let fields = stat.rsplit_once(')').ok_or("no such account")?.1.split_whitespace();
+    let ticks = fields.skip(11).take(2).map(str::parse::<u32>).sum::<std::result::Result<u32, _>>();
+    Ok(TICK * ticks?)
+}
+
+/// Of a server's memory, in kilobytes.
+fn resident(server: &Server, name: &str) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    Ok(line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("no such account")?.parse()?)
+}
+
+fn by_pages(address: SocketAddr) -> Result<usize> {
+    let mut client = Client::connect(address)?;
+    let mut path = "/customers?limit=500".to_owned();
+    let mut count = 0;
+    loop {
+        let answer = client.send(&Shot::get(&path))?;
+        count += answer.matches("\"version\":").count();
+        let next = answer.rsplit_once("\"next\":\"").and_then(|(_, rest)| rest.split('"').next());
+        match next {
+            Some(cursor) => path = format!("/customers?limit=500&cursor={cursor}"),
+            None => return Ok(count),
+        }
+    }
+}
+
+/// Reads to the end, which must be there, and counts the ends of items.
+fn whole(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
+    const LAST: &[u8] = b"\r\n0\r\n\r\n";
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let request = format!(
+        "GET /customers HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes())?;
+    let (mut buffer, mut kept, mut count) = (vec![0; 256 << 10], Vec::new(), 0);
+    loop {
+        let read = socket.read(&mut buffer)?;
+        if read == 0 {
+            let is_whole = kept.ends_with(LAST);
+            return if is_whole { Ok(count) } else { Err("the export was cut".into()) };
+        }
+        kept.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        count += kept.windows(end.len()).filter(|window| *window == end).count();
+        // An end may come in two parts; what is kept holds no whole one.
+        let last = kept.len().saturating_sub(LAST.len());
+        let tail = kept.split_off(last);
+        count -= tail.windows(end.len()).filter(|window| *window == end).count();
+        kept = tail;
+    }
+}
+
+/// This part alone.
+pub fn run(is_quick: bool) -> Result<()> {
+    let nouns = crate::process::build()?;
+    let folder = crate::process::Folder::new()?;
+    measure(&nouns, &folder.0.join("export"), if is_quick { 20_000 } else { 1_000_000 })
+}
