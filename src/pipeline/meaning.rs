@@ -21,6 +21,7 @@ pub(super) fn plan(
 ) -> Result<Plan, Problem> {
     let query = (query, permit::hidden(caller, &route));
     let text = intent::text(model, &route, body)?;
+    let query = (query, permit::hidden(caller, &route));
     plan::make(model, intent::read(model, route, query, &text)?, caller, by)
 }
 

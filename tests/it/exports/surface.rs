@@ -40,7 +40,7 @@ on_every_backend! {
             HTTP/1.1 200 OK
             cache-control: private, no-cache
             content-type: application/x-ndjson
-            vary: Accept
+            vary: Accept, Accept-Encoding
             x-content-type-options: nosniff
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'

@@ -4,7 +4,16 @@ use expect_test::expect;
 use serde_json::Value;
 
 use super::{ANN, schools};
-use crate::harness::{Answer, Backend, Server, Setup};
+use crate::harness::{Answer, Backend, Person, Server, Setup};
+
+const GRANTS: &str = r#"
+title = "Files"
+[resources.file.fields]
+name = { type = "text", required = true }
+wage = { type = "integer", default = 1 }
+[roles.clerk]
+file = { verbs = ["get", "post"], hide = ["wage"] }
+"#;
 
 const CSV: (&str, &str) = ("Content-Type", "text/csv");
 const LINES: (&str, &str) = ("Content-Type", "application/x-ndjson");
@@ -286,6 +295,25 @@ on_every_backend! {
         let again = server.request(&format!("POST {path}"), &[CSV], again.into_inner().unwrap());
         assert_eq!(again.status, 201, "{again:?}");
         assert_eq!(told(&again, "children"), told(&created, "children"));
+    }
+
+    /// A column that the caller may not see is like one that is not there.
+    fn a_column_out_of_reach_looks_like_an_unknown_one(backend: Backend) {
+        let server = Setup::new(backend).model(GRANTS).closed().start();
+        let ann = Person::new("ann", "a long enough one");
+        server.add_user(&ann, &["clerk"]);
+        let send = |kind, body: &str| server.request("POST /files", &[kind, ("Authorization", &ann.basic())], body);
+        for (kind, hidden, unknown) in [
+            (CSV, "name,wage\nmine,7\n", "name,wave\nmine,7\n"),
+            (CSV, "name,wage\nmine,x\n", "name,wave\nmine,x\n"),
+            (LINES, "{\"name\":\"mine\",\"wage\":7}", "{\"name\":\"mine\",\"wave\":7}"),
+        ] {
+            let (hidden, unknown) = (send(kind, hidden), send(kind, unknown));
+            assert_eq!(hidden.status, 422, "{hidden:?}");
+            assert_eq!(wrong(&hidden).replace("wage", "wave"), wrong(&unknown));
+        }
+        let made = send(CSV, "name\nmine\n");
+        assert_eq!((made.status, made.json()["files"][0].get("wage")), (201, None), "{made:?}");
     }
 
     /// A byte order mark and CR LF, as Excel saves a table.
