@@ -19,7 +19,6 @@ pub(super) fn plan(
     caller: &Caller,
     by: impl FnOnce() -> By,
 ) -> Result<Plan, Problem> {
-    let query = (query, permit::hidden(caller, &route));
     let text = intent::text(model, &route, body)?;
     let query = (query, permit::hidden(caller, &route));
     plan::make(model, intent::read(model, route, query, &text)?, caller, by)
