@@ -211,6 +211,7 @@ fn of_the_same_model() {
             SELECT
             SELECT
             SELECT
+            SELECT
             INSERT nouns_system
             COMMIT
         "#]],
@@ -224,6 +225,7 @@ fn of_a_model_that_has_grown() {
         NEW,
         &expect![[r#"
             BEGIN IMMEDIATE
+            SELECT
             SELECT
             SELECT
             SELECT
