@@ -21,7 +21,7 @@ use crate::json;
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Problem};
-use crate::value::{Id, Item, cut};
+use crate::value::{Id, IdKind, Item, cut};
 
 const CONTROLS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
 
@@ -215,6 +215,13 @@ impl List {
         let last = id.and_then(|at| keys.get(at)).or(keys.last());
         self.is_id_descending = last.is_some_and(|key| key.is_descending);
         keys.truncate(id.unwrap_or(keys.len()));
+        // An id that begins with the time goes on where the time ends.
+        let is_in_id = |key: &Key| {
+            key.aspect == Aspect::CreatedAt && key.is_descending == self.is_id_descending
+        };
+        if known.resource.id == IdKind::Uuid && keys.last().is_some_and(is_in_id) {
+            keys.pop();
+        }
         self.sort = keys;
         self.link.add_sort(value);
         Ok(())

@@ -219,7 +219,9 @@ fn create(
             });
         }
         let parent = collection.ancestors.last().copied();
-        let (created_at, updated_at) = (found.now, found.now);
+        // What its id says, so that those who sort by one sort by the other.
+        let created_at = id.created_at().unwrap_or(found.now);
+        let updated_at = created_at;
         steps.push(Step::Insert {
             item: Item { id, parent, created_at, updated_at, version: 1, values },
             root,

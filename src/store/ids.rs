@@ -1,8 +1,10 @@
 //! Ids for new items: UUIDs of version 7 (RFC 9562), in the order they are asked for.
 //!
-//! Within a millisecond, and while the clock is behind, each is a random step larger than the last
-//! (§6.2, method 2). The one surprising thing: randomness is drawn from the system in advance, so
-//! that an id costs no system call.
+//! They begin with the time to the microsecond (§6.2, method 3), and that time is when the item was
+//! created: whoever sorts by id sorts by time, at every server and whatever their clocks say.
+//! Within a microsecond, and while the clock is behind, each is a random step larger than the last
+//! (method 2). The one surprising thing: randomness is drawn from the system in advance, so that an id
+//! costs no system call.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,8 +13,9 @@ use uuid::{Builder, Uuid};
 
 use crate::value::Moment;
 
-/// RFC 9562 §5.7: what remains of 128 bits beside time, version and variant.
-const RANDOM_BITS: u32 = 74;
+/// RFC 9562 §5.7: what remains of 128 bits beside time, version and variant, when the 12 bits behind the
+/// version have a part of the time too.
+const RANDOM_BITS: u32 = 62;
 const DRAWN_BYTES: usize = 1_024;
 
 /// Makes ids; each thread has its own.
@@ -21,8 +24,8 @@ pub(super) struct Ids(RefCell<State>);
 
 #[derive(Default)]
 struct State {
-    millis: u64,
-    random: u128,
+    micros: u64,
+    random: u64,
     /// From the system; bytes from `used` on were never given out.
     drawn: Vec<u8>,
     used: usize,
@@ -39,24 +42,24 @@ impl Ids {
     pub(super) fn next(&self, now: Moment) -> Result<Uuid, getrandom::Error> {
         let mut state = self.0.borrow_mut();
         let (seconds, nanos) = now.since_1970();
-        let millis = seconds * 1_000 + u64::from(nanos / 1_000_000);
+        let micros = seconds * 1_000_000 + u64::from(nanos / 1_000);
         let step = state.draw::<4>()?;
-        let next = state.random + 1 + u128::from(u32::from_le_bytes(step));
-        if millis > state.millis || next >> RANDOM_BITS != 0 {
-            state.millis = millis.max(state.millis + 1);
+        let next = state.random + 1 + u64::from(u32::from_le_bytes(step));
+        if micros > state.micros || next >> RANDOM_BITS != 0 {
+            state.micros = micros.max(state.micros + 1);
             // Half of the numbers stay free above it.
-            state.random = u128::from_le_bytes(state.draw()?) >> (128 - RANDOM_BITS + 1);
+            state.random = u64::from_le_bytes(state.draw()?) >> (64 - RANDOM_BITS + 1);
         } else {
             state.random = next;
         }
-        // 12 bits beside the version, 62 beside the variant.
-        let high = u16::try_from(state.random >> 62).unwrap_or(0);
-        let low = u64::try_from(state.random & ((1 << 62) - 1)).unwrap_or(0);
+        let (millis, micros) = (state.micros / 1_000, state.micros % 1_000);
+        // Of a millisecond, 4,096 parts: more than microseconds, so that each is told from the next.
+        let part = u16::try_from(micros * 4_096 / 1_000).unwrap_or(0);
         let mut bytes = [0; 10];
         let (before, after) = bytes.split_at_mut(2);
-        before.copy_from_slice(&high.to_be_bytes());
-        after.copy_from_slice(&low.to_be_bytes());
-        Ok(Builder::from_unix_timestamp_millis(state.millis, &bytes).into_uuid())
+        before.copy_from_slice(&part.to_be_bytes());
+        after.copy_from_slice(&state.random.to_be_bytes());
+        Ok(Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid())
     }
 }
 
@@ -76,12 +79,14 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use uuid::{Variant, Version};
 
     use super::*;
+    use crate::value::Id;
 
     #[test]
-    fn ids_grow_within_a_millisecond_and_when_the_clock_is_set_back() {
+    fn ids_grow_within_a_microsecond_and_when_the_clock_is_set_back() {
         let (ids, later) = (Ids::default(), Moment::from_micros(1_700_000_000_123_999).unwrap());
         let earlier = Moment::from_micros(1_600_000_000_000_000).unwrap();
         let mut last = Uuid::nil();
@@ -91,18 +96,32 @@ mod tests {
             assert_eq!(next.get_version(), Some(Version::SortRand));
             assert_eq!(next.get_variant(), Variant::RFC4122);
             assert_eq!(next.get_timestamp().unwrap().to_unix(), (1_700_000_000, 123_000_000));
+            assert_eq!(Id::Uuid(next).created_at(), Some(later));
             last = next;
         }
     }
 
     #[test]
-    fn a_millisecond_that_is_used_up_is_followed_by_the_next() {
-        let (ids, now) = (Ids::default(), Moment::from_micros(1_700_000_000_123_000).unwrap());
+    fn a_microsecond_that_is_used_up_is_followed_by_the_next() {
+        let (ids, now) = (Ids::default(), Moment::from_micros(1_700_000_000_123_999).unwrap());
         let first = ids.next(now).unwrap();
         ids.0.borrow_mut().random = (1 << RANDOM_BITS) - 1;
         let second = ids.next(now).unwrap();
         assert!(second > first);
-        assert_eq!(second.get_timestamp().unwrap().to_unix(), (1_700_000_000, 124_000_000));
+        let next = Moment::from_micros(1_700_000_000_124_000).unwrap();
+        assert_eq!(Id::Uuid(second).created_at(), Some(next));
+    }
+
+    proptest! {
+        /// By id is by time: also between two servers.
+        #[test]
+        fn ids_are_sorted_as_their_times(one in 0..4_000_000_000_000_000_i64, more in 0..3_000_i64) {
+            let (one, other) = (Moment::from_micros(one).unwrap(), Moment::from_micros(one + more).unwrap());
+            let ids = [one, other].map(|now| Ids::default().next(now).unwrap());
+            let times = ids.map(|id| Id::Uuid(id).created_at().unwrap());
+            prop_assert_eq!(times, [one, other]);
+            prop_assert!(more == 0 || ids[0] < ids[1]);
+        }
     }
 
     #[test]

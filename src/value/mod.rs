@@ -90,6 +90,28 @@ pub enum Id {
     Integer(i64),
 }
 
+impl Id {
+    /// When its item was created, where it tells: a UUID of ours begins with it.
+    pub fn created_at(self) -> Option<Moment> {
+        let Self::Uuid(uuid) = self else { return None };
+        let (high, _) = uuid.as_u64_pair();
+        let (millis, part) = (high >> 16, high & 0xfff);
+        // The smallest number of microseconds that is so many parts of a millisecond.
+        let micros = millis * 1_000 + (part * 1_000).div_ceil(4_096);
+        Moment::from_micros(i64::try_from(micros).ok()?)
+    }
+
+    /// The smallest and the largest UUID of ours that an item created then could have.
+    pub fn all_at(moment: Moment) -> (Self, Self) {
+        let (seconds, nanos) = moment.since_1970();
+        let micros = seconds * 1_000_000 + u64::from(nanos / 1_000);
+        let part = micros % 1_000 * 4_096 / 1_000;
+        let high = (micros / 1_000) << 16 | 0x7000 | part;
+        let id = |low| Self::Uuid(Uuid::from_u64_pair(high, low));
+        (id(0x8000_0000_0000_0000), id(0xbfff_ffff_ffff_ffff))
+    }
+}
+
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -187,7 +187,8 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
     if let Some(parent) = &parent {
         indexes.push(index("", format!("{prefix}.parent"), vec![parent, "id"]));
     }
-    if !resource.is_own {
+    // A UUID of ours begins with the time.
+    if !resource.is_own && resource.id == IdKind::Integer {
         let columns = parent.as_deref().into_iter().chain(["created_at", "id"]).collect();
         indexes.push(index("", format!("{prefix}.created"), columns));
     }

@@ -4,13 +4,14 @@
 //! page is read in two parts, the items that have it and those that have not: so each part is one range of
 //! the index, whatever the engine thinks of the order of NULL.
 
-use super::condition::{Term, sign};
+mod filter;
+
+use super::condition::Term;
 use super::part::{chain, conditions};
 use super::words::Kind;
 use super::{Dialect, quoted, selected};
-use crate::intent::{Aspect, Key, List, Term as Filter, Test, start};
-use crate::model::expr::Comparison;
-use crate::model::{Class, Field, Model, Resource, SORTED_CHARS_MAX};
+use crate::intent::{Aspect, Key, List};
+use crate::model::{Class, Field, Model, Resource};
 use crate::permit::Reach;
 use crate::store::driver::{Bind, Stroke};
 use crate::value::{Id, IdKind, Value};
@@ -231,37 +232,6 @@ impl<'a> Listing<'a> {
         }
     }
 
-    fn filter<'s>(&'s self, writer: &mut Writer<'s>, filter: &'s Filter) -> String {
-        let operand = self.operand(&filter.aspect);
-        let Operand { text: whole, start: begin, .. } = &operand;
-        match &filter.test {
-            Test::Exists(true) => format!("{begin} IS NOT NULL"),
-            Test::Exists(false) => format!("{begin} IS NULL"),
-            Test::Contains(part) => {
-                let part = writer.text(part);
-                format!("{}({whole}, {part}) > 0", self.dialect.words.position)
-            }
-            Test::Prefix(from, to) if operand.is_cut && is_long(from) => {
-                let first = writer.text(start(from));
-                let range = range(writer, whole, (from, to.as_deref()));
-                format!("({begin} = {first} AND {range})")
-            }
-            Test::Prefix(from, to) => format!("({})", range(writer, begin, (from, to.as_deref()))),
-            Test::Compare(comparison, value) => compare(writer, &operand, *comparison, value),
-            Test::In(values) => {
-                let is_long = |value: &Value| matches!(value, Value::Text(text) if is_long(text));
-                let all = among(writer, &operand, values, |text| text);
-                match operand.is_cut && values.iter().any(is_long) {
-                    true => {
-                        let begins = among(writer, &operand, values, start);
-                        format!("({begin} IN ({begins}) AND {whole} IN ({all}))")
-                    }
-                    false => format!("{begin} IN ({all})"),
-                }
-            }
-        }
-    }
-
     /// The items behind the last one that was seen.
     fn place<'s>(&'s self, writer: &mut Writer<'s>, section: Section) -> Vec<String> {
         let List { after, sort, .. } = self.list;
@@ -380,65 +350,6 @@ fn joined(conditions: &[String]) -> String {
     match conditions.is_empty() {
         true => String::new(),
         false => format!(" WHERE {}", conditions.join(" AND ")),
-    }
-}
-
-/// Whether a text is not told from all others by the part that the index holds.
-fn is_long(text: &str) -> bool {
-    text.chars().nth(SORTED_CHARS_MAX - 1).is_some()
-}
-
-fn compare<'s>(
-    writer: &mut Writer<'s>,
-    operand: &Operand,
-    comparison: Comparison,
-    value: &'s Value,
-) -> String {
-    let Operand { text: whole, start: begin, .. } = operand;
-    let sign = sign(comparison);
-    let Some(long) = long(operand, value) else {
-        return format!("{begin} {sign} {}", writer.value(operand, value));
-    };
-    let bound = writer.value(operand, value);
-    let coarse = match comparison {
-        Comparison::NotEqual => return format!("{whole} {sign} {bound}"),
-        Comparison::Equal => "=",
-        Comparison::Less | Comparison::LessOrEqual => "<=",
-        Comparison::Greater | Comparison::GreaterOrEqual => ">=",
-    };
-    format!("({begin} {coarse} {} AND {whole} {sign} {bound})", writer.text(start(long)))
-}
-
-/// A text of which the index holds only a part.
-fn long<'v>(operand: &Operand, value: &'v Value) -> Option<&'v str> {
-    match value {
-        Value::Text(text) if operand.is_cut && is_long(text) => Some(text),
-        _ => None,
-    }
-}
-
-fn among<'s>(
-    writer: &mut Writer<'s>,
-    operand: &Operand,
-    values: &'s [Value],
-    part: fn(&str) -> &str,
-) -> String {
-    let all = values.iter().map(|value| match value {
-        Value::Text(text) if operand.is_cut => writer.text(part(text)),
-        value => writer.value(operand, value),
-    });
-    all.collect::<Vec<_>>().join(", ")
-}
-
-fn range<'s>(
-    writer: &mut Writer<'s>,
-    column: &str,
-    (from, to): (&'s str, Option<&'s str>),
-) -> String {
-    let from = format!("{column} >= {}", writer.text(from));
-    match to {
-        Some(to) => format!("{from} AND {column} < {}", writer.text(to)),
-        None => from,
     }
 }
 

@@ -290,24 +290,20 @@ fn an_index_is_named_by_all_that_it_is() {
     check(
         indexes,
         &expect![[r#"
-            CREATE INDEX "nouns.rooms.created" ON "rooms" ("created_at", "id")
             CREATE UNIQUE INDEX "nouns.rooms.unique.name" ON "rooms" ("name")
             CREATE INDEX "nouns.shelves.parent" ON "shelves" ("room_id", "id")
             CREATE INDEX "nouns.shelves.created" ON "shelves" ("room_id", "created_at", "id")
             CREATE INDEX "nouns.shelves.filter.number" ON "shelves" ("room_id", "number", "id")
             CREATE UNIQUE INDEX "nouns.shelves.unique.side.number" ON "shelves" ("side", "number")
             CREATE INDEX "nouns.books.parent" ON "books" ("shelf_id", "id")
-            CREATE INDEX "nouns.books.created" ON "books" ("shelf_id", "created_at", "id")
             CREATE INDEX "nouns.books.ref.sequel_to" ON "books" ("sequel_to", "id")
             CREATE UNIQUE INDEX "nouns.books.unique_in_parent.title" ON "books" ("shelf_id", "title")
-            CREATE INDEX "nouns.rooms.created" ON "rooms" ("created_at", "id")
             CREATE UNIQUE INDEX "nouns.rooms.unique.name" ON "rooms" (nouns_digest("name"))
             CREATE INDEX "nouns.shelves.parent" ON "shelves" ("room_id", "id")
             CREATE INDEX "nouns.shelves.created" ON "shelves" ("room_id", "created_at", "id")
             CREATE INDEX "nouns.shelves.filter.number" ON "shelves" ("room_id", "number", "id")
             CREATE UNIQUE INDEX "nouns.shelves.unique.side.number" ON "shelves" (nouns_digest("side"), "number")
             CREATE INDEX "nouns.books.parent" ON "books" ("shelf_id", "id")
-            CREATE INDEX "nouns.books.created" ON "books" ("shelf_id", "created_at", "id")
             CREATE INDEX "nouns.books.ref.sequel_to" ON "books" ("sequel_to", "id")
             CREATE UNIQUE INDEX "nouns.books.unique_in_parent.title" ON "books" ("shelf_id", nouns_digest("title"))
         "#]],

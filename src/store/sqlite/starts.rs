@@ -177,9 +177,7 @@ fn of_a_new_database() {
             CREATE INDEX
             CREATE TABLE
             CREATE INDEX
-            CREATE INDEX
             CREATE TABLE
-            CREATE INDEX
             CREATE INDEX
             CREATE INDEX
             SELECT
@@ -233,7 +231,6 @@ fn of_a_model_that_has_grown() {
             CREATE TABLE
             SELECT
             DROP INDEX
-            CREATE INDEX
             CREATE INDEX
             CREATE INDEX
             CREATE INDEX
