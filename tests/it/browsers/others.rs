@@ -207,7 +207,8 @@ impl<'a> Scene<'a> {
         tab.run(&format!("void (opened = window.open('{victim}/customers'))"));
         // Here is the proof that the browser adds what it has, whoever's page it is.
         let (_, status, caller) = came("GET /customers");
-        assert_eq!((status, &*caller), (200, "admin"));
+        // It may have the list already, and then asks whether it is still right.
+        assert!(matches!(status, 200 | 304) && caller == "admin", "{status} {caller}");
         let look = "(() => { try { return opened.document.body.innerText } catch (error) { return error.name } })()";
         let kept_apart = if is_told { "opened.closed" } else { look };
         let expected = if is_told { Value::Bool(true) } else { "SecurityError".into() };

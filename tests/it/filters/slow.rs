@@ -20,7 +20,7 @@ note = { verbs = ["get"], where = "owner = $user" }
 "#;
 
 /// So many, so that one after the other they take seconds at the least.
-const NOTES: usize = 24;
+const NOTES: usize = 72;
 
 /// Words that stand at the end of each text alone: one looks like the text from its first letter on, the
 /// other from its last.

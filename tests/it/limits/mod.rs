@@ -35,6 +35,25 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("bulk_items_max", "limits/numbers.rs", "new_items_in_one_request"),
     ("cascade_items_max", "limits/numbers.rs", "items_that_go_with_another"),
     ("failed_logins_max", "limits/numbers.rs", "failed_logins"),
+    ("filter_terms_max", "surface/queries.rs", "limits_of_a_query"),
+    ("filter_values_max", "surface/queries.rs", "limits_of_a_query"),
+    ("sort_keys_max", "surface/queries.rs", "limits_of_a_query"),
+    ("streams_max", "exports/limits.rs", "so_many_in_all"),
+    ("streams_per_caller_max", "exports/limits.rs", "so_many_for_one_caller"),
+    ("stream_seconds_max", "exports/limits.rs", "a_client_that_takes_too_long_is_cut"),
+    ("stream_idle_seconds_max", "exports/limits.rs", "a_client_that_does_not_read_is_cut"),
+    ("exports_max", "exports/limits.rs", "so_many_in_all"),
+    (
+        "export_log_bytes_max",
+        "exports/leaving.rs",
+        "a_client_that_reads_may_make_the_log_grow_further",
+    ),
+    ("idempotency_key_seconds", "retries/limits.rs", "an_answer_counts_no_more_when_it_is_old"),
+    (
+        "idempotency_wait_seconds_max",
+        "retries/limits.rs",
+        "whoever_waits_too_long_is_told_to_come_back",
+    ),
 ];
 
 /// A server of customers, with these lines in `[server.limits]`.
