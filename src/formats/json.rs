@@ -101,15 +101,21 @@ pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
             write_value(out, value);
         }
     }
-    for (member, name, moment) in [
-        (Member::CreatedAt, "created_at", item.created_at),
-        (Member::UpdatedAt, "updated_at", item.updated_at),
-    ] {
-        if view.shows(member) {
-            out.push(b',');
-            write_name(out, name);
-            write_moment(out, moment);
-        }
+    let created = item.created_at.text();
+    // Many items stay as they were created.
+    let updated = match item.updated_at == item.created_at {
+        true => created,
+        false => item.updated_at.text(),
+    };
+    if view.shows(Member::CreatedAt) {
+        out.extend_from_slice(b",\"created_at\":\"");
+        out.extend_from_slice(&created);
+        out.push(b'"');
+    }
+    if view.shows(Member::UpdatedAt) {
+        out.extend_from_slice(b",\"updated_at\":\"");
+        out.extend_from_slice(&updated);
+        out.push(b'"');
     }
     if view.shows(Member::Version) {
         out.extend_from_slice(b",\"version\":");

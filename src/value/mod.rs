@@ -132,17 +132,24 @@ impl IdKind {
     /// Reads an id as it stands in a path: one spelling each, so that an item has one address.
     pub fn parse(self, text: &str) -> Option<Id> {
         match self {
-            Self::Uuid => {
-                let canonical = text.len() == 36 && !text.bytes().any(|b| b.is_ascii_uppercase());
-                let uuid = Uuid::try_parse(text).ok()?;
-                canonical.then_some(Id::Uuid(uuid))
-            }
+            Self::Uuid => Self::uuid(text.as_bytes()),
             Self::Integer => {
                 let number: i64 = text.parse().ok()?;
                 let canonical = text.starts_with(|c: char| matches!(c, '1'..='9'));
                 (canonical && number <= INTEGER_MAX).then_some(Id::Integer(number))
             }
         }
+    }
+}
+
+impl IdKind {
+    /// Reads a UUID as it stands in a path and in a database.
+    pub fn uuid(text: &[u8]) -> Option<Id> {
+        let text: &[u8; 36] = text.try_into().ok()?;
+        // All at once: no way out before the end.
+        let has_capitals = text.iter().fold(false, |any, byte| any | byte.is_ascii_uppercase());
+        let uuid = Uuid::try_parse_ascii(text).ok()?;
+        (!has_capitals).then_some(Id::Uuid(uuid))
     }
 }
 

@@ -247,8 +247,8 @@ impl Columns for Row<'_> {
         match kind {
             IdKind::Integer => Ok(self.integer(at)?.map(Id::Integer)),
             IdKind::Uuid => {
-                let text = self.text(at)?;
-                text.map(|text| kind.parse(text).ok_or_else(|| broken(at, "a uuid"))).transpose()
+                let text = bytes(self, at)?;
+                text.map(|text| IdKind::uuid(text).ok_or_else(|| broken(at, "a uuid"))).transpose()
             }
         }
     }
