@@ -9,24 +9,27 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::View;
 use crate::json;
-use crate::model::{Class, Resource};
+use crate::model::Class;
 use crate::problem::{self, Problem};
 use crate::value::cut;
 
-/// No model has as many fields.
-const COLUMNS_MAX: usize = 1000;
+/// No model has as many fields, or a name as long: each name is written again for every row, so that
+/// without these a small body would become a large one.
+const COLUMNS_MAX: usize = 220;
+const NAME_CHARS_MAX: usize = 48;
 /// How deep a value in a cell may be: the wrapper, the list and the item around it are three levels.
 const CELL_DEPTH_MAX: usize = 29;
 
 /// A JSON object a line, for each row of the table.
-pub fn lines(resource: &Resource, body: &[u8], rows_max: usize) -> Result<Vec<u8>, Problem> {
+pub fn lines(view: View<'_>, body: &[u8], rows_max: usize) -> Result<Vec<u8>, Problem> {
     let text = utf8(body)?;
     // Excel writes a byte order mark, and nothing else does.
     let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader { rest, line: 1 };
     let columns = match reader.row(COLUMNS_MAX)? {
-        Some((line, names)) => columns(resource, line, names)?,
+        Some((line, names)) => columns(view, line, names)?,
         None => return Err(bad(1, "expected the names of the columns, got nothing")),
     };
     let mut out = Vec::with_capacity(body.len() * 2);
@@ -84,7 +87,7 @@ struct Column<'a> {
 }
 
 fn columns<'a>(
-    resource: &Resource,
+    view: View<'_>,
     line: usize,
     names: Vec<Cell<'a>>,
 ) -> Result<Vec<Column<'a>>, Problem> {
@@ -93,13 +96,20 @@ fn columns<'a>(
         if text.is_empty() {
             return Err(bad(line, &format!("expected a name for column {}", index + 1)));
         }
+        if text.chars().nth(NAME_CHARS_MAX).is_some() {
+            let name = json::quoted(text);
+            return Err(bad(line, &format!("expected the name of a field, got {name}")));
+        }
         if !seen.insert(text) {
             let name = json::quoted(text);
             return Err(bad(line, &format!("expected each column once, got {name} again")));
         }
     }
     let column = |name: Cell<'a>| {
-        let class = resource.field(&name.text).map(|(_, field)| field.kind.class(field));
+        let field = view.resource.field(&name.text);
+        // What is hidden is read like what is not there.
+        let field = field.filter(|(at, _)| !view.hidden.contains(at));
+        let class = field.map(|(_, field)| field.kind.class(field));
         Column { name: name.text, class }
     };
     Ok(names.into_iter().map(column).collect())

@@ -44,7 +44,7 @@ fn planned(model: &Model, resource: &Resource, verb: Verb, body: &[u8]) -> Optio
         _ => Place::Item(address(own)),
     };
     let route = Route { verb, place };
-    let text = intent::text(model, &route, body).ok()?;
+    let text = intent::text(model, &route, (body, &[])).ok()?;
     let intent = intent::read(model, route, (None, &[]), &text).ok()?;
     plan::make(model, intent, &Caller::open(), || By { actor: "-".into(), request_id: "-".into() })
         .ok()

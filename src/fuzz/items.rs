@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 100;
 pub fn items(data: &[u8]) {
     for model in MODELS.iter() {
         for resource in model.declared() {
-            if let Ok(lines) = table::lines(resource, data, ROWS_MAX) {
+            if let Ok(lines) = table::lines(View::whole(resource), data, ROWS_MAX) {
                 compare(resource, data, &lines);
             }
             for form in [BodyForm::Lines, BodyForm::Table] {
@@ -48,7 +48,7 @@ fn comes_back_as_a_table(model: &Model, resource: &Resource, values: &[Value]) {
         (csv.items)(&mut table, view, std::slice::from_ref(&item));
     }
     let shown = String::from_utf8_lossy(&table).into_owned();
-    let lines = table::lines(resource, &table, ROWS_MAX).unwrap_or_else(|problem| {
+    let lines = table::lines(View::whole(resource), &table, ROWS_MAX).unwrap_or_else(|problem| {
         unreachable!("{shown}: {problem:?}");
     });
     // The id always comes, and cannot be sent.

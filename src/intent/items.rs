@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use super::{Bodies, DEPTH_MAX, Members, Route, Verb};
+use crate::formats::View;
 use crate::formats::{BodyForm, table};
 use crate::json::{self, Json};
 use crate::model::settings::Limits;
@@ -16,12 +17,18 @@ use crate::problem::Problem;
 /// The wrapper and the list, which are not there.
 const LEVELS_LEFT_OUT: usize = 2;
 
-/// Step 8 of the order of checks: the body as the text that `read` reads.
-pub fn text<'a>(model: &Model, route: &Route, body: &'a [u8]) -> Result<Cow<'a, [u8]>, Problem> {
+/// Step 8 of the order of checks: the body as the text that `read` reads. A field that is hidden from the
+/// caller is like any name that there is not.
+pub fn text<'a>(
+    model: &Model,
+    route: &Route,
+    (body, hidden): (&'a [u8], &[usize]),
+) -> Result<Cow<'a, [u8]>, Problem> {
     match (route.verb, route.resource()) {
         (Verb::PostItems(BodyForm::Table), Some(resource)) => {
             let items_max = model.server.limits.bulk_items_max;
-            table::lines(model.resource(resource), body, items_max).map(Cow::Owned)
+            let view = View { resource: model.resource(resource), hidden, chosen: None };
+            table::lines(view, body, items_max).map(Cow::Owned)
         }
         _ => Ok(Cow::Borrowed(body)),
     }

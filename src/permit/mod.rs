@@ -101,10 +101,11 @@ impl Denied {
     }
 }
 
-/// The fields, by index, that a caller who reads a place is not shown.
+/// The fields, by index, that a caller does not know of at a place, with a verb.
 pub fn hidden<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
     let resource = route.resource().filter(|_| !caller.is_all());
-    let access = resource.and_then(|it| caller.rights().access(it, model::Verb::Get));
+    let wanted = resource.zip(granted_verb(route.verb));
+    let access = wanted.and_then(|(resource, verb)| caller.rights().access(resource, verb));
     access.map_or(&[], |access| &access.hidden)
 }
 

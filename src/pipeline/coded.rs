@@ -23,7 +23,7 @@ pub(super) async fn code(shared: &Arc<Shared>, reply: &mut Reply, choice: Choice
     let coded = match content {
         Content::Whole(bytes) => {
             reply.body = Content::Whole(bytes.clone());
-            whole(bytes, choice).await.map(Content::from)
+            whole(shared, bytes, choice).await.map(Content::from)
         }
         Content::Flow(flow) => match Coded::of(flow, shared, choice) {
             Ok(coded) => Some(Content::Flow(Flow::new(coded))),
@@ -36,12 +36,17 @@ pub(super) async fn code(shared: &Arc<Shared>, reply: &mut Reply, choice: Choice
     reply::coded(reply, choice, coded);
 }
 
-async fn whole(bytes: Bytes, choice: Choice) -> Option<Vec<u8>> {
+async fn whole(shared: &Shared, bytes: Bytes, choice: Choice) -> Option<Vec<u8>> {
     if !choice.covers(bytes.len()) {
         return None;
     }
     if bytes.len() < ASIDE_CODING_BYTES {
         return choice.encode(&bytes);
+    }
+    // Both forms of it are there while it waits for its turn; without room for them it stays as it is.
+    let room = shared.gate.room();
+    if !room.take(2 * bytes.len()) {
+        return None;
     }
     // Only a server that is ending in a hurry does not do it.
     gate::aside(move || choice.encode(&bytes)).await.ok().flatten()

@@ -19,8 +19,9 @@ pub(super) fn plan(
     caller: &Caller,
     by: impl FnOnce() -> By,
 ) -> Result<Plan, Problem> {
-    let text = intent::text(model, &route, body)?;
-    let query = (query, permit::hidden(caller, &route));
+    let hidden = permit::hidden(caller, &route);
+    let text = intent::text(model, &route, (body, hidden))?;
+    let query = (query, hidden);
     plan::make(model, intent::read(model, route, query, &text)?, caller, by)
 }
 

@@ -5,11 +5,11 @@
 //! The one surprising thing: who reaches only some rows gets a tag of the bytes. A tag of the log would
 //! tell them when a row changes that is out of their reach.
 
+use http::StatusCode;
 use http::header::ETAG;
-use http::{HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};
 
-use super::{Replies, Reply, VARY, bare, mark, page_reply, tag, view};
+use super::{BOTH, Replies, Reply, VARY, bare, mark, page_reply, tag, view};
 use crate::formats::Format;
 use crate::intent::List;
 use crate::intent::conditions::{Conditions, Verdict};
@@ -56,7 +56,7 @@ impl Replies {
             }
             Verdict::NotModified => {
                 let mut reply = bare(StatusCode::NOT_MODIFIED);
-                reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+                reply.headers.insert(VARY, BOTH);
                 reply.headers.insert(ETAG, tag);
                 Ok(reply)
             }

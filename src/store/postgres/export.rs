@@ -163,13 +163,15 @@ impl Inner {
 }
 
 impl Exports {
-    /// The session's own limit for idle transactions is shorter than a client may take.
+    /// The session's own limits, for idle transactions and for statements, which wait for their client too
+    /// when it reads slowly, are shorter than a client may take. We keep the time of a step ourselves.
     fn begin(&self) -> String {
-        let idle = self.patience.idle + GRACE;
+        let idle = (self.patience.idle + GRACE).as_millis();
         format!(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
-             SET LOCAL idle_in_transaction_session_timeout = {}",
-            idle.as_millis()
+             SET LOCAL idle_in_transaction_session_timeout = {idle}; \
+             SET LOCAL statement_timeout = {}",
+            2 * idle
         )
     }
 }

@@ -163,7 +163,7 @@ impl Worker {
     pub(super) async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
         fault::point("read");
         let until = clock::now() + self.0.statement_max;
-        let lease = self.0.pool.lease(Purpose::Read, until).await?;
+        let lease = self.0.pool.lease(purpose(&read), until).await?;
         Onward::new(Inner::read(Arc::clone(&self.0), read, lease, until)).await
     }
 
@@ -209,7 +209,7 @@ impl Inner {
             }
             // Its place may be the only one.
             drop(lease);
-            lease = self.pool.lease(Purpose::Read, until).await?;
+            lease = self.pool.lease(purpose(&read), until).await?;
         }
     }
 
@@ -327,6 +327,13 @@ enum Attempt {
     Done(Result<Outcome, StoreError>),
     /// Nothing was done.
     Again(StoreError),
+}
+
+fn purpose(read: &Read) -> Purpose {
+    match read {
+        Read::Page(_, list) if !list.is_plain() || list.is_counted => Purpose::List,
+        _ => Purpose::Read,
+    }
 }
 
 fn no_connection() -> StoreError {

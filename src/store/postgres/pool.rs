@@ -71,6 +71,8 @@ impl Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Read,
+    /// A list that may look at every row: such may not take every connection either.
+    List,
     Write,
 }
 
@@ -82,6 +84,7 @@ pub(super) struct Pool {
     idle: Mutex<Vec<Box<Connection>>>,
     places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
+    listing: Arc<Semaphore>,
     counted: Arc<metrics::Pool>,
     /// Forgotten when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
@@ -109,6 +112,7 @@ impl Pool {
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(connections_max)),
             writing: Arc::new(Semaphore::new(writing_max)),
+            listing: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
             counted,
             epoch: Arc::default(),
             settled: Arc::default(),
@@ -130,11 +134,16 @@ impl Pool {
         let deadline = until.min(began + WAIT_MAX);
         let waiting = Raised::new(&self.counted, |counted| &counted.waiting);
         let places = async {
-            let writing = match purpose {
+            let share = match purpose {
                 Purpose::Read => None,
-                Purpose::Write => Some(Arc::clone(&self.writing).acquire_owned().await.ok()?),
+                Purpose::List => Some(&self.listing),
+                Purpose::Write => Some(&self.writing),
             };
-            Some((writing, Arc::clone(&self.places).acquire_owned().await.ok()?))
+            let share = match share {
+                Some(share) => Some(Arc::clone(share).acquire_owned().await.ok()?),
+                None => None,
+            };
+            Some((share, Arc::clone(&self.places).acquire_owned().await.ok()?))
         };
         let places = match tokio::time::timeout_at(deadline.into(), places).await {
             Ok(Some(places)) => places,

@@ -91,7 +91,9 @@ pub(super) static POSTGRES: Words = Words {
     has_uuid: true,
     uuid_text: |uuid| format!("{uuid}::text COLLATE \"C\""),
     member: |column, names, (class, scale)| {
-        let path = names.join(",");
+        // In the text of an array, a bare null is no name.
+        let names = names.iter().map(|name| if &**name == "null" { "\"null\"" } else { name });
+        let path = names.collect::<Vec<_>>().join(",");
         let found = format!("({column} #>> '{{{path}}}')");
         let (word, value) = match class {
             Class::Text => ("string", format!("{found} COLLATE \"C\"")),

@@ -65,6 +65,8 @@ pub struct Shared {
     context: Arc<Context>,
     queue: Queue,
     pool: Pool,
+    /// For lists that may look at every row.
+    wide: Pool,
     exports: Arc<Exports>,
     /// Set when a commit failed in a way that leaves its outcome open: nothing is written any more.
     stopped: Arc<AtomicBool>,
@@ -82,6 +84,7 @@ impl Shared {
     pub(super) fn close(&self) {
         self.exports.close();
         self.pool.close();
+        self.wide.close();
         join(&self.readers);
         self.queue.close();
         join(&self.writer);
@@ -136,7 +139,8 @@ impl Worker {
             }
         }
         let until = now + self.shared.statement_max;
-        let answer = self.shared.pool.read(read, until)?;
+        let pool = if is_wide(&read) { &self.shared.wide } else { &self.shared.pool };
+        let answer = pool.read(read, until)?;
         // The reader looks at the clock between steps; a disk that hangs gives it none.
         match tokio::time::timeout_at((until + QUICK).into(), answer).await {
             Ok(Ok(Done { outcome, took })) => {
@@ -216,6 +220,11 @@ fn is_short(read: &Read) -> bool {
     match read {
         Read::Ready | Read::Positions | Read::Item(..) | Read::Refuse(_) => true,
         Read::User(_) | Read::UsersStamp | Read::Kept(_) => true,
-        Read::Page(_, list) => list.limit <= 100 && list.is_plain() && !list.is_counted,
+        Read::Page(_, list) => list.limit <= 100 && !is_wide(read),
     }
+}
+
+/// Reads that may touch every row.
+fn is_wide(read: &Read) -> bool {
+    matches!(read, Read::Page(_, list) if !list.is_plain() || list.is_counted)
 }

@@ -174,7 +174,9 @@ fn open_locked(
 ) -> Result<Arc<Shared>, OpenError> {
     let (connection, log_pages) = connect(files, model)?;
     let context = Context::new(model, &SQLITE);
-    let (pool, readers) = Pool::start(&files.real, &context)?;
+    let (pool, mut readers) = Pool::start(&files.real, &context)?;
+    let (wide, listers) = Pool::start_wide(&files.real, &context)?;
+    readers.extend(listers);
     let exports = Exports::new(files.real.clone(), &context, metrics);
     let counted = metrics.writer();
     let (queue, jobs) = Queue::new(&counted);
@@ -200,6 +202,7 @@ fn open_locked(
         context,
         queue,
         pool,
+        wide,
         exports,
         stopped,
         readers: readers.into(),

@@ -26,7 +26,10 @@ use crate::store::{Broken, OpenError, StoreError};
 /// step of a filter may look through a long text.
 pub(super) const STEPS: i32 = 4_000;
 const POOL_STEPS: i32 = 200;
+/// For short reads while the disk is slow, and for those that nobody knows the end of: neither keeps the
+/// other waiting.
 const THREADS: usize = 4;
+const WIDE_THREADS: usize = 2;
 const WAITING_MAX: usize = 1_024;
 /// A reader of the pool: what is slow is not in memory anyway.
 const CACHE_KIB: u32 = 1_000;
@@ -131,17 +134,36 @@ pub(super) struct Pool {
 }
 
 impl Pool {
+    /// For short reads.
     pub(super) fn start(
         path: &Path,
         context: &Arc<Context>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
+        let readers = (0..THREADS).map(|_| Reader::open(path, context, (CACHE_KIB, POOL_STEPS)));
+        Self::of(readers.collect::<Result<_, _>>()?, "reader")
+    }
+
+    /// For lists that may look at every row. What they have to sort goes to disk when it is large.
+    pub(super) fn start_wide(
+        path: &Path,
+        context: &Arc<Context>,
+    ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
+        let open = |_| {
+            let reader = Reader::open(path, context, (CACHE_KIB, POOL_STEPS))?;
+            let set = reader.connection.pragma_update(None, "temp_store", "file");
+            set.map_err(|error| OpenError(format!("cannot read: {error}")))?;
+            Ok(reader)
+        };
+        Self::of((0..WIDE_THREADS).map(open).collect::<Result<_, _>>()?, "lister")
+    }
+
+    fn of(readers: Vec<Reader>, name: &str) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
         let (queue, asked) = sync_channel(WAITING_MAX);
         let asked = Arc::new(Mutex::new(asked));
         let mut threads = Vec::new();
-        for number in 0..THREADS {
-            let reader = Reader::open(path, context, (CACHE_KIB, POOL_STEPS))?;
+        for (number, reader) in readers.into_iter().enumerate() {
             let asked = Arc::clone(&asked);
-            let thread = std::thread::Builder::new().name(format!("reader-{number}"));
+            let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
             let thread = thread.spawn(move || work(reader, &asked));
             threads.push(
                 thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?,

@@ -11,8 +11,9 @@ title = "Files"
 [resources.file.fields]
 name = { type = "text", required = true }
 wage = { type = "integer", default = 1 }
+tags = { type = "json", nullable = true }
 [roles.clerk]
-file = { verbs = ["get", "post"], hide = ["wage"] }
+file = { verbs = ["get", "post"], hide = ["wage", "tags"] }
 "#;
 
 const CSV: (&str, &str) = ("Content-Type", "text/csv");
@@ -312,8 +313,23 @@ on_every_backend! {
             assert_eq!(hidden.status, 422, "{hidden:?}");
             assert_eq!(wrong(&hidden).replace("wage", "wave"), wrong(&unknown));
         }
+        // What a cell cannot be is said of fields that the caller knows.
+        let (hidden, unknown) = (send(CSV, "name,tags\nmine,{\n"), send(CSV, "name,togs\nmine,{\n"));
+        assert_eq!(hidden.status, 422, "{hidden:?}");
+        assert_eq!(wrong(&hidden).replace("tags", "togs"), wrong(&unknown));
         let made = send(CSV, "name\nmine\n");
         assert_eq!((made.status, made.json()["files"][0].get("wage")), (201, None), "{made:?}");
+    }
+
+    /// Each name is written again for every row.
+    fn names_and_columns_have_a_limit(server: Server) {
+        let rows = "1\n".repeat(1_000);
+        let long = send(&server, CSV, format!("{}\n{rows}", "a".repeat(100_000)));
+        assert_eq!((long.status, long.problem().as_str()), (400, "bad-lines"), "{long:?}");
+        let names = (0..221).map(|number| format!("c{number}")).collect::<Vec<_>>().join(",");
+        let wide = send(&server, CSV, format!("{names}\n"));
+        assert_eq!((wide.status, wide.problem().as_str()), (400, "bad-lines"), "{wide:?}");
+        assert_eq!(count(&server), 0);
     }
 
     /// A byte order mark and CR LF, as Excel saves a table.

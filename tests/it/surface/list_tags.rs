@@ -74,7 +74,7 @@ on_every_backend! {
         expect![[r#"
             HTTP/1.1 304 Not Modified
             cache-control: private, no-cache
-            vary: Accept
+            vary: Accept, Accept-Encoding
             etag: W/"<tag-1>"
             x-request-id: <request-2>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
