@@ -17,7 +17,7 @@ use crate::value::cut;
 
 /// No model has as many fields, or a name as long: each name is written again for every row, so that
 /// without these a small body would become a large one.
-const COLUMNS_MAX: usize = 220;
+const COLUMNS_MAX: usize = 510;
 const NAME_CHARS_MAX: usize = 48;
 /// How deep a value in a cell may be: the wrapper, the list and the item around it are three levels.
 const CELL_DEPTH_MAX: usize = 29;
