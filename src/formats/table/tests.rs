@@ -156,8 +156,5 @@ fn rows_and_columns_are_limited() {
     assert_eq!(read(rows(4).as_bytes(), 3), "too-large: at most 3 items at once, got more");
     let columns = |count: usize| (0..count).map(|n| format!("c{n}")).collect::<Vec<_>>().join(",");
     assert_eq!(read(columns(510).as_bytes(), 3), "");
-    assert_eq!(
-        read(columns(511).as_bytes(), 3),
-        "bad-lines: line 1: expected 510 cells, got more"
-    );
+    assert_eq!(read(columns(511).as_bytes(), 3), "bad-lines: line 1: expected 510 cells, got more");
 }
