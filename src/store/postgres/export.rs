@@ -125,8 +125,9 @@ impl Inner {
                 if rows < rows_wanted {
                     break;
                 }
-                // As many as make two pieces, by what the last ones had.
-                rows_wanted = (2 * PIECE_BYTES * rows / bytes.max(1)).clamp(1, ROWS_MAX);
+                // As many as make two pieces, by what the last ones had; the next may be longer.
+                let rows_max = ROWS_MAX.min(2 * rows_wanted);
+                rows_wanted = (2 * PIECE_BYTES * rows / bytes.max(1)).clamp(1, rows_max);
             }
             within(step_max, client.batch_execute("CLOSE nouns_export")).await?;
         }
@@ -163,15 +164,13 @@ impl Inner {
 }
 
 impl Exports {
-    /// The session's own limits, for idle transactions and for statements, which wait for their client too
-    /// when it reads slowly, are shorter than a client may take. We keep the time of a step ourselves.
+    /// The session's own limit for idle transactions is shorter than a client may take.
     fn begin(&self) -> String {
-        let idle = (self.patience.idle + GRACE).as_millis();
+        let idle = self.patience.idle + GRACE;
         format!(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
-             SET LOCAL idle_in_transaction_session_timeout = {idle}; \
-             SET LOCAL statement_timeout = {}",
-            2 * idle
+             SET LOCAL idle_in_transaction_session_timeout = {}",
+            idle.as_millis()
         )
     }
 }

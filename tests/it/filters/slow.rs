@@ -20,14 +20,15 @@ note = { verbs = ["get"], where = "owner = $user" }
 "#;
 
 /// So many, so that one after the other they take seconds at the least.
-const NOTES: usize = 72;
+const NOTES: usize = 48;
 
 /// Words that stand at the end of each text alone: one looks like the text from its first letter on, the
 /// other from its last.
 fn query() -> String {
     let (one, other) = ("x".repeat(180) + "y", "y".to_owned() + &"x".repeat(180));
-    let terms = (0..20).map(|number| format!("text:contains={}", [&one, &other][number % 2]));
-    terms.collect::<Vec<_>>().join("&")
+    let terms = (0..19).map(|number| format!("text:contains={}", [&one, &other][number % 2]));
+    // Found nowhere, and looked for last: no text is enough, and all of them are searched.
+    terms.chain(["text:contains=z".to_owned()]).collect::<Vec<_>>().join("&")
 }
 
 on_every_backend! {
