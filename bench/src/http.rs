@@ -33,22 +33,25 @@ fn measure(nouns: &Path, folder: &Path, filled: &Filled) -> Result<()> {
     drop(client);
     let bare = Server::bare(folder, &sample)?;
     let case = |name, server, shots| Case { name, server, connections: 32, shots };
-    let rows = report::measure(
-        &[
-            case("bare hyper", &bare, [Shot::get("/")].into()),
-            case("GET by id", &server, filled.gets(usize::MAX)),
-            case("304 on an item", &server, unchanged_item),
-            case("list of 20", &server, [list()].into()),
-            case("304 on a list", &server, unchanged_list),
-            case("list of 20, filter and sort", &server, filtered()),
-            case("PUT", &server, filled.puts(usize::MAX)),
-            case("PATCH", &server, filled.patches()),
-            case("durable create", &server, store::create()),
-            case("durable create with a key", &server, store::create_once()),
-        ],
-        RUN,
-    )?;
-    report::print(&rows);
+    let bare_case = || case("bare hyper", &bare, [Shot::get("/")].into());
+    // What is read stays as it is until all of it is measured.
+    let reads = [
+        bare_case(),
+        case("GET by id", &server, filled.gets(usize::MAX)),
+        case("304 on an item", &server, unchanged_item),
+        case("list of 20", &server, [list()].into()),
+        case("304 on a list", &server, unchanged_list),
+        case("list of 20, filter and sort", &server, filtered()),
+    ];
+    let writes = [
+        bare_case(),
+        case("PUT", &server, filled.puts(usize::MAX)),
+        case("PATCH", &server, filled.patches()),
+        case("durable create", &server, store::create()),
+        case("durable create with a key", &server, store::create_once()),
+    ];
+    report::print(&report::measure(&reads, RUN)?);
+    report::print(&report::measure(&writes, RUN)?);
     Ok(())
 }
 
