@@ -54,10 +54,9 @@ use crate::reply::{Content, Replies, Reply};
 use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
 use crate::{clock, fault, formats, intent, reply, store};
 
-/// Bodies and answers of this size take long enough to read and write to be noticed by others; they
-/// are worked on beside the thread that serves.
+/// Bodies of this size take long enough to read to be noticed by others; they are read beside the thread
+/// that serves, as large answers are written (`Outcome::is_large`).
 const ASIDE_BODY_BYTES: usize = 64 << 10;
-const ASIDE_ANSWER_BYTES: usize = 256 << 10;
 
 /// What every worker thread shares.
 #[derive(Debug)]

@@ -191,12 +191,13 @@ fn derive(key: &[u8; KEY_BYTES], label: &[u8]) -> [u8; 32] {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn keys(bytes: &[u8]) -> Keys {
+    /// Each of so many equal bytes.
+    pub fn keys(bytes: &[u8]) -> Keys {
         let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
         Keys::parse(&lines.collect::<String>()).unwrap()
     }

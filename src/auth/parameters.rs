@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use super::text;
 use crate::model::Scheme;
+use crate::value::bytes_before;
 
 /// Digest has a dozen.
 const PARAMETERS_MAX: usize = 24;
@@ -134,14 +135,15 @@ fn parameter(bytes: &[u8]) -> Result<(Parameter<'_>, &[u8]), Malformed> {
 }
 
 fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().take_while(|byte| is(**byte, TOKEN)).count();
+    let end = bytes.iter().take_while(|byte| is_token(**byte)).count();
     bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
 }
 
 /// What stands before the closing quote, without its escapes, and what follows it.
 fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
     const OPEN: Malformed = Malformed("expected a quoted string to be closed");
-    let (plain, mut rest) = inside.split_at_checked(plain_bytes(inside)).ok_or(OPEN)?;
+    let (plain, mut rest) =
+        inside.split_at_checked(bytes_before(inside, is_special)).ok_or(OPEN)?;
     if let Some((b'"', after)) = rest.split_first() {
         return Ok((Cow::Borrowed(plain), after));
     }
@@ -163,17 +165,6 @@ fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
     }
 }
 
-/// How many bytes from the first one on are plainly part of a quoted string. By blocks, of which the
-/// machine looks at all bytes at once: proofs are long.
-fn plain_bytes(bytes: &[u8]) -> usize {
-    let blocks = bytes.as_chunks::<16>().0.iter();
-    let is_plain =
-        |block: &&[u8; 16]| !block.iter().fold(false, |any, byte| any | is_special(*byte));
-    let whole = 16 * blocks.take_while(is_plain).count();
-    let rest = bytes.get(whole..).unwrap_or_default();
-    whole + rest.iter().take_while(|byte| !is(**byte, SPECIAL)).count()
-}
-
 fn skip(bytes: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
     let end = bytes.iter().position(|byte| !is_skipped(*byte)).unwrap_or(bytes.len());
     bytes.get(end..).unwrap_or_default()
@@ -183,30 +174,28 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-const fn is_control(byte: u8) -> bool {
+fn is_control(byte: u8) -> bool {
     (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
 }
 
-const fn is_special(byte: u8) -> bool {
+/// Not plainly part of a quoted string.
+fn is_special(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | is_control(byte)
 }
 
-/// What a byte may be, for all of them: headers are looked at byte by byte, and most requests have one.
-static KINDS: [u8; 256] = kinds();
-/// Part of a token: RFC 9110 §5.6.2.
-const TOKEN: u8 = 1;
-/// Not plainly part of a quoted string.
-const SPECIAL: u8 = 2;
+/// Whether a byte is part of a token (RFC 9110 §5.6.2), for all of them: headers are looked at byte by
+/// byte, and most requests have one.
+static TOKENS: [bool; 256] = tokens();
 
-fn is(byte: u8, kind: u8) -> bool {
-    KINDS.get(usize::from(byte)).is_some_and(|kinds| kinds & kind != 0)
+fn is_token(byte: u8) -> bool {
+    TOKENS.get(usize::from(byte)) == Some(&true)
 }
 
-const fn kinds() -> [u8; 256] {
-    let mut kinds = [0; 256];
-    let mut rest: &mut [u8] = &mut kinds;
+const fn tokens() -> [bool; 256] {
+    let mut tokens = [false; 256];
+    let mut rest: &mut [bool] = &mut tokens;
     let mut byte = 0_u8;
-    while let Some((kind, after)) = rest.split_first_mut() {
+    while let Some((is_token, after)) = rest.split_first_mut() {
         let is_mark = matches!(
             byte,
             b'!' | b'#'
@@ -224,16 +213,11 @@ const fn kinds() -> [u8; 256] {
                 | b'|'
                 | b'~'
         );
-        if byte.is_ascii_alphanumeric() || is_mark {
-            *kind |= TOKEN;
-        }
-        if is_special(byte) {
-            *kind |= SPECIAL;
-        }
+        *is_token = byte.is_ascii_alphanumeric() || is_mark;
         rest = after;
         byte = byte.wrapping_add(1);
     }
-    kinds
+    tokens
 }
 
 #[cfg(test)]

@@ -52,14 +52,8 @@ pub fn each(parts: &[&[u8]], mut take: impl FnMut(&[u8])) {
 
 #[cfg(test)]
 mod tests {
-    use base64::engine::general_purpose::STANDARD;
-
     use super::*;
-
-    fn keys(bytes: &[u8]) -> Keys {
-        let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
-        Keys::parse(&lines.collect::<String>()).unwrap()
-    }
+    use crate::auth::key::tests::keys;
 
     #[test]
     fn a_mark_is_of_one_key_and_of_every_part() {

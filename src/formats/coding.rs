@@ -107,9 +107,7 @@ impl Choice {
             }
         }
     }
-}
 
-impl Choice {
     /// For bytes that come piece by piece; `None` when there is no memory for it.
     pub fn encoder(self) -> Option<Encoder> {
         Some(Encoder(match self.coding {

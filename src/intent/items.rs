@@ -7,8 +7,7 @@
 use std::borrow::Cow;
 
 use super::{Bodies, DEPTH_MAX, Members, Route, Verb};
-use crate::formats::View;
-use crate::formats::{BodyForm, table};
+use crate::formats::{BodyForm, View, table};
 use crate::json::{self, Json};
 use crate::model::settings::Limits;
 use crate::model::{Model, Resource};

@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use super::Json;
-use crate::value::{Decimal, Moment, Value, cut};
+use crate::value::{Decimal, Moment, Value, bytes_before, cut};
 
 /// Writes a text in quotes.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
@@ -110,14 +110,7 @@ fn write_object<K: AsRef<str>, T>(
 fn split_at_escape(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     // RFC 8259 §7: the quotation mark, the reverse solidus and U+0000 to U+001F.
     let is_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
-    // By blocks, of which the machine looks at all bytes at once: nearly no text has such a byte.
-    const BLOCK: usize = 8;
-    let blocks = bytes.as_chunks::<BLOCK>().0.iter();
-    let is_plain =
-        |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | is_escaped(*byte));
-    let whole = BLOCK * blocks.take_while(is_plain).count();
-    let rest = bytes.get(whole..)?;
-    let at = whole + rest.iter().take_while(|byte| !is_escaped(**byte)).count();
+    let at = bytes_before(bytes, is_escaped);
     let (run, rest) = bytes.split_at_checked(at)?;
     let (byte, after) = rest.split_first()?;
     Some((run, *byte, after))

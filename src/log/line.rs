@@ -8,7 +8,7 @@ use std::fmt::{Display, Write};
 use std::net::SocketAddr;
 
 use super::{Level, RequestLine, Style};
-use crate::value::Moment;
+use crate::value::{Moment, bytes_before};
 
 /// Longer values are cut: a client chooses some of them.
 const VALUE_BYTES_MAX: usize = 2048;
@@ -147,15 +147,9 @@ fn json_text(out: &mut String, key: &str, value: &str) {
 
 /// How many bytes from the start are printable ASCII that JSON does not escape.
 fn plain_length(text: &str) -> usize {
-    const BLOCK: usize = 8;
-    let is_plain = |byte: &u8| (b' '..=b'~').contains(byte) & (*byte != b'"') & (*byte != b'\\');
-    // By blocks, of which the machine looks at all bytes at once.
-    let blocks = text.as_bytes().as_chunks::<BLOCK>().0.iter();
-    let plain =
-        blocks.take_while(|block| block.iter().fold(true, |all, byte| all & is_plain(byte)));
-    let whole = BLOCK * plain.count();
-    let rest = text.as_bytes().get(whole..).unwrap_or_default();
-    whole + rest.iter().take_while(|byte| is_plain(byte)).count()
+    bytes_before(text.as_bytes(), |byte| {
+        !(b' '..=b'~').contains(&byte) | (byte == b'"') | (byte == b'\\')
+    })
 }
 
 fn json_key(out: &mut String, key: &str) {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ASIDE_ANSWER_BYTES, App, Shared, amend, aside};
+use super::{App, Shared, amend, aside};
 use crate::formats::Format;
 use crate::intent::conditions::Conditions;
 use crate::intent::{List, Stop};
@@ -13,7 +13,6 @@ use crate::plan::{Collection, Outcome, Write};
 use crate::problem::Problem;
 use crate::reply::Reply;
 use crate::store::StoreError;
-use crate::value::Item;
 
 /// `bytes`: so many were sent.
 pub(super) async fn write(
@@ -51,7 +50,7 @@ pub(super) async fn say(
     let Shared { model, replies, .. } = &*app.shared;
     let failed = |error| replies.failure(model, (about.as_ref(), list.as_ref()), format, error);
     let outcome = done.map_err(failed)?;
-    if outcome.items().iter().map(Item::bytes).sum::<usize>() < ASIDE_ANSWER_BYTES {
+    if !outcome.is_large() {
         return replies.outcome(model, (about, list.as_ref(), &conditions), format, &outcome);
     }
     let shared = Arc::clone(&app.shared);

@@ -131,14 +131,13 @@ async fn prints(
     bytes: &Bytes,
 ) -> Result<Vec<Box<str>>, Problem> {
     let headers = &asked.parts.headers;
-    let hidden = about.reach.access(about.resource).map_or(0, |access| access.mark);
     let problem_type = formats::choose_for_problem(&asked.accept);
     let mut parts = vec![
         Bytes::copy_from_slice(asked.parts.uri.query().unwrap_or("").as_bytes()),
         Bytes::from_static(format.media.essence.as_bytes()),
         problem_type.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(value.as_bytes())),
         // Somebody who may see less by now is not shown more.
-        Bytes::copy_from_slice(&hidden.to_be_bytes()),
+        Bytes::copy_from_slice(&about.mark().to_be_bytes()),
     ];
     for name in &TELLING {
         let mut all = Vec::new();

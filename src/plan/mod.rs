@@ -97,6 +97,13 @@ pub enum Read {
     Refuse(Refuse),
 }
 
+impl Read {
+    /// Whether it may look at every row there is: nobody knows how long it takes.
+    pub fn is_wide(&self) -> bool {
+        matches!(self, Self::Page(_, list) if !list.is_plain() || list.is_counted)
+    }
+}
+
 /// A write that will not happen.
 #[derive(Debug)]
 pub struct Refuse {
@@ -114,6 +121,13 @@ pub struct Collection {
     /// The ids of the items the path runs through, the top-level one first.
     pub ancestors: Vec<Id>,
     pub reach: Reach,
+}
+
+impl Collection {
+    /// What is hidden changes the bytes of an item, and this tells it.
+    pub fn mark(&self) -> u32 {
+        self.reach.access(self.resource).map_or(0, |access| access.mark)
+    }
 }
 
 /// One transaction that may change something.
@@ -188,7 +202,15 @@ pub struct Positions {
     pub newest: Option<i64>,
 }
 
+/// More than this in an answer takes long enough to write to be noticed by others.
+const LARGE_BYTES: usize = 256 << 10;
+
 impl Outcome {
+    /// Whether it is better written beside the thread that serves.
+    pub fn is_large(&self) -> bool {
+        self.items().iter().map(Item::bytes).sum::<usize>() >= LARGE_BYTES
+    }
+
     /// The items it speaks of.
     pub fn items(&self) -> &[Item] {
         match self {

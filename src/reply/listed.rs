@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::header::ETAG;
 use sha2::{Digest, Sha256};
 
-use super::{BOTH, Replies, Reply, VARY, bare, mark, page_reply, tag, view};
+use super::{BOTH, Replies, Reply, VARY, bare, page_reply, tag, view};
 use crate::formats::Format;
 use crate::intent::List;
 use crate::intent::conditions::{Conditions, Verdict};
@@ -46,7 +46,7 @@ impl Replies {
         let tag = tag(
             "W/",
             number,
-            &self.list_form(format, mark(collection), list.map_or(0, |list| list.seal)),
+            &self.list_form(format, collection.mark(), list.map_or(0, |list| list.seal)),
         );
         match conditions.judge_list(Some(number)) {
             Verdict::Holds => {

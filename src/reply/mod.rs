@@ -97,7 +97,7 @@ impl Replies {
         format: &Format,
         coding: Option<Choice>,
     ) -> Conditions {
-        let mark = || plan.about().map_or(0, mark);
+        let mark = || plan.about().map_or(0, Collection::mark);
         let coding = || coding.map_or(0, Choice::mark);
         Conditions::read(headers, || match plan.list() {
             Some(list) => self.list_form(format, mark(), list.seal),
@@ -124,7 +124,7 @@ impl Replies {
         };
         let problem = failure(model, about, error);
         let Some((now, about)) = now.zip(about) else { return problem };
-        let tag = self.etag(format, mark(about), now.version).map(|tag| (ETAG, tag));
+        let tag = self.etag(format, about.mark(), now.version).map(|tag| (ETAG, tag));
         let date = date(now.updated).map(|date| (LAST_MODIFIED, date));
         let headers = tag.into_iter().chain(date);
         headers.fold(problem, |problem, (name, value)| problem.header(name, value))
@@ -191,7 +191,7 @@ impl Replies {
         let mut reply = bare(StatusCode::NOT_MODIFIED);
         reply.headers.insert(VARY, BOTH);
         if let Some(now) = validators(outcome) {
-            set(&mut reply, ETAG, self.etag(format, mark(collection), now.version));
+            set(&mut reply, ETAG, self.etag(format, collection.mark(), now.version));
             set(&mut reply, LAST_MODIFIED, date(now.updated));
         }
         reply
@@ -204,7 +204,7 @@ impl Replies {
         format: &Format,
         outcome: &Outcome,
     ) -> Reply {
-        let mark = mark(collection);
+        let mark = collection.mark();
         let view = view(model, collection, list);
         let mut body = Vec::with_capacity(512);
         match outcome {
@@ -293,12 +293,6 @@ fn page_reply(
         set(&mut reply, LINK, HeaderValue::try_from(link).ok());
     }
     reply
-}
-
-/// What is hidden changes the bytes of an item, and this tells it.
-fn mark(collection: &Collection) -> u32 {
-    let access = collection.reach.access(collection.resource);
-    access.map_or(0, |access| access.mark)
 }
 
 /// `before` says whether it is weak.

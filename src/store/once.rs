@@ -15,12 +15,10 @@ use super::sql::Dialect;
 use super::transaction::{self, Context, Halt, Pace, broken};
 use super::{Broken, StoreError};
 use crate::plan::{Once, Outcome, Refusal, Said, Write};
-use crate::value::{Item, Moment};
+use crate::value::Moment;
 
 /// Under this name `nouns_system` says that the table is there.
 const FORM: &str = "keys_form";
-/// An answer of this size takes long enough to write to be noticed by others.
-const ASIDE_BYTES: usize = 256 << 10;
 
 /// Makes the table, unless it is there.
 pub(super) async fn create<D: Driver>(driver: &mut D, dialect: &Dialect) -> Result<(), Failure> {
@@ -146,8 +144,7 @@ async fn say<D: Driver>(
     once: &Once,
     done: Result<Outcome, Refusal>,
 ) -> Result<Option<String>, Failure> {
-    let bytes = done.as_ref().map_or(0, |done| done.items().iter().map(Item::bytes).sum());
-    if bytes < ASIDE_BYTES {
+    if !done.as_ref().is_ok_and(Outcome::is_large) {
         return Ok((once.says)(done));
     }
     let says = once.says.clone();

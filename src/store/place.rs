@@ -84,10 +84,8 @@ pub(super) async fn unchanged<D: Driver>(
         return Ok(None);
     }
     let Some(standing) = Standing::of(context, collection) else { return Ok(None) };
-    let Collection { resource, ancestors, reach } = collection;
-    let seen = reach.seen();
-    let parent = context.model.resource(*resource).parent.zip(ancestors.split_last());
-    let parent = parent.map(|(parent, (id, above))| (context.reached(parent, &seen), *id, above));
+    let seen = collection.reach.seen();
+    let parent = context.parent(collection, &seen);
     // A tag was given for a number that was settled by then, so that need not be asked again.
     let place = standing.stroke(i64::MAX);
     let look = parent.as_ref().map(|(parent, id, above)| parent.exists(*id, above));

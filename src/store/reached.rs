@@ -11,6 +11,7 @@ use super::sql::{Part, Table};
 use super::transaction::Context;
 use crate::model::ResourceIndex;
 use crate::permit::Reach;
+use crate::plan::Collection;
 use crate::value::Id;
 
 /// Parts that are kept: a few kilobytes each.
@@ -30,6 +31,17 @@ type Texts<'a> = (&'a str, fn(&Part) -> &String);
 impl Context {
     pub(super) fn reached<'a>(&'a self, resource: ResourceIndex, reach: &'a Reach) -> Reached<'a> {
         Reached { table: self.sql.table(resource), part: self.part(resource, reach), reach }
+    }
+
+    /// The item that a collection lies under, if it does, with its id and those above it.
+    pub(super) fn parent<'a>(
+        &'a self,
+        collection: &'a Collection,
+        seen: &'a Reach,
+    ) -> Option<(Reached<'a>, Id, &'a [Id])> {
+        let parent = self.model.resource(collection.resource).parent?;
+        let (id, above) = collection.ancestors.split_last()?;
+        Some((self.reached(parent, seen), *id, above))
     }
 
     /// `None` when all rows are within reach.

@@ -250,10 +250,7 @@ async fn surroundings<D: Driver>(
     let (reach, seen) = (place.reach(), place.reach().seen());
     let item = match place {
         Place::Nowhere(_) => None,
-        Place::Collection(Collection { resource, ancestors, .. }) => {
-            let parent = context.model.resource(*resource).parent.zip(ancestors.split_last());
-            parent.map(|(parent, (id, above))| (context.reached(parent, &seen), *id, above))
-        }
+        Place::Collection(collection) => context.parent(collection, &seen),
         Place::Item(Collection { resource, ancestors, .. }, id) => {
             Some((context.reached(*resource, reach), id, &**ancestors))
         }

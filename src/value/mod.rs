@@ -129,6 +129,15 @@ pub enum IdKind {
 }
 
 impl IdKind {
+    /// Reads a UUID as it stands in a path and in a database.
+    pub fn uuid(text: &[u8]) -> Option<Id> {
+        let text: &[u8; 36] = text.try_into().ok()?;
+        // All at once: no way out before the end.
+        let has_capitals = text.iter().fold(false, |any, byte| any | byte.is_ascii_uppercase());
+        let uuid = Uuid::try_parse_ascii(text).ok()?;
+        (!has_capitals).then_some(Id::Uuid(uuid))
+    }
+
     /// Reads an id as it stands in a path: one spelling each, so that an item has one address.
     pub fn parse(self, text: &str) -> Option<Id> {
         match self {
@@ -139,17 +148,6 @@ impl IdKind {
                 (canonical && number <= INTEGER_MAX).then_some(Id::Integer(number))
             }
         }
-    }
-}
-
-impl IdKind {
-    /// Reads a UUID as it stands in a path and in a database.
-    pub fn uuid(text: &[u8]) -> Option<Id> {
-        let text: &[u8; 36] = text.try_into().ok()?;
-        // All at once: no way out before the end.
-        let has_capitals = text.iter().fold(false, |any, byte| any | byte.is_ascii_uppercase());
-        let uuid = Uuid::try_parse_ascii(text).ok()?;
-        (!has_capitals).then_some(Id::Uuid(uuid))
     }
 }
 
@@ -227,6 +225,17 @@ pub struct Change {
     pub after: Option<String>,
 }
 
+/// How many bytes stand before the first that is looked for. By blocks, of which the machine looks at all
+/// bytes at once: texts and headers are long, and what has to be escaped in them is rare.
+pub fn bytes_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
+    const BLOCK: usize = 8;
+    let has_none =
+        |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | is_looked_for(*byte));
+    let whole = BLOCK * bytes.as_chunks::<BLOCK>().0.iter().take_while(has_none).count();
+    let rest = bytes.get(whole..).unwrap_or_default();
+    whole + rest.iter().take_while(|byte| !is_looked_for(**byte)).count()
+}
+
 /// How many characters of somebody's own words a message repeats.
 const ECHO_CHARS_MAX: usize = 40;
 
@@ -241,6 +250,18 @@ pub fn cut(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_counted_up_to_the_first_that_is_looked_for() {
+        for length in 0..40 {
+            assert_eq!(bytes_before(&vec![b'a'; length], |byte| byte == b'b'), length);
+            for at in 0..length {
+                let mut bytes = vec![b'a'; length];
+                bytes[at..].fill(b'b');
+                assert_eq!(bytes_before(&bytes, |byte| byte == b'b'), at, "{length}");
+            }
+        }
+    }
 
     #[test]
     fn words_are_cut_after_forty_characters() {

@@ -5,7 +5,7 @@
 //! same test, and must fail where numbers are given before they are committed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -14,7 +14,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::{Backend, Client, NOUNS, Postgres, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Client, Late, NOUNS, Server, Setup, sql, wait_until};
 
 const WRITERS: usize = 16;
 const ALL: &str = "SELECT sequence FROM nouns_changes ORDER BY sequence";
@@ -113,36 +113,9 @@ fn write(address: std::net::SocketAddr) {
     }
 }
 
-/// A transaction that has its number, and commits when it is told to.
-struct Late {
-    psql: Child,
-    number: i64,
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        drop(self.psql.kill());
-        drop(self.psql.wait());
-    }
-}
-
-impl Late {
-    fn begin(folder: &Path) -> Self {
-        let mut command = Postgres::of_the_tests().psql(&Postgres::name(folder));
-        let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let statement = "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
+/// Takes its number, and commits when it is told to.
+const LATE: &str = "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             VALUES (nouns_next_change(true), now(), 'customer', 'late', '/customers/late', 'created', '-', 'late') RETURNING sequence;\n";
-        psql.stdin.as_mut().unwrap().write_all(statement.as_bytes()).unwrap();
-        let mut line = String::new();
-        BufReader::new(psql.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        Self { psql, number: line.trim().parse().unwrap() }
-    }
-
-    fn commit(mut self) {
-        self.psql.stdin.take().unwrap().write_all(b"COMMIT;\n").unwrap();
-        assert!(self.psql.wait().unwrap().success());
-    }
-}
 
 on_every_backend! {
     fn every_change_comes_once_and_in_order(backend: Backend) {
@@ -157,7 +130,7 @@ on_every_backend! {
         let naive = Naive::default();
         let folder = server.folder();
         server.create("/customers", r#"{"customer":{"name":"First","email":"f@example.com"}}"#);
-        let late = (backend == Backend::Postgres).then(|| Late::begin(folder));
+        let late = (backend == Backend::Postgres).then(|| Late::begin(folder, LATE));
         let seen = thread::scope(|scope| {
             let stop = Stop(&naive);
             let reader = scope.spawn(|| naive.read(backend, folder));

@@ -8,17 +8,14 @@
 //! cannot stay hidden.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Postgres, Server, Setup, wait_until};
+use crate::harness::{Backend, Client, Late, Server, Setup, wait_until};
 
 const WRITERS: usize = 16;
 const MODEL: &str = "title = \"Notes\"\n[server.limits]\npage_items_max = 2000\n[resources.note]\nid = \"integer\"\n[resources.note.fields]\nround = { type = \"integer\" }\n";
@@ -94,37 +91,9 @@ impl Writer<'_> {
 }
 
 /// A row with its entry in the change log, in a transaction that commits when it is told to.
-struct Late {
-    psql: Child,
-    id: i64,
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        drop(self.psql.kill());
-        drop(self.psql.wait());
-    }
-}
-
-impl Late {
-    fn begin(folder: &Path) -> Self {
-        let mut command = Postgres::of_the_tests().psql(&Postgres::name(folder));
-        let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let statement = "BEGIN; WITH made AS (INSERT INTO notes (created_at, updated_at, version) VALUES (now(), now(), 1) RETURNING id)
+const LATE: &str = "BEGIN; WITH made AS (INSERT INTO notes (created_at, updated_at, version) VALUES (now(), now(), 1) RETURNING id)
             INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             SELECT nouns_next_change(true), now(), 'note', id, '/notes/' || id, 'created', '-', 'late' FROM made RETURNING id;\n";
-        psql.stdin.as_mut().unwrap().write_all(statement.as_bytes()).unwrap();
-        let mut line = String::new();
-        BufReader::new(psql.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        Self { psql, id: line.trim().parse().unwrap() }
-    }
-
-    fn commit(mut self) -> i64 {
-        self.psql.stdin.take().unwrap().write_all(b"COMMIT;\n").unwrap();
-        assert!(self.psql.wait().unwrap().success());
-        self.id
-    }
-}
 
 /// What the poller has, and how often it was told what.
 #[derive(Default)]
@@ -223,7 +192,7 @@ on_every_backend! {
                 poller.poll(&addresses, &book);
             });
             for round in 0..rounds() {
-                let late = (backend == Backend::Postgres).then(|| Late::begin(server.folder()));
+                let late = (backend == Backend::Postgres).then(|| Late::begin(server.folder(), LATE));
                 thread::scope(|scope| {
                     for writer in &mut writers {
                         scope.spawn(move || writer.write(round));

@@ -330,10 +330,7 @@ enum Attempt {
 }
 
 fn purpose(read: &Read) -> Purpose {
-    match read {
-        Read::Page(_, list) if !list.is_plain() || list.is_counted => Purpose::List,
-        _ => Purpose::Read,
-    }
+    if read.is_wide() { Purpose::List } else { Purpose::Read }
 }
 
 fn no_connection() -> StoreError {

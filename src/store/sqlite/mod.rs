@@ -139,7 +139,7 @@ impl Worker {
             }
         }
         let until = now + self.shared.statement_max;
-        let pool = if is_wide(&read) { &self.shared.wide } else { &self.shared.pool };
+        let pool = if read.is_wide() { &self.shared.wide } else { &self.shared.pool };
         let answer = pool.read(read, until)?;
         // The reader looks at the clock between steps; a disk that hangs gives it none.
         match tokio::time::timeout_at((until + QUICK).into(), answer).await {
@@ -220,11 +220,6 @@ fn is_short(read: &Read) -> bool {
     match read {
         Read::Ready | Read::Positions | Read::Item(..) | Read::Refuse(_) => true,
         Read::User(_) | Read::UsersStamp | Read::Kept(_) => true,
-        Read::Page(_, list) => list.limit <= 100 && !is_wide(read),
+        Read::Page(_, list) => list.limit <= 100 && !read.is_wide(),
     }
-}
-
-/// Reads that may touch every row.
-fn is_wide(read: &Read) -> bool {
-    matches!(read, Read::Page(_, list) if !list.is_plain() || list.is_counted)
 }

@@ -30,7 +30,7 @@ pub use http::{Answer, Client};
 pub use lock::Lock;
 pub use login::Person;
 pub use masks::Masks;
-pub use postgres::{OwnPostgres, Postgres};
+pub use postgres::{Late, OwnPostgres, Postgres};
 pub use process::{Ended, Process};
 pub use secrets::{LastLook, Secrets};
 pub use tls::{Pair, trust};

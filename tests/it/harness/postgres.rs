@@ -4,7 +4,7 @@
 //! The one surprising thing: a server of a test's own is ended by closing the input of a process, so
 //! that it goes even when the test is killed.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -129,5 +129,38 @@ impl Drop for OwnPostgres {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
         drop(self.keeper.wait());
+    }
+}
+
+/// A transaction that is begun, and commits when it is told to.
+#[derive(Debug)]
+pub struct Late {
+    psql: Child,
+    /// The number that its statement gave.
+    pub number: i64,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        drop(self.psql.kill());
+        drop(self.psql.wait());
+    }
+}
+
+impl Late {
+    /// In the database of a server with this folder; the statements end with one that gives a number.
+    pub fn begin(folder: &Path, statements: &str) -> Self {
+        let mut command = Postgres::of_the_tests().psql(&Postgres::name(folder));
+        let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        psql.stdin.as_mut().unwrap().write_all(statements.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(psql.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Self { psql, number: line.trim().parse().unwrap() }
+    }
+
+    pub fn commit(mut self) -> i64 {
+        self.psql.stdin.take().unwrap().write_all(b"COMMIT;\n").unwrap();
+        assert!(self.psql.wait().unwrap().success());
+        self.number
     }
 }
