@@ -278,7 +278,7 @@ async fn exchange(
         resource: Cell::new(None),
         said: Cell::new(None),
     };
-    let mut stages = Stages::start();
+    let mut stages = Stages::start(now);
 
     let answered = catch(pin!(answer(app, &asked, &mut body, &mut stages))).await;
     let internal = |cause| Err(Problem::new(&problem::INTERNAL).cause(cause).into());

@@ -326,7 +326,11 @@ impl Faults {
     pub fn enter(&mut self, segment: &str) -> usize {
         let mark = self.at.len();
         self.at.push('/');
-        for c in segment.chars() {
+        // RFC 6901 §3: two characters are escaped.
+        let plain = segment.bytes().take_while(|b| !matches!(b, b'~' | b'/')).count();
+        let (plain, rest) = segment.split_at(plain);
+        self.at.push_str(plain);
+        for c in rest.chars() {
             match c {
                 '~' => self.at.push_str("~0"),
                 '/' => self.at.push_str("~1"),

@@ -308,7 +308,6 @@ pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Opti
 
 /// The path of an item as the change log knows it: without the deployment's prefix.
 pub fn push_subject(path: &mut String, lineage: &[&Resource], ancestors: &[Id], item: Option<Id>) {
-    use std::fmt::Write;
     let ids = ancestors.iter().chain(item.as_ref()).map(Some).chain(std::iter::repeat(None));
     if lineage.first().is_some_and(|top| top.is_own) {
         path.push_str("/-");
@@ -317,8 +316,8 @@ pub fn push_subject(path: &mut String, lineage: &[&Resource], ancestors: &[Id], 
         path.push('/');
         path.push_str(&resource.plural);
         if let Some(id) = id {
-            // Writing to a String cannot fail.
-            let _ = write!(path, "/{id}");
+            path.push('/');
+            id.push_to(path);
         }
     }
 }

@@ -47,19 +47,28 @@ pub(super) fn event(out: &mut String, style: Style, event: &Event<'_>) {
     }
 }
 
+/// The keys come with what is around them, in one piece: this is written for every request.
 pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
-    json_start(out, request.time, request.level(), "request");
-    json_text(out, "request_id", request.request_id);
-    json_number(out, "status", u64::from(request.status));
-    json_text(out, "method", request.method);
-    json_text(out, "path", request.path);
-    json_text(out, "caller", request.caller);
+    json_head(out, request.time, request.level());
+    out.push_str(",\"message\":\"request\",\"request_id\":\"");
+    json_escape(out, request.request_id);
+    out.push_str("\",\"status\":");
+    json_number(out, request.status.into());
+    out.push_str(",\"method\":\"");
+    json_escape(out, request.method);
+    out.push_str("\",\"path\":\"");
+    json_escape(out, request.path);
+    out.push_str("\",\"caller\":\"");
+    json_escape(out, request.caller);
+    out.push_str("\",\"peer\":\"");
     json_peer(out, request.peer);
     if let Some(client) = request.client() {
-        put(out, format_args!(",\"client\":\"{client}\""));
+        put(out, format_args!("\",\"client\":\"{client}"));
     }
-    json_number(out, "bytes", u64::try_from(request.bytes).unwrap_or(u64::MAX));
-    json_number(out, "duration_us", micros(request.duration));
+    out.push_str("\",\"bytes\":");
+    json_number(out, u64::try_from(request.bytes).unwrap_or(u64::MAX));
+    out.push_str(",\"duration_us\":");
+    json_number(out, micros(request.duration));
     if let Some(problem) = request.problem {
         json_text(out, "problem", problem);
     }
@@ -75,7 +84,7 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
             out.push(',');
         }
         json_key(out, name);
-        out.push_str(itoa::Buffer::new().format(micros(took)));
+        json_number(out, micros(took));
     }
     out.push_str("}}");
 }
@@ -114,18 +123,27 @@ pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour
 }
 
 fn json_start(out: &mut String, time: Moment, level: Level, message: &str) {
+    json_head(out, time, level);
+    json_text(out, "message", message);
+}
+
+fn json_head(out: &mut String, time: Moment, level: Level) {
     out.push_str("{\"time\":\"");
     out.push_str(str::from_utf8(&time.text()).unwrap_or_default());
     out.push_str("\",\"level\":\"");
     out.push_str(level.as_str());
     out.push('"');
-    json_text(out, "message", message);
 }
 
 fn json_text(out: &mut String, key: &str, value: &str) {
     out.push(',');
     json_key(out, key);
     out.push('"');
+    json_escape(out, value);
+    out.push('"');
+}
+
+fn json_escape(out: &mut String, value: &str) {
     let (kept, was_cut) = shorten(value);
     // Most of them need no look at each character.
     let (plain, rest) = kept.split_at(plain_length(kept));
@@ -142,7 +160,6 @@ fn json_text(out: &mut String, key: &str, value: &str) {
     if was_cut {
         out.push('…');
     }
-    out.push('"');
 }
 
 /// How many bytes from the start are printable ASCII that JSON does not escape.
@@ -159,9 +176,6 @@ fn json_key(out: &mut String, key: &str) {
 }
 
 fn json_peer(out: &mut String, peer: SocketAddr) {
-    out.push(',');
-    json_key(out, "peer");
-    out.push('"');
     match peer {
         SocketAddr::V4(peer) => {
             for (number, octet) in peer.ip().octets().into_iter().enumerate() {
@@ -175,12 +189,9 @@ fn json_peer(out: &mut String, peer: SocketAddr) {
         }
         SocketAddr::V6(peer) => put(out, format_args!("{peer}")),
     }
-    out.push('"');
 }
 
-fn json_number(out: &mut String, key: &str, value: u64) {
-    out.push(',');
-    json_key(out, key);
+fn json_number(out: &mut String, value: u64) {
     out.push_str(itoa::Buffer::new().format(value));
 }
 
@@ -311,7 +322,7 @@ mod tests {
     }
 
     fn check_requests(line: impl Fn(&RequestLine<'_>) -> String, expected: &Expect) {
-        let stages = Stages::start();
+        let stages = Stages::start(crate::clock::now());
         let lines = [
             line(&request("/customers", 200, &stages)),
             line(&request("/a\r\nb\x1b[2J\u{202e}\u{9b}\"\\", 500, &stages)),

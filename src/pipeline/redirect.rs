@@ -22,7 +22,7 @@ use crate::{clock, fault, reply};
 
 /// Answers one request; its body is left where it is.
 pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Content> {
-    let mut stages = Stages::start();
+    let mut stages = Stages::start(clock::now());
     let (id, (parts, _)) = (RequestId::new(), request.into_parts());
     let target = catch_unwind(AssertUnwindSafe(|| target(app, &parts)));
     let internal = |panic: Box<dyn std::any::Any + Send>| {

@@ -73,31 +73,30 @@ pub(super) fn admit(
     };
     let Sent { root, parent, members } = sent;
     let mut faults = Faults::at(root.clone());
-    let mut given: Vec<Option<Value>> = resource.fields.iter().map(|_| None).collect();
-    let mut seen = vec![false; resource.fields.len()];
+    // By field: not sent, sent with a fault, or sent.
+    let mut given: Vec<Option<Option<Value>>> = resource.fields.iter().map(|_| None).collect();
     for member in members {
         let mark = faults.enter(&member.0);
         match resource.field(&member.0).filter(|(index, _)| !hidden.contains(index)) {
             Some((index, field)) => {
                 let value = admit_field(field, &member.1, aim, &mut faults);
-                if let (Some(to), Some(seen)) = (given.get_mut(index), seen.get_mut(index)) {
-                    (*to, *seen) = (value, true);
+                if let Some(given) = given.get_mut(index) {
+                    *given = Some(value);
                 }
             }
             None => admit_own(resource, Path { aim, parent, hidden }, &member, &mut faults),
         }
         faults.leave(mark);
     }
-    let fields = resource.fields.iter().enumerate().zip(given).zip(seen);
-    let values: Vec<Option<Value>> = fields
-        .map(|(((index, field), value), seen)| match value {
-            // It was sent and has its fault, or it is computed.
-            None if seen || field.computed.is_some() => Some(Value::Null),
-            None if hidden.contains(&index) || readonly.contains(&index) => kept(field, aim),
-            None => left_out(field, aim, &mut faults),
-            value => value,
-        })
-        .collect();
+    let fields = resource.fields.iter().enumerate();
+    let values = given.into_iter().zip(fields).map(|(given, (index, field))| match given {
+        Some(Some(value)) => Some(value),
+        Some(None) => Some(Value::Null),
+        None if field.computed.is_some() => Some(Value::Null),
+        None if hidden.contains(&index) || readonly.contains(&index) => kept(field, aim),
+        None => left_out(field, aim, &mut faults),
+    });
+    let values: Vec<Option<Value>> = values.collect();
     let references = resource.fields.iter().zip(&values);
     let references =
         references.filter_map(|(field, value)| reference(field, value.as_ref(), &root)).collect();

@@ -30,6 +30,21 @@ pub struct Found {
     pub restricted_by: Option<ResourceIndex>,
 }
 
+impl Found {
+    /// Nothing yet.
+    pub fn at(now: Moment) -> Self {
+        Self {
+            now,
+            ids: Vec::new(),
+            item: None,
+            draft: None,
+            lost_references: Vec::new(),
+            going: Vec::new(),
+            restricted_by: None,
+        }
+    }
+}
+
 /// An item that goes when another one goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {

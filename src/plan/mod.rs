@@ -323,7 +323,7 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
     };
     let (count, admitted) = match bodies {
         Bodies::One(Body { wrapper, members }) => {
-            (Count::One, vec![admit(format!("/{wrapper}"), members)])
+            (Count::One, vec![admit(["/", wrapper].concat(), members)])
         }
         Bodies::Many(wrapper, list) => {
             let list = list.into_iter().enumerate();

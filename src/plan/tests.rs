@@ -225,16 +225,9 @@ fn stored(status: &str) -> Item {
 }
 
 fn found(item: Option<Item>) -> Found {
-    Found {
-        // Earlier than what is stored: the clock was set back.
-        now: Moment::parse("2026-11-15T01:00:00Z").unwrap(),
-        ids: vec![order()],
-        draft: None,
-        item,
-        lost_references: Vec::new(),
-        going: Vec::new(),
-        restricted_by: None,
-    }
+    // Earlier than what is stored: the clock was set back.
+    let now = Moment::parse("2026-11-15T01:00:00Z").unwrap();
+    Found { ids: vec![order()], item, ..Found::at(now) }
 }
 
 fn check_decide(verb: Verb, body: &str, found: Found, expected: &Expect) {

@@ -297,10 +297,13 @@ fn page_reply(
 
 /// `before` says whether it is weak.
 fn tag(before: &str, number: i64, form: &str) -> HeaderValue {
-    let mut tag = Vec::with_capacity(48);
+    let mut digits = itoa::Buffer::new();
+    let number = digits.format(number).as_bytes();
+    // As long as it will be, so that it need not be copied.
+    let mut tag = Vec::with_capacity(before.len() + number.len() + form.len() + 3);
     tag.extend_from_slice(before.as_bytes());
     tag.push(b'"');
-    tag.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    tag.extend_from_slice(number);
     tag.push(b'-');
     tag.extend_from_slice(form.as_bytes());
     tag.push(b'"');

@@ -340,7 +340,7 @@ pub(super) async fn refuse<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut stages = Stages::start();
+    let mut stages = Stages::start(clock::now());
     let id = RequestId::new();
     let answer = refusals.answer(problem, accept, &id, way);
     refusals.metrics.server.count_refusal(problem.kind().status.as_u16());

@@ -120,7 +120,12 @@ pub(super) trait Driver {
     }
 
     /// Ids for new items, never given before.
-    async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure>;
+    async fn allocate(
+        &mut self,
+        resource: &Resource,
+        count: usize,
+        now: Moment,
+    ) -> Result<Vec<Id>, Failure>;
 
     /// The time; a transaction asks once.
     fn now(&self) -> Moment;

@@ -158,9 +158,14 @@ impl<D: Driver> Driver for Faulty<D> {
         self.0.undo().await
     }
 
-    async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
+    async fn allocate(
+        &mut self,
+        resource: &Resource,
+        count: usize,
+        now: Moment,
+    ) -> Result<Vec<Id>, Failure> {
         self.pass("allocate ids").await?;
-        self.0.allocate(resource, count).await
+        self.0.allocate(resource, count, now).await
     }
 
     fn now(&self) -> Moment {

@@ -12,6 +12,7 @@ mod export;
 mod faulty;
 mod gather;
 mod ids;
+mod look;
 mod once;
 mod pipe;
 mod place;

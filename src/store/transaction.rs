@@ -11,7 +11,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 
 use super::driver::{Columns, Driver, Failure, Stroke};
-use super::gather::Gathering;
+use super::look::{Place, look, surroundings};
 use super::once;
 use super::place::{self, Standing};
 use super::positions;
@@ -21,12 +21,11 @@ use super::script::{self, Log};
 use super::sql::{Dialect, Listing, Part, READY, Sql};
 use super::{Broken, StoreError, users};
 use crate::intent::List;
+use crate::intent::conditions::Conditions;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
-use crate::permit::Reach;
-use crate::plan::decide::{lost, require, require_of};
+use crate::plan::decide::{Script, lost, require, require_of};
 use crate::plan::{
-    Action, Collection, Dependent, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
-    patched,
+    Action, Collection, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
 };
 use crate::value::{Id, IdKind, Item, Page, Value};
 
@@ -103,7 +102,8 @@ pub(super) async fn read<D: Driver>(
             let known = place::unchanged(driver, context, collection, list).await?;
             let page = match known {
                 Some(page) => page,
-                None => page(driver, context, collection, list).await?,
+                // In a box, so that one item has not to carry the room for it.
+                None => Box::pin(page(driver, context, collection, list)).await?,
             };
             Ok(Outcome::Page(page))
         }
@@ -112,7 +112,7 @@ pub(super) async fn read<D: Driver>(
 }
 
 /// One item, by the statement that only reads it or by the one that locks it.
-async fn item<D: Driver>(
+pub(super) async fn item<D: Driver>(
     driver: &mut D,
     context: &Context,
     resource: ResourceIndex,
@@ -221,56 +221,6 @@ pub(super) async fn require_parents<D: Driver>(
     if has_parents { Ok(()) } else { Err(StoreError::Refused(Refusal::Missing)) }
 }
 
-/// What must be there for a request to make sense.
-enum Place<'a> {
-    /// Nothing that is not looked at anyway.
-    Nowhere(&'a Reach),
-    /// The item that a collection lies under, if it does.
-    Collection(&'a Collection),
-    Item(&'a Collection, Id),
-}
-
-impl<'a> Place<'a> {
-    fn reach(&self) -> &'a Reach {
-        match self {
-            Self::Nowhere(reach) => reach,
-            Self::Collection(collection) | Self::Item(collection, _) => &collection.reach,
-        }
-    }
-}
-
-/// Finds out, all at once, whether a place is there, and which references lead nowhere: what is out of
-/// the caller's sight is not there.
-async fn surroundings<D: Driver>(
-    driver: &mut D,
-    context: &Context,
-    place: Place<'_>,
-    references: &[&Reference],
-) -> Result<(bool, Vec<String>), Failure> {
-    let (reach, seen) = (place.reach(), place.reach().seen());
-    let item = match place {
-        Place::Nowhere(_) => None,
-        Place::Collection(collection) => context.parent(collection, &seen),
-        Place::Item(Collection { resource, ancestors, .. }, id) => {
-            Some((context.reached(*resource, reach), id, &**ancestors))
-        }
-    };
-    let look = item.as_ref().map(|(reached, id, above)| reached.exists(*id, above));
-    let is_looked_for = look.is_some();
-    let targets: Vec<_> =
-        references.iter().map(|reference| context.reached(reference.to, &seen)).collect();
-    let looks = references.iter().zip(&targets);
-    let looks = looks.map(|(reference, target)| target.exists_anywhere(reference.id));
-    let strokes: Vec<_> = look.into_iter().chain(looks).collect();
-    if strokes.is_empty() {
-        return Ok((true, Vec::new()));
-    }
-    let mut found = driver.rows_each(&strokes, |_, _| Ok(())).await?.into_iter();
-    let is_there = !is_looked_for || found.next().is_some_and(|rows| !rows.is_empty());
-    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
-    Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
-}
-
 /// A body with faults: a missing item comes first, and all faults come together.
 async fn refused<D: Driver>(
     driver: &mut D,
@@ -344,7 +294,7 @@ pub(super) async fn perform<D: Driver>(
     if write.has_clear(&context.model) {
         return Err(broken("a secret on its way to the disk as it was sent"));
     }
-    let mut found = match look(driver, context, &write, pace).await {
+    let found = match look(driver, context, &write, pace).await {
         Ok(found) => found,
         Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write.into_owned()))),
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
@@ -360,14 +310,8 @@ pub(super) async fn perform<D: Driver>(
         }
     };
     let log = Log { collection, by, now: found.now };
-    let (action, conditions) = action;
-    let amended = found.draft.take();
-    let is_amended = amended.is_some();
-    let action = match (action, amended) {
-        (Action::Amend { id, .. }, Some(draft)) => Action::Replace { id, draft },
-        (action, _) => action,
-    };
-    let script = decide(&context.model, collection, (action, conditions), found)?;
+    let is_amended = found.draft.is_some();
+    let script = decided(context, collection, action, found)?;
     let items = script::run(driver, context, &log, script.steps).await?;
     match script.said.outcome(items) {
         Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Amended(item)),
@@ -375,73 +319,20 @@ pub(super) async fn perform<D: Driver>(
     }
 }
 
-pub(super) fn broken<T>(what: &str) -> Halt<T> {
-    Halt::Error(StoreError::Broken(Broken(what.to_owned())))
+/// What an amended item becomes replaces it.
+fn decided(
+    context: &Context,
+    collection: &Collection,
+    (action, conditions): (Action, &Conditions),
+    mut found: Found,
+) -> Result<Script, Refusal> {
+    let action = match (action, found.draft.take()) {
+        (Action::Amend { id, .. }, Some(draft)) => Action::Replace { id, draft },
+        (action, _) => action,
+    };
+    decide(&context.model, collection, (action, conditions), found)
 }
 
-async fn look<D: Driver>(
-    driver: &mut D,
-    context: &Context,
-    write: &Write,
-    pace: Pace,
-) -> Result<Found, Halt<()>> {
-    let collection = &write.collection;
-    let reached = context.reached(collection.resource, &collection.reach);
-    let locked = |id| reached.locked_item(id, &collection.ancestors);
-    let mut found = Found {
-        now: driver.now(),
-        ids: Vec::new(),
-        item: None,
-        draft: None,
-        lost_references: Vec::new(),
-        going: Vec::new(),
-        restricted_by: None,
-    };
-    match &write.action {
-        Action::Create { drafts, .. } => {
-            if pace == Pace::Shared && drafts.len() > SHARED_ROWS_MAX {
-                return Err(Halt::TooLong(()));
-            }
-            let references: Vec<_> = drafts.iter().flat_map(|draft| &draft.references).collect();
-            let place = Place::Collection(collection);
-            let (has_parents, lost) = surroundings(driver, context, place, &references).await?;
-            if !has_parents {
-                return Err(Refusal::Missing.into());
-            }
-            found.lost_references = lost;
-            found.ids =
-                driver.allocate(context.model.resource(collection.resource), drafts.len()).await?;
-        }
-        Action::Replace { id, draft, .. } => {
-            found.item = item(driver, context, collection.resource, locked(*id)).await?;
-            let references: Vec<_> = draft.references.iter().collect();
-            let place = Place::Nowhere(&collection.reach);
-            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
-        }
-        Action::Amend { id, patch } => {
-            let stored = item(driver, context, collection.resource, locked(*id)).await?;
-            let stored = stored.ok_or(Refusal::Missing)?;
-            let model = &context.model;
-            require_of(model.resource(collection.resource), &write.conditions, &stored)?;
-            let draft = patched(model, collection, patch, &stored)?;
-            if draft.has_clear() {
-                return Err(broken("a secret on its way to the disk as it was sent"));
-            }
-            let references: Vec<_> = draft.references.iter().collect();
-            let place = Place::Nowhere(&collection.reach);
-            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
-            (found.item, found.draft) = (Some(stored), Some(draft));
-        }
-        Action::Remove { id, dependents_max } => {
-            found.item = item(driver, context, collection.resource, locked(*id)).await?;
-            if found.item.is_some() {
-                let own = Dependent { collection: collection.clone(), id: *id };
-                let mut gathering = Gathering::new(own, *dependents_max, pace);
-                gathering.cascade(driver, context).await?;
-                found.restricted_by = gathering.restricted(driver, context).await?;
-                found.going = gathering.children_first(&context.model);
-            }
-        }
-    }
-    Ok(found)
+pub(super) fn broken<T>(what: &str) -> Halt<T> {
+    Halt::Error(StoreError::Broken(Broken(what.to_owned())))
 }

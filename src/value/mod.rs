@@ -11,6 +11,7 @@ mod moment;
 use std::fmt;
 
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 pub use moment::Moment;
 
@@ -109,6 +110,18 @@ impl Id {
         let high = (micros / 1_000) << 16 | 0x7000 | part;
         let id = |low| Self::Uuid(Uuid::from_u64_pair(high, low));
         (id(0x8000_0000_0000_0000), id(0xbfff_ffff_ffff_ffff))
+    }
+}
+
+impl Id {
+    /// Its text at the end of another one.
+    pub fn push_to(self, out: &mut String) {
+        match self {
+            Self::Uuid(uuid) => {
+                out.push_str(uuid.hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]));
+            }
+            Self::Integer(number) => out.push_str(itoa::Buffer::new().format(number)),
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 //! The one surprising thing: asking for the first byte makes hyper send `100 Continue`, so a body that
 //! the client holds back is never touched once the request is refused.
 
+use std::future::poll_fn;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -84,9 +86,14 @@ impl Body {
             State::Broken => return Err(Problem::new(&problem::BAD_REQUEST)),
             State::HeldBack | State::Open => self.state = State::Open,
         }
-        let mut look = clock::now() + HURRY;
         {
             let mut gathering = pin!(self.gather(bytes_max, has_room));
+            // What came with the head is read without a clock and a timer.
+            let first = poll_fn(|context| Poll::Ready(gathering.as_mut().poll(context)));
+            if let Poll::Ready(result) = first.await {
+                return result;
+            }
+            let mut look = clock::now() + HURRY;
             loop {
                 if let Ok(result) = timeout_at(look.min(deadline).into(), &mut gathering).await {
                     return result;

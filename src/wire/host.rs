@@ -57,7 +57,8 @@ impl<'a> Authority<'a> {
                 (Host::Address(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?)), rest)
             }
             None => {
-                let (name, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
+                let end = text.bytes().position(|b| b == b':').unwrap_or(text.len());
+                let (name, rest) = text.split_at(end);
                 let host = match name.parse::<Ipv4Addr>() {
                     Ok(address) => Host::Address(IpAddr::V4(address)),
                     Err(_) if is_name(name) => Host::Name(name),
@@ -84,8 +85,8 @@ fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     // RFC 9110 §4.2.1: an empty host identifier is invalid in http.
     (1..=HOST_BYTES_MAX).contains(&bytes.len())
-        && broken_escape(name).is_none()
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(b))
+        && broken_escape(name).is_none()
 }
 
 /// Without authentication the Host must be one that only this machine can mean: a page on the web

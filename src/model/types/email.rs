@@ -52,20 +52,22 @@ impl FieldType for Email {
 
 // HTML Living Standard, "valid e-mail address".
 fn is_email(text: &str) -> bool {
-    let Some((local, domain)) = text.split_once('@') else { return false };
-    let local_byte = |b: u8| b.is_ascii_alphanumeric() || b".!#$%&'*+/=?^_`{|}~-".contains(&b);
-    text.len() <= EMAIL_BYTES_MAX
+    let bytes = text.as_bytes();
+    let Some(at) = bytes.iter().position(|b| *b == b'@') else { return false };
+    let (local, domain) = (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..));
+    let local_byte = |b: &u8| b.is_ascii_alphanumeric() || b".!#$%&'*+/=?^_`{|}~-".contains(b);
+    bytes.len() <= EMAIL_BYTES_MAX
         && !local.is_empty()
-        && local.bytes().all(local_byte)
-        && domain.split('.').all(is_label)
+        && local.iter().all(local_byte)
+        && domain.unwrap_or_default().split(|b| *b == b'.').all(is_label)
 }
 
 // RFC 1034 §3.5 as the HTML standard uses it: letters, digits and inner hyphens, at most 63.
-fn is_label(label: &str) -> bool {
+fn is_label(label: &[u8]) -> bool {
     (1..=63).contains(&label.len())
-        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-        && !label.starts_with('-')
-        && !label.ends_with('-')
+        && label.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+        && !label.starts_with(b"-")
+        && !label.ends_with(b"-")
 }
 
 #[cfg(test)]

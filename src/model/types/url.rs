@@ -76,7 +76,8 @@ pub fn broken_escape(text: &str) -> Option<usize> {
         let digits = text.as_bytes().get(at + 1..at + 3);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
-    text.match_indices('%').map(|(at, _)| at).find(|at| !is_whole(*at))
+    let mut bytes = text.bytes().enumerate();
+    bytes.find(|(at, b)| *b == b'%' && !is_whole(*at)).map(|(at, _)| at)
 }
 
 #[cfg(test)]

@@ -5,18 +5,16 @@
 //! The one surprising thing: a transaction is begun with its first statement, and committed with its
 //! last; a single statement is its own.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
-use std::task::Poll;
 
 use futures_util::TryStreamExt;
-use futures_util::future::{MaybeDone, join, maybe_done};
-use tokio_postgres::types::Type;
-use tokio_postgres::{CancelToken, Client, Error, Row, RowStream, Statement};
+use futures_util::future::join;
+use tokio_postgres::{CancelToken, Error, Row, RowStream};
 
 use super::failure::{Trouble, sort};
+use super::message::{Message, execute, query, together};
 use super::pool::Connection;
 use crate::clock;
 use crate::model::Resource;
@@ -48,14 +46,6 @@ pub(super) struct PostgresDriver<'a> {
     /// A savepoint is there, and the end is not to be sent yet.
     is_held: bool,
     trouble: Option<Trouble>,
-}
-
-/// What goes over the connection.
-pub(super) enum Message<'a> {
-    Word(&'static str),
-    Prepared(Statement, &'a [Bind<'a>]),
-    /// Prepared and used in one go.
-    Unprepared(&'a str, &'a [Bind<'a>]),
 }
 
 impl<'a> PostgresDriver<'a> {
@@ -224,8 +214,10 @@ impl<'a> PostgresDriver<'a> {
         let client = &self.connection.client;
         let (begun, rows) = match begin {
             None => (Ok(()), query(client, message).await),
-            // The first is sent first.
-            Some(begin) => join(client.batch_execute(begin), query(client, message)).await,
+            // The first is sent first. In a box, since a plain read has no need of it.
+            Some(begin) => {
+                Box::pin(join(client.batch_execute(begin), query(client, message))).await
+            }
         };
         let rows = begun.and(rows).map_err(|error| self.failed(&error))?;
         self.read_until(rows, read, is_enough).await
@@ -368,8 +360,12 @@ impl Driver for PostgresDriver<'_> {
         Ok(())
     }
 
-    async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
-        let now = self.now();
+    async fn allocate(
+        &mut self,
+        resource: &Resource,
+        count: usize,
+        now: Moment,
+    ) -> Result<Vec<Id>, Failure> {
         match resource.id {
             IdKind::Uuid => {
                 let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
@@ -381,7 +377,8 @@ impl Driver for PostgresDriver<'_> {
                 let table = quoted(&resource.table);
                 let binds = [Bind::Text(&table), Bind::Integer(count)];
                 let read = |row: &dyn Columns| row.integer(0);
-                let ids = self.rows(POSTGRES_NEXT_IDS, &binds, read).await?;
+                // In a box, since most ids need nothing of the database.
+                let ids = Box::pin(self.rows(POSTGRES_NEXT_IDS, &binds, read)).await?;
                 Ok(ids.into_iter().flatten().map(Id::Integer).collect())
             }
         }
@@ -398,53 +395,4 @@ impl Driver for PostgresDriver<'_> {
     fn settle(&self, number: i64) {
         self.connection.settled.fetch_max(number, Ordering::Relaxed);
     }
-}
-
-/// Sends a message; how many rows it changed. A word counts as one.
-pub(super) async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
-    match message {
-        Message::Word(word) => client.batch_execute(word).await.map(|()| 1),
-        Message::Prepared(statement, binds) => client.execute_raw(&statement, binds).await,
-        Message::Unprepared(sql, binds) => {
-            let rows = Box::pin(client.query_typed_raw(sql, typed(binds))).await?;
-            let mut rows = pin!(rows);
-            while rows.as_mut().try_next().await?.is_some() {}
-            Ok(rows.rows_affected().unwrap_or(0))
-        }
-    }
-}
-
-pub(super) async fn query(client: &Client, message: Message<'_>) -> Result<RowStream, Error> {
-    match message {
-        Message::Word(word) => Box::pin(client.query_typed_raw(word, typed(&[]))).await,
-        Message::Prepared(statement, binds) => client.query_raw(&statement, binds).await,
-        Message::Unprepared(sql, binds) => {
-            Box::pin(client.query_typed_raw(sql, typed(binds))).await
-        }
-    }
-}
-
-/// PostgreSQL finds out by itself of which type a parameter is.
-fn typed<'a>(binds: &'a [Bind<'a>]) -> impl Iterator<Item = (&'a Bind<'a>, Type)> {
-    binds.iter().map(|bind| (bind, Type::UNKNOWN))
-}
-
-/// Lets all begin, in order, before it waits for the first: so everything is sent at once. Answers come
-/// in the same order.
-async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut flight: Vec<Pin<Box<MaybeDone<F>>>> =
-        futures.map(|future| Box::pin(maybe_done(future))).collect();
-    poll_fn(|context| {
-        for one in &mut flight {
-            let _ = one.as_mut().poll(context);
-        }
-        Poll::Ready(())
-    })
-    .await;
-    let mut all = Vec::with_capacity(flight.len());
-    for mut one in flight {
-        one.as_mut().await;
-        all.extend(one.as_mut().take_output());
-    }
-    all
 }

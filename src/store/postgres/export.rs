@@ -17,8 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Error};
 
-use super::driver::{Message, PostgresDriver, Stage, execute, query};
+use super::driver::{PostgresDriver, Stage};
 use super::failure::sort;
+use super::message::{Message, execute, query};
 use super::pool::Connection;
 use super::{GRACE, Inner, Worker};
 use crate::clock;

@@ -14,6 +14,7 @@ mod driver;
 mod export;
 mod failure;
 mod keeper;
+mod message;
 mod onward;
 mod open;
 mod pool;
@@ -289,7 +290,7 @@ impl Inner {
             // A connection in trouble goes: what it has prepared may be what is wrong.
             Some(_) => Attempt::Again(error),
             None => {
-                let undo = tokio::time::timeout(UNDO_MAX, driver.abandon());
+                let undo = Box::pin(tokio::time::timeout(UNDO_MAX, driver.abandon()));
                 if !is_canceled && undo.await == Ok(true) {
                     lease.keep();
                 }

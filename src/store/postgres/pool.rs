@@ -76,6 +76,8 @@ pub(super) enum Purpose {
     Write,
 }
 
+type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
+
 /// The connections of one worker thread.
 pub(super) struct Pool {
     address: Arc<Address>,
@@ -130,16 +132,26 @@ impl Pool {
         purpose: Purpose,
         until: Instant,
     ) -> Result<Lease, StoreError> {
+        // Mostly there is one, and then neither a clock nor a timer is asked.
+        if let Some(places) = self.free_places(purpose)
+            && let Some(connection) = self.take_idle()
+        {
+            self.counted.wait.observe_time(Duration::ZERO);
+            return Ok(self.lent(connection, places));
+        }
+        self.wait_for_lease(purpose, until).await
+    }
+
+    async fn wait_for_lease(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        until: Instant,
+    ) -> Result<Lease, StoreError> {
         let began = clock::now();
         let deadline = until.min(began + WAIT_MAX);
         let waiting = Raised::new(&self.counted, |counted| &counted.waiting);
         let places = async {
-            let share = match purpose {
-                Purpose::Read => None,
-                Purpose::List => Some(&self.listing),
-                Purpose::Write => Some(&self.writing),
-            };
-            let share = match share {
+            let share = match self.share(purpose) {
                 Some(share) => Some(Arc::clone(share).acquire_owned().await.ok()?),
                 None => None,
             };
@@ -158,7 +170,29 @@ impl Pool {
         };
         drop(waiting);
         self.counted.wait.observe_time(clock::now().saturating_duration_since(began));
-        Ok(Lease { connection: Some(connection), pool: Arc::clone(self), _places: places })
+        Ok(self.lent(connection, places))
+    }
+
+    /// What some requests may have of the connections, beside one of all places.
+    fn share(&self, purpose: Purpose) -> Option<&Arc<Semaphore>> {
+        match purpose {
+            Purpose::Read => None,
+            Purpose::List => Some(&self.listing),
+            Purpose::Write => Some(&self.writing),
+        }
+    }
+
+    /// Places that nobody has to wait for: those who wait come first.
+    fn free_places(&self, purpose: Purpose) -> Option<Places> {
+        let share = match self.share(purpose) {
+            Some(share) => Some(Arc::clone(share).try_acquire_owned().ok()?),
+            None => None,
+        };
+        Some((share, Arc::clone(&self.places).try_acquire_owned().ok()?))
+    }
+
+    fn lent(self: &Arc<Self>, connection: Box<Connection>, places: Places) -> Lease {
+        Lease { connection: Some(connection), pool: Arc::clone(self), _places: places }
     }
 
     /// Asks the database to stop what a connection is doing. Nobody waits for it: whether it was heard
@@ -211,7 +245,7 @@ impl Pool {
 pub(super) struct Lease {
     connection: Option<Box<Connection>>,
     pool: Arc<Pool>,
-    _places: (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit),
+    _places: Places,
 }
 
 impl Lease {

@@ -129,8 +129,12 @@ impl Driver for SqliteDriver<'_> {
         self.execute(ROLLBACK_TO, &[]).await.map(|_| ())
     }
 
-    async fn allocate(&mut self, resource: &Resource, count: usize) -> Result<Vec<Id>, Failure> {
-        let now = self.now();
+    async fn allocate(
+        &mut self,
+        resource: &Resource,
+        count: usize,
+        now: Moment,
+    ) -> Result<Vec<Id>, Failure> {
         match resource.id {
             IdKind::Uuid => {
                 let ids = (0..count).map(|_| self.ids.next(now).map(Id::Uuid));

@@ -1,0 +1,134 @@
+//! What a write must know of what is stored, before anything is decided.
+//!
+//! The one surprising thing: what does not depend on each other is asked for all at once.
+
+use super::driver::{Driver, Failure};
+use super::gather::Gathering;
+use super::transaction::{Context, Halt, Pace, SHARED_ROWS_MAX, broken, item};
+use crate::permit::Reach;
+use crate::plan::decide::require_of;
+use crate::plan::{Action, Collection, Dependent, Found, Reference, Refusal, Write, patched};
+use crate::value::Id;
+
+/// What `decide` needs to know.
+pub(super) async fn look<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    write: &Write,
+    pace: Pace,
+) -> Result<Found, Halt<()>> {
+    let collection = &write.collection;
+    // Apart, and in a box: what is new has nothing stored to be looked at.
+    let Action::Create { drafts, .. } = &write.action else {
+        return Box::pin(look_at_stored(driver, context, write, pace)).await;
+    };
+    if pace == Pace::Shared && drafts.len() > SHARED_ROWS_MAX {
+        return Err(Halt::TooLong(()));
+    }
+    let references: Vec<_> = drafts.iter().flat_map(|draft| &draft.references).collect();
+    let place = Place::Collection(collection);
+    let (has_parents, lost_references) = surroundings(driver, context, place, &references).await?;
+    if !has_parents {
+        return Err(Refusal::Missing.into());
+    }
+    let now = driver.now();
+    let resource = context.model.resource(collection.resource);
+    let ids = driver.allocate(resource, drafts.len(), now).await?;
+    Ok(Found { ids, lost_references, ..Found::at(now) })
+}
+
+async fn look_at_stored<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    write: &Write,
+    pace: Pace,
+) -> Result<Found, Halt<()>> {
+    let collection = &write.collection;
+    let reached = context.reached(collection.resource, &collection.reach);
+    let locked = |id| reached.locked_item(id, &collection.ancestors);
+    let mut found = Found::at(driver.now());
+    match &write.action {
+        Action::Create { .. } => {}
+        Action::Replace { id, draft, .. } => {
+            found.item = item(driver, context, collection.resource, locked(*id)).await?;
+            let references: Vec<_> = draft.references.iter().collect();
+            let place = Place::Nowhere(&collection.reach);
+            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
+        }
+        Action::Amend { id, patch } => {
+            let stored = item(driver, context, collection.resource, locked(*id)).await?;
+            let stored = stored.ok_or(Refusal::Missing)?;
+            let model = &context.model;
+            require_of(model.resource(collection.resource), &write.conditions, &stored)?;
+            let draft = patched(model, collection, patch, &stored)?;
+            if draft.has_clear() {
+                return Err(broken("a secret on its way to the disk as it was sent"));
+            }
+            let references: Vec<_> = draft.references.iter().collect();
+            let place = Place::Nowhere(&collection.reach);
+            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
+            (found.item, found.draft) = (Some(stored), Some(draft));
+        }
+        Action::Remove { id, dependents_max } => {
+            found.item = item(driver, context, collection.resource, locked(*id)).await?;
+            if found.item.is_some() {
+                let own = Dependent { collection: collection.clone(), id: *id };
+                let mut gathering = Gathering::new(own, *dependents_max, pace);
+                gathering.cascade(driver, context).await?;
+                found.restricted_by = gathering.restricted(driver, context).await?;
+                found.going = gathering.children_first(&context.model);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What must be there for a request to make sense.
+pub(super) enum Place<'a> {
+    /// Nothing that is not looked at anyway.
+    Nowhere(&'a Reach),
+    /// The item that a collection lies under, if it does.
+    Collection(&'a Collection),
+    Item(&'a Collection, Id),
+}
+
+impl<'a> Place<'a> {
+    fn reach(&self) -> &'a Reach {
+        match self {
+            Self::Nowhere(reach) => reach,
+            Self::Collection(collection) | Self::Item(collection, _) => &collection.reach,
+        }
+    }
+}
+
+/// Finds out, all at once, whether a place is there, and which references lead nowhere: what is out of
+/// the caller's sight is not there.
+pub(super) async fn surroundings<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    place: Place<'_>,
+    references: &[&Reference],
+) -> Result<(bool, Vec<String>), Failure> {
+    let (reach, seen) = (place.reach(), place.reach().seen());
+    let item = match place {
+        Place::Nowhere(_) => None,
+        Place::Collection(collection) => context.parent(collection, &seen),
+        Place::Item(Collection { resource, ancestors, .. }, id) => {
+            Some((context.reached(*resource, reach), id, &**ancestors))
+        }
+    };
+    let look = item.as_ref().map(|(reached, id, above)| reached.exists(*id, above));
+    let is_looked_for = look.is_some();
+    let targets: Vec<_> =
+        references.iter().map(|reference| context.reached(reference.to, &seen)).collect();
+    let looks = references.iter().zip(&targets);
+    let looks = looks.map(|(reference, target)| target.exists_anywhere(reference.id));
+    let strokes: Vec<_> = look.into_iter().chain(looks).collect();
+    if strokes.is_empty() {
+        return Ok((true, Vec::new()));
+    }
+    let mut found = driver.rows_each(&strokes, |_, _| Ok(())).await?.into_iter();
+    let is_there = !is_looked_for || found.next().is_some_and(|rows| !rows.is_empty());
+    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
+    Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
+}

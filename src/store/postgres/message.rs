@@ -1,0 +1,72 @@
+//! Statements on their way to the database.
+//!
+//! The one surprising thing: several are sent before the first is answered (`together`); answers come in
+//! the order of the statements.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use futures_util::TryStreamExt;
+use futures_util::future::{MaybeDone, maybe_done};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, RowStream, Statement};
+
+use crate::store::driver::Bind;
+
+/// What goes over the connection.
+pub(super) enum Message<'a> {
+    Word(&'static str),
+    Prepared(Statement, &'a [Bind<'a>]),
+    /// Prepared and used in one go.
+    Unprepared(&'a str, &'a [Bind<'a>]),
+}
+
+/// Sends a message; how many rows it changed. A word counts as one.
+pub(super) async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
+    match message {
+        Message::Word(word) => client.batch_execute(word).await.map(|()| 1),
+        Message::Prepared(statement, binds) => client.execute_raw(&statement, binds).await,
+        Message::Unprepared(sql, binds) => {
+            let rows = Box::pin(client.query_typed_raw(sql, typed(binds))).await?;
+            let mut rows = pin!(rows);
+            while rows.as_mut().try_next().await?.is_some() {}
+            Ok(rows.rows_affected().unwrap_or(0))
+        }
+    }
+}
+
+pub(super) async fn query(client: &Client, message: Message<'_>) -> Result<RowStream, Error> {
+    match message {
+        Message::Word(word) => Box::pin(client.query_typed_raw(word, typed(&[]))).await,
+        Message::Prepared(statement, binds) => client.query_raw(&statement, binds).await,
+        Message::Unprepared(sql, binds) => {
+            Box::pin(client.query_typed_raw(sql, typed(binds))).await
+        }
+    }
+}
+
+/// PostgreSQL finds out by itself of which type a parameter is.
+fn typed<'a>(binds: &'a [Bind<'a>]) -> impl Iterator<Item = (&'a Bind<'a>, Type)> {
+    binds.iter().map(|bind| (bind, Type::UNKNOWN))
+}
+
+/// Lets all begin, in order, before it waits for the first: so everything is sent at once. Answers come
+/// in the same order.
+pub(super) async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut flight: Vec<Pin<Box<MaybeDone<F>>>> =
+        futures.map(|future| Box::pin(maybe_done(future))).collect();
+    poll_fn(|context| {
+        for one in &mut flight {
+            let _ = one.as_mut().poll(context);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    let mut all = Vec::with_capacity(flight.len());
+    for mut one in flight {
+        one.as_mut().await;
+        all.extend(one.as_mut().take_output());
+    }
+    all
+}
