@@ -40,6 +40,7 @@ mod cli;
 mod server;
 mod log;
 mod metrics;
+mod boxed;
 mod clock;
 // What a panic said, and how a test plants one.
 mod fault;

@@ -40,6 +40,7 @@ use hyper::body::Incoming;
 
 pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
+use crate::boxed::boxed;
 use crate::formats::accept::{self, Accept};
 use crate::formats::coding::{self, Choice};
 use crate::formats::json::Occasion;
@@ -141,10 +142,10 @@ async fn answer(
         let sent = (query, bytes.clone());
         Box::pin(meaning::plan_aside(app, route, sent, caller.clone(), by())).await?
     };
-    let (about, list) = (plan.about().cloned(), plan.list().cloned());
-    export::check(format, list.as_ref())?;
+    export::check(format, plan.list())?;
     let conditions = replies.conditions(&parts.headers, &plan, format, asked.coding);
     let plan = plan.only_if(&conditions);
+    let (about, list) = (plan.about().cloned(), plan.list().cloned());
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
 
@@ -218,14 +219,13 @@ struct Asked<'a> {
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
-pub async fn serve(app: &App, request: Request<Incoming>, way: Way) -> Response<Content> {
+pub async fn serve(app: &App, request: Box<Request<Incoming>>, way: Way) -> Response<Content> {
     let (id, version) = (RequestId::new(), request.version());
     let sender = wire::sender(way, request.headers(), &app.shared.proxies);
     let visitor = Visitor::of(request.headers(), &app.shared.model.server.cors_origins);
-    let (parts, incoming) = request.into_parts();
-    let from = (way, sender);
     // In a place of its own: it is large, and would be copied into each future around it.
-    let mut exchange = Box::pin(exchange(app, parts, incoming, (id, from), visitor.clone()));
+    let copy = visitor.clone();
+    let mut exchange = boxed(|| exchange(app, request, id, (way, sender), copy));
     let answered = catch(exchange.as_mut()).await;
     let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
@@ -253,11 +253,12 @@ fn mark_secure(app: &App, sender: Sender, headers: &mut HeaderMap) {
 /// One request and its answer; what `answer` panics with is a problem like any other.
 async fn exchange(
     app: &App,
-    parts: Parts,
-    incoming: Incoming,
-    (id, (way, sender)): (RequestId, (Way, Sender)),
+    request: Box<Request<Incoming>>,
+    id: RequestId,
+    (way, sender): (Way, Sender),
     visitor: Visitor,
 ) -> Response<Content> {
+    let (parts, incoming) = request.into_parts();
     let mut body = Body::new(&parts, incoming);
     let lines = |name| parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let limits = &app.shared.model.server.limits;

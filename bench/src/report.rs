@@ -39,20 +39,36 @@ pub fn measure(cases: &[Case<'_>], time: Duration) -> Result<Vec<Row>> {
         cases.iter().map(|case| Row { name: case.name.to_owned(), figures: Vec::new() }).collect();
     for round in 0..ROUNDS {
         for (case, row) in cases.iter().zip(&mut rows) {
-            let before = case.server.cpu()?;
-            let load = Load {
-                connections: case.connections,
-                pace: Pace::Closed,
-                time,
-                shots: case.shots.clone(),
-                first: round * 7_919,
-            };
-            let done = succeed(&load, case.server.address)?;
-            let cpu = case.server.cpu()? - before;
-            row.figures.push(Figure { cpu, done });
+            row.figures.push(case.figure(round, time)?);
         }
     }
     Ok(rows)
+}
+
+impl Case<'_> {
+    fn figure(&self, round: usize, time: Duration) -> Result<Figure> {
+        let before = self.server.cpu()?;
+        let load = Load {
+            connections: self.connections,
+            pace: Pace::Closed,
+            time,
+            shots: self.shots.clone(),
+            first: round * 7_919,
+        };
+        let done = succeed(&load, self.server.address)?;
+        Ok(Figure { cpu: self.server.cpu()? - before, done })
+    }
+
+    /// CPU for a request, in microseconds, measured once.
+    pub fn cpu_us(&self, round: usize, time: Duration) -> Result<f64> {
+        self.figure(round, time).map(|figure| figure.cpu_us())
+    }
+}
+
+impl Figure {
+    fn cpu_us(&self) -> f64 {
+        micros(self.cpu) / self.done.latencies.len().max(1) as f64
+    }
 }
 
 /// Runs a load in which nothing may be refused.
@@ -80,7 +96,7 @@ impl Row {
     }
 
     pub fn cpu_us(&self) -> f64 {
-        self.median(|figure| micros(figure.cpu) / figure.done.latencies.len().max(1) as f64)
+        self.median(Figure::cpu_us)
     }
 
     pub fn rate(&self) -> f64 {
@@ -90,7 +106,7 @@ impl Row {
     /// This one's CPU for a request as a ratio to the other's: the median of the ratios of each round,
     /// which others on the machine move less than the ratio of two medians.
     pub fn cpu_ratio(&self, other: &Self) -> f64 {
-        self.ratio(other, |figure| micros(figure.cpu) / figure.done.latencies.len().max(1) as f64)
+        self.ratio(other, Figure::cpu_us)
     }
 
     /// The same of the requests a second.

@@ -130,7 +130,7 @@ impl Auth {
         let record = Value::text(&record.to_string());
         let write = Write::change_user(&self.model, stored, (PASSWORD, record), by);
         // When somebody was faster, or nothing can be written now, there will be a next login.
-        let _ = store.write(write, 0, request.now + COMPLETE_MAX).await;
+        let _ = store.write(Box::new(write), 0, request.now + COMPLETE_MAX).await;
         self.users.forget();
     }
 

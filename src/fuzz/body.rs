@@ -58,7 +58,8 @@ pub(super) fn created(
     body: &[u8],
 ) -> Vec<Vec<crate::value::Value>> {
     match planned(model, resource, verb, body) {
-        Some(Plan::Write(plan::Write { action: Action::Create { drafts, .. }, .. })) => {
+        Some(Plan::Write(write)) => {
+            let Action::Create { drafts, .. } = write.action else { return Vec::new() };
             let values = drafts.into_iter().filter_map(|draft| match draft.values {
                 Values::Complete(values) => Some(values),
                 Values::Partial(_) => None,
@@ -80,8 +81,8 @@ pub(super) fn comes_back(model: &Model, resource: &Resource, values: Vec<crate::
     let mut text = Vec::new();
     (formats::json::FORMAT.item)(&mut text, View::whole(resource), &item);
     let shown = String::from_utf8_lossy(&text).into_owned();
-    match planned(model, resource, Verb::Put, &text) {
-        Some(Plan::Write(plan::Write { action: Action::Replace { draft, .. }, .. })) => {
+    match &planned(model, resource, Verb::Put, &text) {
+        Some(Plan::Write(write)) if let Action::Replace { draft, .. } = &write.action => {
             assert_eq!(draft.values, Values::Complete(item.values), "{shown}");
         }
         other => unreachable!("{shown}: {other:?}"),

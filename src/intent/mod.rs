@@ -19,6 +19,7 @@ pub use route::{
 };
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::formats::PatchForm;
 use crate::json::{self, Json};
@@ -41,7 +42,7 @@ pub enum Intent<'a> {
     /// Which methods a place takes.
     Options(Place),
     Show(Address),
-    List(Address, List),
+    List(Address, Arc<List>),
     Create(Address, Bodies<'a>),
     Replace(Address, Body<'a>),
     Amend(Address, Patch),
@@ -102,7 +103,7 @@ pub fn read<'a>(
         }
         (_, Place::Collection(address)) => {
             let list = list::read(model, &address, (query, hidden))?;
-            return Ok(Intent::List(address, list));
+            return Ok(Intent::List(address, Arc::new(list)));
         }
         (Verb::Put, Place::Item(address)) => {
             let body = read_body(model.resource(address.resource), body)?;

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 /// `bytes`: so many were sent.
 pub(super) async fn write(
     app: &App,
-    mut write: Write,
+    mut write: Box<Write>,
     bytes: usize,
     until: Instant,
 ) -> Result<Result<Outcome, StoreError>, Stop> {
@@ -38,7 +38,7 @@ pub(super) async fn write(
 }
 
 /// What a request was about: a collection, maybe a list of it, and what had to be true.
-pub(super) type About = (Option<Collection>, Option<List>, Conditions);
+pub(super) type About = (Option<Collection>, Option<Arc<List>>, Conditions);
 
 /// Says what came of it; a large answer beside the thread that serves.
 pub(super) async fn say(
@@ -48,14 +48,14 @@ pub(super) async fn say(
     done: Result<Outcome, StoreError>,
 ) -> Result<Reply, Problem> {
     let Shared { model, replies, .. } = &*app.shared;
-    let failed = |error| replies.failure(model, (about.as_ref(), list.as_ref()), format, error);
+    let failed = |error| replies.failure(model, (about.as_ref(), list.as_deref()), format, error);
     let outcome = done.map_err(failed)?;
     if !outcome.is_large() {
-        return replies.outcome(model, (about, list.as_ref(), &conditions), format, &outcome);
+        return replies.outcome(model, (about, list.as_deref(), &conditions), format, &outcome);
     }
     let shared = Arc::clone(&app.shared);
     let say = move || {
-        let asked = (about, list.as_ref(), &conditions);
+        let asked = (about, list.as_deref(), &conditions);
         shared.replies.outcome(&shared.model, asked, format, &outcome)
     };
     Box::pin(aside(say)).await?

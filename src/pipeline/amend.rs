@@ -47,11 +47,11 @@ pub(super) async fn user(
             Ok(draft) => draft,
             Err(refusal) => return Ok(Err(StoreError::Refused(refusal))),
         };
-        let mut replace = Write {
+        let mut replace = Box::new(Write {
             action: Action::Replace { id: *id, draft },
             conditions: Conditions::version(stored.version),
             ..write.clone()
-        };
+        });
         auth.conceal(&mut replace).await?;
         match gate.pass(until, || app.store.write(replace, 0, until)).await {
             Ok(Outcome::Updated(item)) => return Ok(Ok(Outcome::Amended(item))),

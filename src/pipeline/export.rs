@@ -25,7 +25,7 @@ pub(super) fn lines(format: &Format, list: &List) -> Option<&'static Lines> {
 }
 
 /// Step 9, where it depends on the format: there is no place for a count beside lines.
-pub(super) fn check(format: &Format, list: Option<&List>) -> Result<(), Problem> {
+pub(super) fn check(format: &Format, list: Option<&Arc<List>>) -> Result<(), Problem> {
     match list {
         Some(list) if list.is_counted && format.lines.is_some() => {
             let essence = format.media.essence;
@@ -42,7 +42,7 @@ pub(super) fn check(format: &Format, list: Option<&List>) -> Result<(), Problem>
 pub(super) async fn begin(
     app: &App,
     asked: &Asked<'_>,
-    (collection, list): (Collection, List),
+    (collection, list): (Collection, Arc<List>),
     (format, lines): (&'static Format, &'static Lines),
     stages: &mut Stages,
 ) -> Result<Reply, Stop> {
@@ -58,7 +58,7 @@ pub(super) async fn begin(
     let export = Export { collection, list, head, write: Box::new(write) };
     let begun = shared.gate.pass(asked.until, || app.store.export(export)).await;
     stages.mark("store");
-    let asked = (Some(&about), Some(&asked_for));
+    let asked = (Some(&about), Some(&*asked_for));
     let failed = |error| shared.replies.failure(&shared.model, asked, format, error);
     let content = match begun.map_err(failed)? {
         Exported::Whole(bytes) => Content::Whole(bytes),

@@ -73,7 +73,7 @@ impl<'a> Server<'a> {
             }
         };
         let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
-        let asked = (about, list.as_ref(), &Conditions::default());
+        let asked = (about, list.as_deref(), &Conditions::default());
         Ok(replies.outcome(model, asked, &FORMAT, &outcome)?)
     }
 

@@ -44,7 +44,7 @@ pub(super) async fn write(
     app: &App,
     asked: &Asked<'_>,
     (key, format): (&str, &'static Format),
-    (mut write, bytes): (Write, &Bytes),
+    (mut write, bytes): (Box<Write>, &Bytes),
     stages: &mut Stages,
 ) -> Result<Reply, Stop> {
     let Shared { model, replies, .. } = &*app.shared;

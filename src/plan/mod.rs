@@ -15,6 +15,8 @@ pub use decide::{Dependent, Found, Step, decide};
 pub use once::{Once, Said, Says};
 pub use patched::patched;
 
+use std::sync::Arc;
+
 use crate::intent::conditions::{Conditions, Validators};
 use crate::intent::{Address, Bodies, Body, Ids, Intent, List, Members, Patch, Place};
 use crate::model::{Model, ResourceIndex, Verb};
@@ -31,7 +33,8 @@ pub enum Plan {
     /// What was counted: of the store, only how far its change log goes.
     Measure,
     Read(Read),
-    Write(Write),
+    /// In a box, since it goes through many hands.
+    Write(Box<Write>),
 }
 
 impl Plan {
@@ -48,7 +51,7 @@ impl Plan {
     }
 
     /// The list it reads, if any.
-    pub fn list(&self) -> Option<&List> {
+    pub fn list(&self) -> Option<&Arc<List>> {
         match self {
             Self::Read(Read::Page(_, list)) => Some(list),
             Self::Say(_) | Self::Measure | Self::Read(_) | Self::Write(_) => None,
@@ -58,11 +61,11 @@ impl Plan {
     /// The same, as long as these hold; what is only read is held against them when it is there.
     pub fn only_if(mut self, conditions: &Conditions) -> Self {
         match &mut self {
-            Self::Write(Write { conditions: kept, .. })
-            | Self::Read(Read::Refuse(Refuse { conditions: kept, .. })) => {
-                conditions.clone_into(kept);
+            Self::Write(write) => conditions.clone_into(&mut write.conditions),
+            Self::Read(Read::Refuse(refuse)) => conditions.clone_into(&mut refuse.conditions),
+            Self::Read(Read::Page(_, list)) => {
+                conditions.clone_into(&mut Arc::make_mut(list).conditions);
             }
-            Self::Read(Read::Page(_, list)) => conditions.clone_into(&mut list.conditions),
             Self::Say(_) | Self::Measure | Self::Read(_) => {}
         }
         self
@@ -92,9 +95,9 @@ pub enum Read {
     /// What was said to this request before.
     Kept(Box<Once>),
     Item(Collection, Id),
-    Page(Collection, List),
+    Page(Collection, Arc<List>),
     /// The body has faults, but a missing item comes first in the order of checks.
-    Refuse(Refuse),
+    Refuse(Box<Refuse>),
 }
 
 impl Read {
@@ -298,14 +301,14 @@ pub fn make(
         Intent::Amend(address, patch) => {
             let (collection, id) = item(address, Verb::Patch)?;
             let (action, conditions) = (Action::Amend { id, patch }, Conditions::default());
-            Plan::Write(Write { collection, action, conditions, by: by(), once: None })
+            Plan::Write(Box::new(Write { collection, action, conditions, by: by(), once: None }))
         }
         Intent::Remove(address) => {
             let (collection, id) = item(address, Verb::Delete)?;
             let action =
                 Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
             let conditions = Conditions::default();
-            Plan::Write(Write { collection, action, conditions, by: by(), once: None })
+            Plan::Write(Box::new(Write { collection, action, conditions, by: by(), once: None }))
         }
     })
 }
@@ -341,7 +344,7 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
     }
     if faults.is_empty() {
         let (action, conditions) = (Action::Create { drafts, count }, Conditions::default());
-        return Plan::Write(Write { collection, action, conditions, by, once: None });
+        return Plan::Write(Box::new(Write { collection, action, conditions, by, once: None }));
     }
     refuse(collection, None, drafts, faults)
 }
@@ -354,7 +357,7 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
     let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), access);
     if faults.is_empty() {
         let (action, conditions) = (Action::Replace { id, draft }, Conditions::default());
-        Plan::Write(Write { collection, action, conditions, by, once: None })
+        Plan::Write(Box::new(Write { collection, action, conditions, by, once: None }))
     } else {
         refuse(collection, Some(id), vec![draft], faults)
     }
@@ -368,7 +371,8 @@ fn refuse(
 ) -> Plan {
     let references = drafts.into_iter().flat_map(|draft| draft.references).collect();
     let conditions = Conditions::default();
-    Plan::Read(Read::Refuse(Refuse { collection, item, references, faults, conditions }))
+    let refuse = Refuse { collection, item, references, faults, conditions };
+    Plan::Read(Read::Refuse(Box::new(refuse)))
 }
 
 /// Step 10, as far as the path alone tells: what cannot be an id names nothing, and nothing is there

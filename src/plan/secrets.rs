@@ -94,7 +94,7 @@ impl Collection {
 impl Read {
     /// A page of users, for the server itself.
     pub fn users(model: &Model, limit: usize, after: Option<Id>) -> Self {
-        Self::Page(Collection::users(model), List::of(limit, after))
+        Self::Page(Collection::users(model), List::of(limit, after).into())
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
         })
         .unwrap()
         {
-            Plan::Write(write) => write,
+            Plan::Write(write) => *write,
             other => panic!("{other:?}"),
         }
     }

@@ -76,10 +76,11 @@ fn read() -> Model {
 
 fn check_admit(verb: Verb, body: &str, expected: &Expect) {
     let shown = match plan(&read(), verb, body) {
-        Plan::Write(Write { action: Action::Create { drafts, .. }, .. }) => {
-            drafts.iter().map(show_draft).collect()
-        }
-        Plan::Write(Write { action: Action::Replace { draft, .. }, .. }) => show_draft(&draft),
+        Plan::Write(write) => match &write.action {
+            Action::Create { drafts, .. } => drafts.iter().map(show_draft).collect(),
+            Action::Replace { draft, .. } => show_draft(draft),
+            other => format!("{other:?}"),
+        },
         Plan::Read(Read::Refuse(refuse)) => {
             let references = refuse
                 .references

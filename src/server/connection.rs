@@ -28,6 +28,7 @@ use super::socket::{Stream, Watched};
 use super::tls::{Tls, Turns};
 use super::watch::{Ask, Exchange, Phase, Watch};
 use super::{Door, Settings};
+use crate::boxed::boxed;
 use crate::clock;
 use crate::formats::accept::Accept;
 use crate::log::{Level, RequestLine, Stages};
@@ -418,8 +419,10 @@ impl Service<Request<Incoming>> for Requests {
             let response = pipeline::redirect(&app, request, way);
             return Box::pin(ready(Ok(response.map(|body| Answer::new(exchange, &app, body)))));
         }
-        // Nothing else is in this future: it is large, and what comes by another way makes copies of it.
-        Box::pin(async move {
+        // Nothing else is in this future, and nothing large goes into it: what is made of pointers alone is
+        // made where it stays, and all else is copied there, with all the room it will need.
+        let request = Box::new(request);
+        boxed(|| async move {
             let response = pipeline::serve(&app, request, way).await;
             Ok(response.map(|body| Answer::new(exchange, &app, body)))
         })

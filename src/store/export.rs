@@ -27,7 +27,7 @@ pub type Scribe = dyn Fn(&mut Vec<u8>, &Item) + Send;
 /// What is to be read, and how it is written.
 pub struct Export {
     pub collection: Collection,
-    pub list: List,
+    pub list: Arc<List>,
     /// What comes before the first item.
     pub head: Vec<u8>,
     pub write: Box<Scribe>,

@@ -240,7 +240,7 @@ impl Worker {
     /// Still in the queue at the deadline, it is not done at all; once begun, it is waited for.
     pub async fn write(
         &self,
-        write: Write,
+        write: Box<Write>,
         bytes: usize,
         until: Instant,
     ) -> Result<Outcome, StoreError> {

@@ -6,13 +6,12 @@
 //! several servers write, whoever finds the key in use is sent away at once and comes again, so that
 //! nobody holds a connection while waiting.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use super::driver::{Bind, Columns, Driver, Failure, Stroke};
 use super::schema::{recall, remember};
 use super::sql::Dialect;
-use super::transaction::{self, Context, Halt, Pace, broken};
+use super::transaction::{self, Context, Given, Halt, Pace, broken};
 use super::{Broken, StoreError};
 use crate::plan::{Once, Outcome, Refusal, Said, Write};
 use crate::value::Moment;
@@ -87,7 +86,7 @@ impl Kept {
 pub(super) async fn write<D: Driver>(
     driver: &mut D,
     context: &Context,
-    (once, write): (&Once, Cow<'_, Write>),
+    (once, write): (&Once, Given<'_>),
     pace: Pace,
 ) -> Result<Outcome, Halt<Box<Write>>> {
     if let Some(kept) = claim(driver, context, once).await? {

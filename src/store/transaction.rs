@@ -4,8 +4,8 @@
 //! its entry in the change log: there is no way to write one without the other. Who begins and commits
 //! is the backend's business: SQLite's writer for a whole group, PostgreSQL's driver with the statements.
 
-use std::borrow::Cow;
 use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
@@ -75,6 +75,32 @@ impl<T> From<Failure> for Halt<T> {
 impl<T> From<Refusal> for Halt<T> {
     fn from(refusal: Refusal) -> Self {
         Self::Error(StoreError::Refused(refusal))
+    }
+}
+
+/// A write: lent, since it may be tried again, or given, since it is done once.
+pub(super) enum Given<'a> {
+    Lent(&'a Write),
+    Whole(Box<Write>),
+}
+
+impl Given<'_> {
+    fn into_whole(self) -> Box<Write> {
+        match self {
+            Self::Lent(write) => Box::new(write.clone()),
+            Self::Whole(write) => write,
+        }
+    }
+}
+
+impl Deref for Given<'_> {
+    type Target = Write;
+
+    fn deref(&self) -> &Write {
+        match self {
+            Self::Lent(write) => write,
+            Self::Whole(write) => write,
+        }
     }
 }
 
@@ -274,7 +300,7 @@ fn is_stored(resource: &Resource, stored: &Item, reference: &Reference) -> bool 
 pub(super) async fn write<D: Driver>(
     driver: &mut D,
     context: &Context,
-    write: Cow<'_, Write>,
+    write: Given<'_>,
     pace: Pace,
 ) -> Result<Outcome, Halt<Box<Write>>> {
     match write.once.clone() {
@@ -287,7 +313,7 @@ pub(super) async fn write<D: Driver>(
 pub(super) async fn perform<D: Driver>(
     driver: &mut D,
     context: &Context,
-    write: Cow<'_, Write>,
+    write: Given<'_>,
     pace: Pace,
 ) -> Result<Outcome, Halt<Box<Write>>> {
     crate::fault::point("transaction");
@@ -296,15 +322,16 @@ pub(super) async fn perform<D: Driver>(
     }
     let found = match look(driver, context, &write, pace).await {
         Ok(found) => found,
-        Err(Halt::TooLong(())) => return Err(Halt::TooLong(Box::new(write.into_owned()))),
+        Err(Halt::TooLong(())) => return Err(Halt::TooLong(write.into_whole())),
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
     };
     let owned;
     let (collection, by, action) = match write {
-        Cow::Borrowed(Write { collection, action, conditions, by, .. }) => {
+        Given::Lent(Write { collection, action, conditions, by, .. }) => {
             (collection, by, (action.clone(), conditions))
         }
-        Cow::Owned(Write { collection, action, conditions, by, .. }) => {
+        Given::Whole(write) => {
+            let Write { collection, action, conditions, by, .. } = *write;
             owned = (collection, by, conditions);
             (&owned.0, &owned.1, (action, &owned.2))
         }

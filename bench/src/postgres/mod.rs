@@ -15,7 +15,7 @@ use crate::Result;
 use crate::cases::{ROWS, RUN, list};
 use crate::load::Client;
 use crate::process::{self, Server};
-use crate::report::{self, Case, Row, Target, median};
+use crate::report::{self, Case, Target, median};
 use crate::store;
 pub use raw::{Kind, run as run_raw};
 
@@ -64,51 +64,73 @@ pub fn run() -> Result<()> {
         case("durable create, 64 connections", &server, 64, store::create()),
         case("PUT, 32 connections", &server, 32, filled.puts(usize::MAX)),
     ];
-    let rows = report::measure(&cases, RUN)?;
-    report::print(&rows);
+    report::print(&report::measure(&cases, RUN)?);
     println!("memory after it {:.1} MB", server.memory_bytes()? as f64 / 1e6);
-    drop((server, bare));
-    let select = client(&folder.0, &database.address, Kind::Select)?;
-    let insert = client(&folder.0, &database.address, Kind::Insert)?;
-    judge(&rows, select, insert);
+    let [bare, get, _, create, ..] = &cases;
+    let alone = |kind| client(&folder.0, &database.address, kind);
+    let reading = Above::measure(bare, get, || alone(Kind::Select))?;
+    let writing = Above::measure(bare, create, || alone(Kind::Insert))?;
+    reading.print("GET by id", "select");
+    writing.print("create", "insert");
+    report::judge(&[
+        ("GET by id, CPU above the client's, ratio to bare", reading.median(), Target::AtMost(2.0)),
+        ("create, CPU above the client's, ratio to bare", writing.median(), Target::AtMost(3.0)),
+    ]);
     Ok(())
 }
 
-/// CPU of the client alone for one statement, in microseconds, and statements a second.
-fn client(folder: &Path, address: &str, kind: Kind) -> Result<(f64, f64)> {
-    let (mut cpu, mut rate) = (Vec::new(), Vec::new());
-    for _ in 0..report::ROUNDS {
-        let output = Command::new(std::env::current_exe()?)
-            .args(["raw", kind.word(), address])
-            .current_dir(folder)
-            .output()?;
-        let text = String::from_utf8(output.stdout)?;
-        let (count, nanos) = text.trim().split_once(' ').ok_or("the client failed")?;
-        let count: f64 = count.parse()?;
-        cpu.push(nanos.parse::<f64>()? / 1e3 / count);
-        rate.push(count / RUN.as_secs_f64());
+/// How often the three are measured, one after the other: what else the machine does moves them together.
+const ROUNDS: usize = 9;
+
+/// What a server takes beside a client that runs the same statements, in microseconds of CPU: bare hyper's
+/// request, the server's, the client's.
+#[derive(Debug)]
+struct Above(Vec<[f64; 3]>);
+
+impl Above {
+    fn measure(
+        bare: &Case<'_>,
+        server: &Case<'_>,
+        client: impl Fn() -> Result<f64>,
+    ) -> Result<Self> {
+        let round = |round| Ok([bare.cpu_us(round, RUN)?, server.cpu_us(round, RUN)?, client()?]);
+        (0..ROUNDS).map(round).collect::<Result<_>>().map(Self)
     }
-    let (cpu, rate) = (median(cpu), median(rate));
-    println!("{:<40} {cpu:>10.2} {:>7} {rate:>9.0}", format!("client alone, {}", kind.word()), "");
-    Ok((cpu, rate))
+
+    /// What is left when the client's share is taken off, in bare hyper's requests, by round.
+    fn ratios(&self) -> Vec<f64> {
+        self.0.iter().map(|[bare, server, client]| (server - client) / bare).collect()
+    }
+
+    fn median(&self) -> f64 {
+        median(self.ratios())
+    }
+
+    fn print(&self, name: &str, statement: &str) {
+        let column =
+            |at: usize| median(self.0.iter().filter_map(|row| row.get(at)).copied().collect());
+        let mut ratios = self.ratios();
+        ratios.sort_by(f64::total_cmp);
+        let ratios: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        println!(
+            "\n{name}: {:.2} µs, the client alone ({statement}) {:.2}, bare hyper {:.2}; above the client's, in bare hyper's requests: {}",
+            column(1),
+            column(2),
+            column(0),
+            ratios.join(" ")
+        );
+    }
 }
 
-fn judge(rows: &[Row], select: (f64, f64), insert: (f64, f64)) {
-    let [bare, get, _, create, _, _] = rows else { return };
-    // What is left when the client's share is taken off, in bare hyper's requests.
-    let above = |row: &Row, client: f64| (row.cpu_us() - client) / bare.cpu_us();
-    report::judge(&[
-        (
-            "GET by id, CPU above the client's, ratio to bare",
-            above(get, select.0),
-            Target::AtMost(2.0),
-        ),
-        (
-            "create, CPU above the client's, ratio to bare",
-            above(create, insert.0),
-            Target::AtMost(3.0),
-        ),
-    ]);
+/// CPU of the client alone for one statement, in microseconds.
+fn client(folder: &Path, address: &str, kind: Kind) -> Result<f64> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["raw", kind.word(), address])
+        .current_dir(folder)
+        .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let (count, nanos) = text.trim().split_once(' ').ok_or("the client failed")?;
+    Ok(nanos.parse::<f64>()? / 1e3 / count.parse::<f64>()?)
 }
 
 /// How long the client alone runs.

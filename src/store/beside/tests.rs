@@ -157,7 +157,7 @@ fn beside_a_server(database: &Database) {
     let seen = runtime.block_on(worker.read(Read::User("bea".into()))).unwrap();
     assert!(matches!(seen, Outcome::User(Some(_))), "{seen:?}");
     let until = crate::clock::now() + Duration::from_secs(30);
-    runtime.block_on(worker.write(create(&model, "cem"), 1, until)).unwrap();
+    runtime.block_on(worker.write(create(&model, "cem").into(), 1, until)).unwrap();
     assert!(user(&mut beside, "cem").is_some());
     runtime.block_on(claims_of(&worker));
     drop((beside, worker));

@@ -70,7 +70,7 @@ impl Beside {
 
     pub(in crate::store) fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
         let inner = Arc::clone(&self.inner);
-        self.runtime.block_on(Inner::write(inner, write, clock::now() + CALL_MAX))
+        self.runtime.block_on(Inner::write(inner, Box::new(write), clock::now() + CALL_MAX))
     }
 
     pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {

@@ -25,7 +25,6 @@ mod values;
 #[cfg(test)]
 pub(super) use self::connect::tests::cluster;
 
-use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -43,7 +42,7 @@ use self::onward::Onward;
 use self::pool::{Lease, Pool, Purpose};
 use super::ids::Ids;
 use super::sql::POSTGRES;
-use super::transaction::{self, Context, Halt, Pace};
+use super::transaction::{self, Context, Given, Halt, Pace};
 use super::{Broken, OpenError, StoreError};
 use crate::clock;
 use crate::fault;
@@ -165,17 +164,19 @@ impl Worker {
         fault::point("read");
         let until = clock::now() + self.0.statement_max;
         let lease = self.0.pool.lease(purpose(&read), until).await?;
-        Onward::new(Inner::read(Arc::clone(&self.0), read, lease, until)).await
+        let inner = Arc::clone(&self.0);
+        Onward::new(|| Inner::read(inner, read, lease, until)).await
     }
 
     /// The work goes on when the client leaves, from its beginning.
     pub(super) fn write(
         &self,
-        write: Write,
+        write: Box<Write>,
         until: Instant,
     ) -> impl Future<Output = Result<Outcome, StoreError>> + use<> {
         fault::point("queue");
-        Onward::new(Inner::write(Arc::clone(&self.0), write, until))
+        let inner = Arc::clone(&self.0);
+        Onward::new(|| Inner::write(inner, write, until))
     }
 }
 
@@ -214,7 +215,11 @@ impl Inner {
         }
     }
 
-    async fn write(self: Arc<Self>, write: Write, until: Instant) -> Result<Outcome, StoreError> {
+    async fn write(
+        self: Arc<Self>,
+        write: Box<Write>,
+        until: Instant,
+    ) -> Result<Outcome, StoreError> {
         // What depends on the stored item holds its lock until the end.
         let stage = match &write.action {
             // What is kept of it comes with it.
@@ -253,7 +258,7 @@ impl Inner {
         let mut is_canceled = false;
         let done = {
             let work =
-                transaction::write(&mut driver, &self.context, Cow::Borrowed(write), Pace::Alone);
+                transaction::write(&mut driver, &self.context, Given::Lent(write), Pace::Alone);
             let mut work = pin!(work);
             match tokio::time::timeout_at(until.into(), &mut work).await {
                 Ok(done) => Some(done),

@@ -9,12 +9,15 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
+use crate::boxed::boxed;
+
 /// Work that goes on when whoever waits for it leaves.
 pub(super) struct Onward<F: Future<Output: 'static> + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future<Output: 'static> + 'static> Onward<F> {
-    pub(super) fn new(work: F) -> Self {
-        Self(Some(Box::pin(work)))
+    /// The work is made where it stays: it is large, and would be copied on its way.
+    pub(super) fn new(make: impl FnOnce() -> F) -> Self {
+        Self(Some(boxed(make)))
     }
 }
 
@@ -69,7 +72,7 @@ mod tests {
     impl Seen {
         fn work(&self) -> Onward<impl Future<Output = ()> + use<>> {
             let seen = self.clone();
-            Onward::new(async move {
+            Onward::new(|| async move {
                 seen.begun.set(seen.begun.get() + 1);
                 seen.let_on.notified().await;
                 seen.ended.set(seen.ended.get() + 1);
@@ -115,7 +118,7 @@ mod tests {
         runtime().block_on(async {
             let begun = Rc::new(Cell::new(0));
             let counted = Rc::clone(&begun);
-            let mut broken = Onward::new(async move {
+            let mut broken = Onward::new(|| async move {
                 counted.set(counted.get() + 1);
                 panic!("planted");
             });

@@ -4,7 +4,6 @@
 //! The one surprising thing: a database whose tables do not fit the model is brought up only while no
 //! server has it; with one, what only adds is left to the next start.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::store::driver::{Failure, at_once};
 use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::SQLITE;
-use crate::store::transaction::{self, Context, Halt, Pace};
+use crate::store::transaction::{self, Context, Given, Halt, Pace};
 use crate::store::users::STAMP;
 use crate::store::{Broken, OpenError, StoreError};
 
@@ -66,7 +65,9 @@ impl Beside {
     pub(in crate::store) fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
         let context = Arc::clone(&self.context);
         self.in_transaction(async |driver| {
-            match transaction::write(driver, &context, Cow::Owned(write), Pace::Alone).await {
+            match transaction::write(driver, &context, Given::Whole(Box::new(write)), Pace::Alone)
+                .await
+            {
                 Ok(outcome) => Ok(outcome),
                 Err(Halt::Error(error)) => Err(error),
                 Err(Halt::TooLong(_)) => {

@@ -189,7 +189,7 @@ impl Worker {
 
     pub(super) async fn write(
         &self,
-        write: Write,
+        write: Box<Write>,
         bytes: usize,
         until: Instant,
     ) -> Result<Outcome, StoreError> {

@@ -19,7 +19,7 @@ const WAITING_MAX: usize = 4_096;
 /// A write that waits for its turn.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) write: Write,
+    pub(super) write: Box<Write>,
     pub(super) bytes: usize,
     /// Set by whoever decides its fate first: the writer, or the client's time limit.
     pub(super) claimed: Arc<AtomicBool>,

@@ -5,7 +5,6 @@
 //! alone. When the storage fails, the whole group is undone and told so; when it fails at the commit
 //! itself, nobody can know what the disk has, and writing stops.
 
-use std::borrow::Cow;
 use std::iter;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +27,7 @@ use crate::plan::{Action, Write};
 use crate::store::driver::{Driver, at_once};
 use crate::store::ids::Ids;
 use crate::store::sweep::SWEEP_EVERY;
-use crate::store::transaction::{self, Context, Halt, Pace, broken};
+use crate::store::transaction::{self, Context, Given, Halt, Pace, broken};
 use crate::store::{Broken, StoreError};
 
 const GROUP_REQUESTS_MAX: usize = 512;
@@ -230,7 +229,7 @@ impl Writer {
         }
         let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
-        let work = transaction::write(&mut driver, &self.context, Cow::Owned(write), pace);
+        let work = transaction::write(&mut driver, &self.context, Given::Whole(write), pace);
         let outcome = match catch_unwind(AssertUnwindSafe(|| at_once(work))) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(broken("SQLite made a write wait")),
@@ -253,9 +252,7 @@ impl Writer {
         match outcome {
             Ok(outcome) => Ran::Done(answer, Ok(outcome)),
             Err(Halt::Error(error)) => Ran::Done(answer, Err(error)),
-            Err(Halt::TooLong(write)) => {
-                Ran::TooLong(Job { write: *write, bytes, claimed, answer })
-            }
+            Err(Halt::TooLong(write)) => Ran::TooLong(Job { write, bytes, claimed, answer }),
         }
     }
 

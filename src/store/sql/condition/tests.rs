@@ -288,7 +288,7 @@ async fn create(worker: &Worker, resource: ResourceIndex, rows: Vec<Vec<Value>>)
     let (collection, conditions) = (collection(resource, Reach::default()), Conditions::default());
     let write = Write { collection, action, conditions, by, once: None };
     let until = clock::now() + Duration::from_secs(60);
-    match worker.write(write, 0, until).await.unwrap() {
+    match worker.write(Box::new(write), 0, until).await.unwrap() {
         Outcome::CreatedMany(items) => items,
         other => panic!("{other:?}"),
     }
@@ -352,7 +352,7 @@ fn engines_find_the_rows_for_which_a_condition_holds() {
 
 async fn find(worker: &Worker, caller: &Caller) -> Vec<Id> {
     let reach = Reach::of(caller, Verb::Get);
-    let read = Read::Page(collection(ROW, reach), List::of(ROWS, None));
+    let read = Read::Page(collection(ROW, reach), List::of(ROWS, None).into());
     match worker.read(read).await {
         Ok(Outcome::Page(page)) => page.items.iter().map(|item| item.id).collect(),
         other => panic!("{other:?}"),

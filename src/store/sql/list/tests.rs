@@ -38,7 +38,7 @@ fn list(model: &Model, resource: ResourceIndex, query: &str) -> List {
     let address = Address { resource, ids: Some(Ids { ancestors, item: None }) };
     let route = Route { verb: Verb::Get, place: Place::Collection(address) };
     match intent::read(model, route, (Some(query), &[]), b"") {
-        Ok(Intent::List(_, list)) => list,
+        Ok(Intent::List(_, list)) => List::clone(&list),
         other => panic!("{query}: {other:?}"),
     }
 }

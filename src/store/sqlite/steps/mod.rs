@@ -124,7 +124,7 @@ impl Trial {
     /// Puts requests into the queue together, and lets the writer work until all are answered.
     /// A letter for each: what its client is told.
     fn run(&mut self, requests: &[(&str, &str)]) -> String {
-        let writes: Vec<Write> = requests.iter().map(|request| self.write(request)).collect();
+        let writes: Vec<Box<Write>> = requests.iter().map(|request| self.write(request)).collect();
         let sent: Vec<_> = writes
             .into_iter()
             .map(|write| {
@@ -206,7 +206,7 @@ impl Trial {
     }
 
     /// `POST /teams/team/tasks`: a name in the place of an id stands for the first of its kind.
-    fn write(&mut self, (line, body): &(&str, &str)) -> Write {
+    fn write(&mut self, (line, body): &(&str, &str)) -> Box<Write> {
         let keyed = line.strip_prefix("KEYED ");
         let (method, path) = keyed.unwrap_or(line).split_once(' ').unwrap();
         let mut segments = path.trim_start_matches('/').split('/').peekable();
@@ -241,7 +241,7 @@ impl Trial {
         })
         .unwrap()
         {
-            Plan::Write(write) => Write { once, ..write },
+            Plan::Write(write) => Box::new(Write { once, ..*write }),
             other => panic!("{line}: {other:?}"),
         }
     }
