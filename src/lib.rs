@@ -40,8 +40,9 @@ mod cli;
 mod server;
 mod log;
 mod metrics;
-mod boxed;
 mod clock;
+// Futures that are made where they stay.
+mod boxed;
 // What a panic said, and how a test plants one.
 mod fault;
 

@@ -41,11 +41,12 @@ use hyper::body::Incoming;
 pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
 use crate::boxed::boxed;
+use crate::formats::Offer;
 use crate::formats::accept::{self, Accept};
 use crate::formats::coding::{self, Choice};
 use crate::formats::json::Occasion;
 use crate::gate::{self, Gate, Room};
-use crate::intent::Stop;
+use crate::intent::{Route, Stop};
 use crate::log::{Level, Log, RequestLine, Stages};
 use crate::metrics::{Answered, Local, Metrics};
 use crate::model::{Model, Network, ResourceIndex};
@@ -98,7 +99,7 @@ async fn answer(
     let (path, query) = (parts.uri.path(), parts.uri.query());
 
     // 1  is it well-formed HTTP?                          400 414 417 431 501
-    wire::check_head(parts, limits)?;
+    let whom = wire::check_head(parts, limits)?;
     //    may a declared page ask what it wants to ask?    204
     if asked.visitor.asks_first(parts) {
         return Ok(reply::nothing(wire::preflight(intent::methods(model, path))));
@@ -112,7 +113,7 @@ async fn answer(
         wire::check_reader(parts, identity::purpose(&route))?;
     }
     if auth.is_open() {
-        wire::check_host_is_ours(wire::authority(parts), listen)?;
+        wire::check_host_is_ours(parts, whom.as_ref(), listen)?;
     }
     // 4  who is asking?                                   401 429
     let room = gate.room();
@@ -120,10 +121,12 @@ async fn answer(
     // 5  may they?                                        401 403
     let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
-    let format = formats::choose(&asked.accept, route.offer(&parts.headers))?;
+    let readable = route.check_readable(&parts.headers);
+    let offer = readable.as_ref().map_or(Offer::Data, Route::offer);
+    let format = formats::choose(&asked.accept, offer)?;
     // 7  can we read what the client sends?               415 400
     let key = intent::key(&parts.method, &parts.headers)?;
-    let route = route.check_readable(&parts.headers)?;
+    let route = readable?;
     stages.mark("head");
 
     // 8  is the body whole, in time, and what it says?    413 408 400

@@ -228,11 +228,6 @@ pub fn check_readable(headers: &HeaderMap) -> Result<BodyForm, Problem> {
     form.map(|(_, form)| *form).ok_or_else(unread)
 }
 
-/// Whether a body says that it holds items without a wrapper.
-pub fn is_list(headers: &HeaderMap) -> bool {
-    check_readable(headers).is_ok_and(|form| form != BodyForm::Wrapped)
-}
-
 /// Step 7, for an item that is replaced.
 pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     let json = json::FORMAT.media.essence;

@@ -67,15 +67,14 @@ pub struct Route {
 
 impl Route {
     /// What success is answered with (or, for HEAD, with the headers of).
-    pub fn offer(&self, headers: &HeaderMap) -> Offer {
+    pub fn offer(&self) -> Offer {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,
             (_, Place::Metrics) => Offer::Metrics,
             (Verb::Get | Verb::Head, Place::Collection(_)) => Offer::List,
             // What comes without a wrapper is a list, and so is what is made of it.
-            (Verb::Post, _) if formats::is_list(headers) => Offer::List,
-            (Verb::Post | Verb::PostItems(_), _) => Offer::Data,
-            (Verb::Get | Verb::Head | Verb::Put | Verb::Patch(_), _) => Offer::Data,
+            (Verb::PostItems(_), _) => Offer::List,
+            (Verb::Get | Verb::Head | Verb::Post | Verb::Put | Verb::Patch(_), _) => Offer::Data,
         }
     }
 
@@ -302,23 +301,29 @@ fn moved(model: &Model, path: &str, query: Option<&str>) -> Stop {
 pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Option<Id>) -> String {
     let mut path = String::with_capacity(64);
     path.push_str(model.server.base_path.as_deref().unwrap_or(""));
-    push_subject(&mut path, &model.lineage(resource), ancestors, item);
+    push_subject(&mut path, model, resource, (ancestors, item));
     path
 }
 
 /// The path of an item as the change log knows it: without the deployment's prefix.
-pub fn push_subject(path: &mut String, lineage: &[&Resource], ancestors: &[Id], item: Option<Id>) {
-    let ids = ancestors.iter().chain(item.as_ref()).map(Some).chain(std::iter::repeat(None));
-    if lineage.first().is_some_and(|top| top.is_own) {
-        path.push_str("/-");
+pub fn push_subject(
+    path: &mut String,
+    model: &Model,
+    resource: ResourceIndex,
+    (ancestors, item): (&[Id], Option<Id>),
+) {
+    let resource = model.resource(resource);
+    match (resource.parent, ancestors.split_last()) {
+        (None, _) if resource.is_own => path.push_str("/-"),
+        (None, _) => {}
+        (Some(parent), Some((id, above))) => push_subject(path, model, parent, (above, Some(*id))),
+        (Some(parent), None) => push_subject(path, model, parent, (&[], None)),
     }
-    for (resource, id) in lineage.iter().zip(ids) {
+    path.push('/');
+    path.push_str(&resource.plural);
+    if let Some(id) = item {
         path.push('/');
-        path.push_str(&resource.plural);
-        if let Some(id) = id {
-            path.push('/');
-            id.push_to(path);
-        }
+        id.push_to(path);
     }
 }
 

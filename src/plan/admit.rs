@@ -72,7 +72,10 @@ pub(super) fn admit(
         Some(access) => (&*access.hidden, &*access.readonly),
     };
     let Sent { root, parent, members } = sent;
-    let mut faults = Faults::at(root.clone());
+    // With room for the name of a field, which is said and taken back for each.
+    let mut at = String::with_capacity(root.len() + 32);
+    at.push_str(&root);
+    let mut faults = Faults::at(at);
     // By field: not sent, sent with a fault, or sent.
     let mut given: Vec<Option<Option<Value>>> = resource.fields.iter().map(|_| None).collect();
     for member in members {

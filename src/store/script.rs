@@ -15,7 +15,7 @@ use crate::model::{ChangesKept, Resource, Unique, UniqueScope};
 use crate::permit::Reach;
 use crate::plan::decide::taken;
 use crate::plan::{By, Collection, Dependent, Refusal, Step, Write};
-use crate::value::{ChangeKind, Item, Moment};
+use crate::value::{ChangeKind, Id, Item, Moment};
 
 /// Items deleted and recorded together: enough for one way to the database and back, and not so many
 /// that their values fill the memory.
@@ -259,9 +259,9 @@ impl<'a> Entry<'a> {
         crate::fault::point("entry");
         let resource = context.model.resource(collection.resource);
         let mut subject = String::with_capacity(96);
-        let lineage = context.model.lineage(resource.index);
-        push_subject(&mut subject, &lineage, &collection.ancestors, Some(item.id));
-        let (id, parent) = (item.id.to_string(), item.parent.map(|id| id.to_string()));
+        let ids = (&*collection.ancestors, Some(item.id));
+        push_subject(&mut subject, &context.model, resource.index, ids);
+        let (id, parent) = (item.id.text(), item.parent.map(Id::text));
         Self { resource, kind, id, parent, subject, changed: None, before: None, after: None }
     }
 

@@ -114,6 +114,12 @@ impl Id {
 }
 
 impl Id {
+    pub fn text(self) -> String {
+        let mut text = String::with_capacity(Hyphenated::LENGTH);
+        self.push_to(&mut text);
+        text
+    }
+
     /// Its text at the end of another one.
     pub fn push_to(self, out: &mut String) {
         match self {

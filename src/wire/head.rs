@@ -12,17 +12,17 @@ use super::host::Authority;
 use crate::model::settings::Limits;
 use crate::problem::{self, Problem};
 
-/// A refusal closes the connection: whoever frames one message wrongly may do so with the next, and two
+/// Whom the request is for. A refusal closes the connection: whoever frames one message wrongly may do so with the next, and two
 /// readers of one stream must never disagree about where a request begins (RFC 9112 §11.2).
-pub fn check_head(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
+pub fn check_head<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>, Problem> {
     crate::fault::point("head");
     check(parts, limits)
         .map_err(|problem| problem.header(header::CONNECTION, HeaderValue::from_static("close")))
 }
 
-fn check(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
+fn check<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>, Problem> {
     check_target(parts)?;
-    check_host(parts)?;
+    let whom = check_host(parts)?;
     let coding = transfer_coding(&parts.headers);
     if coding == Coding::Doubled {
         return Err(Problem::new(&problem::BAD_REQUEST)
@@ -34,7 +34,8 @@ fn check(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
         return Err(Problem::new(&problem::UNKNOWN_TRANSFER_CODING)
             .detail("expected a single chunked in Transfer-Encoding"));
     }
-    check_expectation(parts)
+    check_expectation(parts)?;
+    Ok(whom)
 }
 
 /// RFC 9112 §3.2: which form of target goes with which method.
@@ -60,18 +61,17 @@ fn check_target(parts: &Parts) -> Result<(), Problem> {
     Err(Problem::new(&problem::BAD_REQUEST).detail(fault))
 }
 
-fn check_host(parts: &Parts) -> Result<(), Problem> {
+fn check_host(parts: &Parts) -> Result<Option<Authority<'_>>, Problem> {
     let refuse = |detail: String| Err(Problem::new(&problem::BAD_HOST).detail(detail));
     let mut lines = parts.headers.get_all(header::HOST).iter();
-    let host = lines.next();
+    let line = lines.next();
     // RFC 9112 §3.2: more than one Host line, or one that is not valid, must be refused.
     if lines.next().is_some() {
         return refuse("expected one Host, got several".to_owned());
     }
-    if let Some(host) = host
-        && host.to_str().ok().and_then(Authority::parse).is_none()
-    {
-        let text = String::from_utf8_lossy(host.as_bytes());
+    let host = line.and_then(|line| line.to_str().ok()).and_then(Authority::parse);
+    if let (Some(line), None) = (line, &host) {
+        let text = String::from_utf8_lossy(line.as_bytes());
         return refuse(format!("expected a host name or address and maybe a port, got \"{text}\""));
     }
     // RFC 9112 §3.2: HTTP/1.1 without Host must be refused, also when the target names the host.
@@ -82,19 +82,18 @@ fn check_host(parts: &Parts) -> Result<(), Problem> {
         return match (parts.version, host) {
             // RFC 9113 §8.3.1: a request must name an authority, here or in Host.
             (Version::HTTP_2, None) => refuse("expected :authority, got none".to_owned()),
-            _ => Ok(()),
+            (_, host) => Ok(host),
         };
     };
     let Some(target_host) = Authority::parse(target) else {
         return refuse(format!("expected a host name or address in the target, got \"{target}\""));
     };
     // RFC 9113 §8.3.1: a Host that differs from :authority makes the request malformed.
-    let differs = parts.version == Version::HTTP_2
-        && host
-            .and_then(|host| host.to_str().ok())
-            .and_then(Authority::parse)
-            .is_some_and(|host| host != target_host);
-    if differs { refuse("expected Host to equal :authority".to_owned()) } else { Ok(()) }
+    if parts.version == Version::HTTP_2 && host.is_some_and(|host| host != target_host) {
+        return refuse("expected Host to equal :authority".to_owned());
+    }
+    // RFC 9112 §3.2.2: an absolute target's host wins over Host.
+    Ok(Some(target_host))
 }
 
 fn check_size(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
@@ -185,7 +184,7 @@ mod tests {
         }
         let parts = request.body(()).unwrap().into_parts().0;
         check_head(&parts, &Limits::default())
-            .map_or_else(|problem| problem.kind().slug, |()| "fine")
+            .map_or_else(|problem| problem.kind().slug, |_| "fine")
     }
 
     #[test]

@@ -22,13 +22,13 @@ pub fn authority(parts: &Parts) -> Option<&str> {
 
 /// A host and, if it was written, a port.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Authority<'a> {
+pub struct Authority<'a> {
     pub(super) host: Host<'a>,
     pub(super) port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Host<'a> {
+pub enum Host<'a> {
     Address(IpAddr),
     Name(&'a str),
 }
@@ -92,24 +92,27 @@ fn is_name(name: &str) -> bool {
 /// Without authentication the Host must be one that only this machine can mean: a page on the web
 /// could otherwise reach the server through a name of its own that points here. `listen` are the
 /// addresses as given by `--listen`.
-pub fn check_host_is_ours(authority: Option<&str>, listen: &[String]) -> Result<(), Problem> {
-    // Only HTTP/1.0 comes this far without a Host, and no browser speaks it.
-    let Some(authority) = authority else { return Ok(()) };
-    let ours = match Authority::parse(authority).map(|authority| authority.host) {
+pub fn check_host_is_ours(
+    parts: &Parts,
+    whom: Option<&Authority<'_>>,
+    listen: &[String],
+) -> Result<(), Problem> {
+    let ours = match whom.map(|whom| whom.host) {
+        // Only HTTP/1.0 comes this far without a Host, and no browser speaks it.
+        None => true,
         Some(Host::Address(address)) if address.to_canonical().is_loopback() => true,
         Some(Host::Name(name)) if name.eq_ignore_ascii_case("localhost") => true,
         Some(host) => {
             listen.iter().filter_map(|own| Authority::parse(own)).any(|own| own.host == host)
         }
-        None => false,
     };
     if ours {
-        Ok(())
-    } else {
-        Err(Problem::new(&problem::WRONG_HOST).detail(format!(
-            "expected localhost, a loopback address or a --listen name, got \"{authority}\""
-        )))
+        return Ok(());
     }
+    let named = authority(parts).unwrap_or_default();
+    Err(Problem::new(&problem::WRONG_HOST).detail(format!(
+        "expected localhost, a loopback address or a --listen name, got \"{named}\""
+    )))
 }
 
 /// Refuses a change that a page of another site makes a browser send. `is_https`: how the request came,
@@ -243,7 +246,12 @@ mod tests {
     fn only_this_machine_is_ours() {
         let listen =
             ["dev.test:8080".to_owned(), "127.0.0.1:0".to_owned(), "192.0.2.7:80".to_owned()];
-        let ours = |host| check_host_is_ours(host, &listen).is_ok();
+        let parts = Request::new(()).into_parts().0;
+        let ours = |host: Option<&str>| match host.map(Authority::parse) {
+            // Refused before.
+            Some(None) => false,
+            whom => check_host_is_ours(&parts, whom.flatten().as_ref(), &listen).is_ok(),
+        };
         for good in [
             "localhost",
             "LocalHost:3000",
