@@ -121,6 +121,7 @@ async fn answer(
     // 5  may they?                                        401 403
     let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
+    //    What is made of a list is a list, so step 7 is looked at first; what it refuses waits for its turn.
     let readable = route.check_readable(&parts.headers);
     let offer = readable.as_ref().map_or(Offer::Data, Route::offer);
     let format = formats::choose(&asked.accept, offer)?;

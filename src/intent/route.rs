@@ -66,7 +66,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// What success is answered with (or, for HEAD, with the headers of).
+    /// What success is answered with (or, for HEAD, with the headers of), once it is known how the body
+    /// is to be read.
     pub fn offer(&self) -> Offer {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,

@@ -48,7 +48,7 @@ async fn look_at_stored<D: Driver>(
     let locked = |id| reached.locked_item(id, &collection.ancestors);
     let mut found = Found::at(driver.now());
     match &write.action {
-        Action::Create { .. } => {}
+        Action::Create { .. } => return Err(broken("a look at what is not stored yet")),
         Action::Replace { id, draft, .. } => {
             found.item = item(driver, context, collection.resource, locked(*id)).await?;
             let references: Vec<_> = draft.references.iter().collect();

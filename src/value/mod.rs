@@ -111,9 +111,7 @@ impl Id {
         let id = |low| Self::Uuid(Uuid::from_u64_pair(high, low));
         (id(0x8000_0000_0000_0000), id(0xbfff_ffff_ffff_ffff))
     }
-}
 
-impl Id {
     pub fn text(self) -> String {
         let mut text = String::with_capacity(Hyphenated::LENGTH);
         self.push_to(&mut text);

@@ -12,8 +12,9 @@ use super::host::Authority;
 use crate::model::settings::Limits;
 use crate::problem::{self, Problem};
 
-/// Whom the request is for. A refusal closes the connection: whoever frames one message wrongly may do so with the next, and two
-/// readers of one stream must never disagree about where a request begins (RFC 9112 §11.2).
+/// Whom the request is for. A refusal closes the connection: whoever frames one message wrongly may do so
+/// with the next, and two readers of one stream must never disagree about where a request begins
+/// (RFC 9112 §11.2).
 pub fn check_head<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>, Problem> {
     crate::fault::point("head");
     check(parts, limits)

@@ -102,7 +102,9 @@ fn the_first_line_works_when_pasted() {
     let command = format!(
         "{NOUNS} serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --log json"
     );
-    let mut shell = Command::new("script");
+    // Whoever runs the tests may not be listening to the end of a terminal, as under `nohup`.
+    let mut shell = Command::new("env");
+    shell.args(["--default-signal=HUP", "script"]);
     shell.args(["--quiet", "--flush", "--return", "--command", &command, "typescript"]);
     let process = Process::spawn(
         shell.current_dir(folder.path()).env_clear().env("PATH", std::env::var("PATH").unwrap()),
