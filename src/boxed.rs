@@ -13,7 +13,6 @@ pub fn boxed<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use super::*;
@@ -22,7 +21,7 @@ mod tests {
     fn it_is_the_same_work() {
         let words = "seven".to_owned();
         let mut work = boxed(|| async move { words.len() });
-        let polled = pin!(work.as_mut()).poll(&mut Context::from_waker(Waker::noop()));
+        let polled = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(polled, Poll::Ready(5));
     }
 }

@@ -5,6 +5,8 @@
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
+use crate::value::bytes_before;
+
 /// One row of the table: all that is fixed about a kind of problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
@@ -327,7 +329,7 @@ impl Faults {
         let mark = self.at.len();
         self.at.push('/');
         // RFC 6901 §3: two characters are escaped.
-        let plain = segment.bytes().take_while(|b| !matches!(b, b'~' | b'/')).count();
+        let plain = bytes_before(segment.as_bytes(), |b| (b == b'~') | (b == b'/'));
         let (plain, rest) = segment.split_at(plain);
         self.at.push_str(plain);
         for c in rest.chars() {

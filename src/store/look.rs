@@ -5,12 +5,15 @@
 use super::driver::{Driver, Failure};
 use super::gather::Gathering;
 use super::transaction::{Context, Halt, Pace, SHARED_ROWS_MAX, broken, item};
+use crate::intent::Patch;
 use crate::permit::Reach;
 use crate::plan::decide::require_of;
-use crate::plan::{Action, Collection, Dependent, Found, Reference, Refusal, Write, patched};
-use crate::value::Id;
+use crate::plan::{
+    Action, Collection, Dependent, Draft, Found, Reference, Refusal, Write, patched,
+};
+use crate::value::{Id, Item};
 
-/// What `decide` needs to know.
+/// What `decide` needs to know. What is stored is looked at in a box: a create has no need of the room.
 pub(super) async fn look<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -18,13 +21,30 @@ pub(super) async fn look<D: Driver>(
     pace: Pace,
 ) -> Result<Found, Halt<()>> {
     let collection = &write.collection;
-    // Apart, and in a box: what is new has nothing stored to be looked at.
-    let Action::Create { drafts, .. } = &write.action else {
-        return Box::pin(look_at_stored(driver, context, write, pace)).await;
-    };
-    if pace == Pace::Shared && drafts.len() > SHARED_ROWS_MAX {
-        return Err(Halt::TooLong(()));
+    match &write.action {
+        Action::Create { drafts, .. } if pace == Pace::Shared && drafts.len() > SHARED_ROWS_MAX => {
+            Err(Halt::TooLong(()))
+        }
+        Action::Create { drafts, .. } => created(driver, context, collection, drafts).await,
+        Action::Replace { id, draft } => {
+            Box::pin(replaced(driver, context, collection, (*id, draft))).await
+        }
+        Action::Amend { id, patch } => {
+            Box::pin(amended(driver, context, write, (*id, patch))).await
+        }
+        Action::Remove { id, dependents_max } => {
+            let own = Dependent { collection: collection.clone(), id: *id };
+            Box::pin(removed(driver, context, own, (*dependents_max, pace))).await
+        }
     }
+}
+
+async fn created<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    collection: &Collection,
+    drafts: &[Draft],
+) -> Result<Found, Halt<()>> {
     let references: Vec<_> = drafts.iter().flat_map(|draft| &draft.references).collect();
     let place = Place::Collection(collection);
     let (has_parents, lost_references) = surroundings(driver, context, place, &references).await?;
@@ -37,50 +57,74 @@ pub(super) async fn look<D: Driver>(
     Ok(Found { ids, lost_references, ..Found::at(now) })
 }
 
-async fn look_at_stored<D: Driver>(
+async fn replaced<D: Driver>(
     driver: &mut D,
     context: &Context,
-    write: &Write,
-    pace: Pace,
+    collection: &Collection,
+    (id, draft): (Id, &Draft),
 ) -> Result<Found, Halt<()>> {
-    let collection = &write.collection;
-    let reached = context.reached(collection.resource, &collection.reach);
-    let locked = |id| reached.locked_item(id, &collection.ancestors);
+    let now = driver.now();
+    let item = locked(driver, context, collection, id).await?;
+    let lost_references = lost(driver, context, collection, draft).await?;
+    Ok(Found { item, lost_references, ..Found::at(now) })
+}
+
+async fn amended<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    Write { collection, conditions, .. }: &Write,
+    (id, patch): (Id, &Patch),
+) -> Result<Found, Halt<()>> {
+    let (now, model) = (driver.now(), &context.model);
+    let stored = locked(driver, context, collection, id).await?.ok_or(Refusal::Missing)?;
+    require_of(model.resource(collection.resource), conditions, &stored)?;
+    let draft = patched(model, collection, patch, &stored)?;
+    if draft.has_clear() {
+        return Err(broken("a secret on its way to the disk as it was sent"));
+    }
+    let lost_references = lost(driver, context, collection, &draft).await?;
+    Ok(Found { item: Some(stored), draft: Some(draft), lost_references, ..Found::at(now) })
+}
+
+async fn removed<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    own: Dependent,
+    (dependents_max, pace): (usize, Pace),
+) -> Result<Found, Halt<()>> {
     let mut found = Found::at(driver.now());
-    match &write.action {
-        Action::Create { .. } => return Err(broken("a look at what is not stored yet")),
-        Action::Replace { id, draft, .. } => {
-            found.item = item(driver, context, collection.resource, locked(*id)).await?;
-            let references: Vec<_> = draft.references.iter().collect();
-            let place = Place::Nowhere(&collection.reach);
-            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
-        }
-        Action::Amend { id, patch } => {
-            let stored = item(driver, context, collection.resource, locked(*id)).await?;
-            let stored = stored.ok_or(Refusal::Missing)?;
-            let model = &context.model;
-            require_of(model.resource(collection.resource), &write.conditions, &stored)?;
-            let draft = patched(model, collection, patch, &stored)?;
-            if draft.has_clear() {
-                return Err(broken("a secret on its way to the disk as it was sent"));
-            }
-            let references: Vec<_> = draft.references.iter().collect();
-            let place = Place::Nowhere(&collection.reach);
-            (_, found.lost_references) = surroundings(driver, context, place, &references).await?;
-            (found.item, found.draft) = (Some(stored), Some(draft));
-        }
-        Action::Remove { id, dependents_max } => {
-            found.item = item(driver, context, collection.resource, locked(*id)).await?;
-            if found.item.is_some() {
-                let own = Dependent { collection: collection.clone(), id: *id };
-                let mut gathering = Gathering::new(own, *dependents_max, pace);
-                gathering.cascade(driver, context).await?;
-                found.restricted_by = gathering.restricted(driver, context).await?;
-                found.going = gathering.children_first(&context.model);
-            }
-        }
+    found.item = locked(driver, context, &own.collection, own.id).await?;
+    if found.item.is_some() {
+        let mut gathering = Gathering::new(own, dependents_max, pace);
+        gathering.cascade(driver, context).await?;
+        found.restricted_by = gathering.restricted(driver, context).await?;
+        found.going = gathering.children_first(&context.model);
     }
     Ok(found)
+}
+
+/// The item that a write is about, which nobody else changes until its end.
+async fn locked<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    collection: &Collection,
+    id: Id,
+) -> Result<Option<Item>, Failure> {
+    let reached = context.reached(collection.resource, &collection.reach);
+    let stroke = reached.locked_item(id, &collection.ancestors);
+    item(driver, context, collection.resource, stroke).await
+}
+
+/// The references of an item to be that lead nowhere.
+async fn lost<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    collection: &Collection,
+    draft: &Draft,
+) -> Result<Vec<String>, Failure> {
+    let references: Vec<_> = draft.references.iter().collect();
+    let place = Place::Nowhere(&collection.reach);
+    Ok(surroundings(driver, context, place, &references).await?.1)
 }
 
 /// What must be there for a request to make sense.
