@@ -105,6 +105,19 @@ impl Read {
     pub fn is_wide(&self) -> bool {
         matches!(self, Self::Page(_, list) if !list.is_plain() || list.is_counted)
     }
+
+    /// Whether it looks at a row or two, found by their keys: others may wait for it.
+    pub fn is_small(&self) -> bool {
+        match self {
+            Self::Page(..) | Self::Refuse(_) => false,
+            Self::Ready
+            | Self::Positions
+            | Self::User(_)
+            | Self::UsersStamp
+            | Self::Kept(_)
+            | Self::Item(..) => true,
+        }
+    }
 }
 
 /// A write that will not happen.

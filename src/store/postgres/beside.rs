@@ -44,8 +44,8 @@ impl Beside {
         let shown = address.to_string();
         runtime.block_on(async {
             let connection = pool.connection(clock::now() + CALL_MAX).await;
-            let mut connection = connection.map_err(|error| OpenError(error.to_string()))?;
-            let opened = open::bring_up(&mut connection, model, session.pooling, &shown).await;
+            let connection = connection.map_err(|error| OpenError(error.to_string()))?;
+            let opened = open::bring_up(&connection, model, session.pooling, &shown).await;
             opened.map_err(|unopened| match unopened {
                 Unopened::Lost(error) | Unopened::Refused(error) => error,
             })
@@ -98,7 +98,7 @@ impl Beside {
     ) -> Result<T, StoreError> {
         let inner = &self.inner;
         self.runtime.block_on(async {
-            let mut lease = inner.pool.lease(Purpose::Write, clock::now() + CALL_MAX).await?;
+            let lease = inner.pool.lease(Purpose::Write, clock::now() + CALL_MAX).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
             let mut driver =
                 PostgresDriver::new(connection, &inner.ids, inner.pooling, Stage::None);

@@ -58,7 +58,7 @@ impl Changes {
 
     pub(in crate::store) fn after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {
         let ids = Mutex::new(Ids::default());
-        let mut driver = PostgresDriver::new(&mut self.connection, &ids, self.pooling, Stage::None);
+        let mut driver = PostgresDriver::new(&self.connection, &ids, self.pooling, Stage::None);
         let read = self.runtime.block_on(changes::read(&mut driver, &POSTGRES, sequence));
         read.map_err(|failure| {
             let shown = &self.shown;

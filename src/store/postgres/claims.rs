@@ -309,7 +309,7 @@ impl Inner {
         let until = clock::now() + self.statement_max;
         let (mut tries, mut was_lost) = (1, false);
         loop {
-            let mut lease = self.pool.lease(Purpose::Read, until).await?;
+            let lease = self.pool.lease(Purpose::Read, until).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
             let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
             let work = driver.rows(sql, binds, &read);

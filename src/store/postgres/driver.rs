@@ -39,7 +39,7 @@ pub(super) enum Stage {
 
 /// A connection for one request.
 pub(super) struct PostgresDriver<'a> {
-    connection: &'a mut Connection,
+    connection: &'a Connection,
     ids: &'a Mutex<Ids>,
     pooling: Pooling,
     stage: Stage,
@@ -50,7 +50,7 @@ pub(super) struct PostgresDriver<'a> {
 
 impl<'a> PostgresDriver<'a> {
     pub(super) fn new(
-        connection: &'a mut Connection,
+        connection: &'a Connection,
         ids: &'a Mutex<Ids>,
         pooling: Pooling,
         stage: Stage,

@@ -83,7 +83,7 @@ impl Inner {
 
     async fn read_or_halt(&self, export: Export, maker: &Maker) -> Result<Bytes, Stop> {
         let connection = self.pool.connection(clock::now() + self.statement_max).await;
-        let mut connection = connection.map_err(|error| {
+        let connection = connection.map_err(|error| {
             let cause = format!("no connection to the database: {error}");
             Stop::Failed(StoreError::Unavailable(cause))
         })?;
@@ -91,7 +91,7 @@ impl Inner {
         let last = tokio::select! {
             biased;
             () = maker.halted() => Err(Stop::Halted),
-            last = self.read_all(&mut connection, export, maker) => last,
+            last = self.read_all(&connection, export, maker) => last,
         };
         if last.is_err() {
             // What it may still be doing is for nobody.
@@ -102,7 +102,7 @@ impl Inner {
 
     async fn read_all(
         &self,
-        connection: &mut Connection,
+        connection: &Connection,
         mut export: Export,
         maker: &Maker,
     ) -> Result<Bytes, Stop> {

@@ -149,10 +149,10 @@ impl Work {
         let mut is_told = false;
         loop {
             let error = match self.pool.connection(clock::now() + CONNECT_MAX).await {
-                Ok(mut connection) => {
+                Ok(connection) => {
                     let model = &self.context.model;
                     let pooling = self.session.pooling;
-                    match open::bring_up(&mut connection, model, pooling, &self.shown).await {
+                    match open::bring_up(&connection, model, pooling, &self.shown).await {
                         Ok(()) => return Ok(()),
                         Err(Unopened::Refused(error)) => return Err(error),
                         Err(Unopened::Lost(error)) => error,
@@ -180,7 +180,7 @@ impl Work {
             return;
         }
         self.claims_swept.set(Some(now));
-        let Ok(mut lease) = self.pool.lease(Purpose::Read, now + CONNECT_MAX).await else { return };
+        let Ok(lease) = self.pool.lease(Purpose::Read, now + CONNECT_MAX).await else { return };
         let Some(connection) = lease.connection() else { return };
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);
@@ -203,7 +203,7 @@ impl Work {
             SWEEP_EVERY
         };
         let until = clock::now() + CONNECT_MAX;
-        let mut lease = match self.pool.lease(Purpose::Read, until).await {
+        let lease = match self.pool.lease(Purpose::Read, until).await {
             Ok(lease) => lease,
             Err(error) => return failed(&error),
         };

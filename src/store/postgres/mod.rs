@@ -14,6 +14,7 @@ mod driver;
 mod export;
 mod failure;
 mod keeper;
+mod lane;
 mod message;
 mod onward;
 mod open;
@@ -29,6 +30,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout_at;
+
 pub use address::{Address, Environment};
 pub use beside::Beside;
 pub use changes::Changes;
@@ -38,8 +41,9 @@ use self::connect::Session;
 use self::driver::{PostgresDriver, Stage};
 use self::export::Exports;
 use self::failure::Trouble;
+use self::lane::Way;
 use self::onward::Onward;
-use self::pool::{Lease, Pool, Purpose};
+use self::pool::{Pool, Purpose};
 use super::ids::Ids;
 use super::sql::POSTGRES;
 use super::transaction::{self, Context, Given, Halt, Pace};
@@ -162,10 +166,15 @@ impl Worker {
     /// what it is asked, and a connection that waits for it is of no use to the next one.
     pub(super) async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
         fault::point("read");
-        let until = clock::now() + self.0.statement_max;
-        let lease = self.0.pool.lease(purpose(&read), until).await?;
+        let now = clock::now();
+        let until = now + self.0.statement_max;
+        let pool = &self.0.pool;
+        let way = match &read {
+            read if read.is_small() => pool.way(now, until).await?,
+            read => Way::Alone(pool.lease(purpose(read), until).await?),
+        };
         let inner = Arc::clone(&self.0);
-        Onward::new(|| Inner::read(inner, read, lease, until)).await
+        Onward::new(|| Inner::read(inner, read, way, until)).await
     }
 
     /// The work goes on when the client leaves, from its beginning.
@@ -184,34 +193,44 @@ impl Inner {
     async fn read(
         self: Arc<Self>,
         read: Read,
-        mut lease: Lease,
+        mut way: Way,
         until: Instant,
     ) -> Result<Outcome, StoreError> {
         let mut is_second = false;
         loop {
-            let connection = lease.connection().ok_or_else(no_connection)?;
+            let connection = way.connection().ok_or_else(no_connection)?;
             let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
+            let late = until + GRACE;
             let done = {
                 let mut work = pin!(transaction::read(&mut driver, &self.context, &read));
-                tokio::time::timeout_at((until + GRACE).into(), work.as_mut()).await
+                let done = timeout_at(way.wait_until(late).into(), work.as_mut()).await;
+                match done {
+                    Err(_) if way.is_only_one() => timeout_at(late.into(), work.as_mut()).await,
+                    done => done,
+                }
             };
-            let Ok(done) = done else {
-                // The connection goes with the lease.
-                self.pool.cancel(driver.cancel_token());
-                return Err(StoreError::TimedOut);
-            };
-            match driver.trouble() {
-                None => {
-                    lease.keep();
+            match (done, driver.trouble()) {
+                (Ok(done), None) => {
+                    way.keep();
                     return done;
                 }
-                // A connection that was cut while it was idle shows it at its next use.
-                Some(_) if !is_second => is_second = true,
-                Some(_) => return done,
+                (Ok(done), Some(_)) => {
+                    way.give_up();
+                    if is_second {
+                        return done;
+                    }
+                    // A connection that was cut while it was idle shows it at its next use.
+                    is_second = true;
+                }
+                (Err(_), _) => {
+                    way.leave();
+                    if clock::now() >= late {
+                        return Err(StoreError::TimedOut);
+                    }
+                }
             }
-            // Its place may be the only one.
-            drop(lease);
-            lease = self.pool.lease(purpose(&read), until).await?;
+            // Not before its own place is free: that may be the only one.
+            way = Way::Alone(self.pool.lease(purpose(&read), until).await?);
         }
     }
 
@@ -245,7 +264,7 @@ impl Inner {
     }
 
     async fn attempt(&self, write: &Write, stage: Stage, until: Instant) -> Attempt {
-        let mut lease = match self.pool.lease(Purpose::Write, until).await {
+        let lease = match self.pool.lease(Purpose::Write, until).await {
             Ok(lease) => lease,
             Err(error) => return Attempt::Done(Err(error)),
         };
@@ -260,7 +279,7 @@ impl Inner {
             let work =
                 transaction::write(&mut driver, &self.context, Given::Lent(write), Pace::Alone);
             let mut work = pin!(work);
-            match tokio::time::timeout_at(until.into(), &mut work).await {
+            match timeout_at(until.into(), &mut work).await {
                 Ok(done) => Some(done),
                 // What is on its way is stopped by the database, or done: its answer tells.
                 Err(_) => {

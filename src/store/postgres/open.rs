@@ -33,7 +33,7 @@ const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \
 /// Brings the tables up to the model. It writes in any case, so that a server that cannot be written to
 /// shows itself now.
 pub(super) async fn bring_up(
-    connection: &mut Connection,
+    connection: &Connection,
     model: &Model,
     pooling: Pooling,
     shown: &str,

@@ -5,7 +5,7 @@
 //! wait, does not keep reads out.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -13,6 +13,7 @@ use tokio_postgres::{CancelToken, Client, Error, Statement};
 
 use super::Address;
 use super::connect::{ConnectError, Session};
+use super::lane::Lane;
 use super::recent::Recent;
 use crate::clock;
 use crate::metrics::{self, Gauge};
@@ -29,7 +30,7 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// Stops what it is doing.
     pub(super) cancel: Arc<CancelToken>,
-    statements: Recent<Statement>,
+    statements: Mutex<Recent<Statement>>,
     /// The number up to which the change log is known to be complete, by any connection of the pool.
     pub(super) settled: Arc<AtomicI64>,
     _open: Raised,
@@ -56,14 +57,17 @@ impl Drop for Raised {
 
 impl Connection {
     /// A statement as prepared on this connection.
-    pub(super) async fn statement(&mut self, sql: &str) -> Result<Statement, Error> {
-        if let Some(statement) = self.statements.get(sql) {
+    pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Error> {
+        if let Some(statement) = self.statements().get(sql) {
             return Ok(statement);
         }
         let statement = Box::pin(self.client.prepare(sql)).await?;
         // The database forgets a statement when the last handle goes.
-        self.statements.put(sql, statement.clone());
-        Ok(statement)
+        Ok(self.statements().put(sql, statement))
+    }
+
+    fn statements(&self) -> MutexGuard<'_, Recent<Statement>> {
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,9 +88,12 @@ pub(super) struct Pool {
     session: Session,
     #[expect(clippy::vec_box, reason = "one is taken and given back by each request, as it is")]
     idle: Mutex<Vec<Box<Connection>>>,
-    places: Arc<Semaphore>,
+    pub(super) places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
     listing: Arc<Semaphore>,
+    pub(super) connections_max: usize,
+    /// What small reads share, while there are any.
+    lane: Mutex<Weak<Lane>>,
     counted: Arc<metrics::Pool>,
     /// Forgotten when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
@@ -115,6 +122,8 @@ impl Pool {
             places: Arc::new(Semaphore::new(connections_max)),
             writing: Arc::new(Semaphore::new(writing_max)),
             listing: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
+            connections_max,
+            lane: Mutex::default(),
             counted,
             epoch: Arc::default(),
             settled: Arc::default(),
@@ -136,7 +145,7 @@ impl Pool {
         if let Some(places) = self.free_places(purpose)
             && let Some(connection) = self.take_idle()
         {
-            self.counted.wait.observe_time(Duration::ZERO);
+            self.lent_at_once();
             return Ok(self.lent(connection, places));
         }
         self.wait_for_lease(purpose, until).await
@@ -191,6 +200,15 @@ impl Pool {
         Some((share, Arc::clone(&self.places).try_acquire_owned().ok()?))
     }
 
+    pub(super) fn lane(&self) -> MutexGuard<'_, Weak<Lane>> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody had to wait.
+    pub(super) fn lent_at_once(&self) {
+        self.counted.wait.observe_time(Duration::ZERO);
+    }
+
     fn lent(self: &Arc<Self>, connection: Box<Connection>, places: Places) -> Lease {
         Lease { connection: Some(connection), pool: Arc::clone(self), _places: places }
     }
@@ -235,7 +253,7 @@ impl Pool {
         self.counted.opened.add(1);
         let open = Raised::new(&self.counted, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
-        let statements = Recent::new(STATEMENTS_MAX);
+        let statements = Mutex::new(Recent::new(STATEMENTS_MAX));
         let settled = Arc::clone(&self.settled);
         Ok(Box::new(Connection { client, cancel, statements, settled, _open: open }))
     }
@@ -250,8 +268,15 @@ pub(super) struct Lease {
 
 impl Lease {
     /// The connection; `None` never while the lease is held.
-    pub(super) fn connection(&mut self) -> Option<&mut Connection> {
-        self.connection.as_deref_mut()
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        self.connection.as_deref()
+    }
+
+    /// Asks the database to stop what the connection is doing.
+    pub(super) fn cancel(&self) {
+        if let Some(connection) = &self.connection {
+            self.pool.cancel(&connection.cancel);
+        }
     }
 
     /// Gives the connection back: it is whole, and in no transaction.

@@ -23,10 +23,14 @@ impl<T: Clone> Recent<T> {
         used.first().map(|(_, value)| value.clone())
     }
 
-    /// Adds a value whose text is not there yet.
-    pub(super) fn put(&mut self, text: &str, value: T) {
+    /// Adds a value, unless there is one by now, and gives the one that is kept.
+    pub(super) fn put(&mut self, text: &str, value: T) -> T {
+        if let Some(known) = self.get(text) {
+            return known;
+        }
         self.kept.truncate(self.kept_max.saturating_sub(1));
-        self.kept.insert(0, (text.into(), value));
+        self.kept.insert(0, (text.into(), value.clone()));
+        value
     }
 }
 
@@ -39,8 +43,9 @@ mod tests {
         let mut recent = Recent::new(3);
         for (text, value) in [("one", 1), ("two", 2), ("three", 3)] {
             assert_eq!(recent.get(text), None);
-            recent.put(text, value);
+            assert_eq!(recent.put(text, value), value);
         }
+        assert_eq!(recent.put("two", 4), 2);
         assert_eq!(
             (recent.get("one"), recent.get("three"), recent.get("one")),
             (Some(1), Some(3), Some(1))

@@ -119,7 +119,7 @@ async fn sweeps(cluster: &Cluster, worker: &Worker, live: &Claim) {
 
 async fn sweep_once(worker: &Worker) {
     let inner = &worker.0;
-    let mut lease = inner.pool.lease(Purpose::Read, clock::now() + GRACE).await.unwrap();
+    let lease = inner.pool.lease(Purpose::Read, clock::now() + GRACE).await.unwrap();
     let connection = lease.connection().unwrap();
     let mut driver = PostgresDriver::new(connection, &inner.ids, inner.pooling, Stage::Due);
     sweep(&mut driver, Duration::from_secs(10)).await.unwrap();

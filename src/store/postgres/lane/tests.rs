@@ -1,0 +1,178 @@
+//! A lane at a PostgreSQL of the test's own. The time is what the test says it is.
+
+use std::sync::LazyLock;
+
+use tokio::runtime::{Builder, LocalOptions};
+
+use super::*;
+use crate::clock;
+use crate::log::{Log, Style};
+use crate::metrics::Metrics;
+use crate::model;
+use crate::store::postgres::cluster::Cluster;
+use crate::store::postgres::{Address, Environment, Shared, Worker};
+
+static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
+
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn open(cluster: &Cluster, connections_max: usize) -> Arc<Shared> {
+    let text = format!(
+        "title = \"T\"\n[server.limits]\ndatabase_connections_max = {connections_max}\n\
+         [resources.thing.fields]\nname = {{ type = \"text\" }}\n"
+    );
+    let model = Arc::new(model::read("lane.toml", &text).unwrap());
+    let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
+    let address = Arc::new(Address::parse(&address, &Environment::default()).unwrap());
+    crate::store::postgres::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
+}
+
+/// The database's own number of the connection.
+async fn process(way: &Way) -> i32 {
+    way.connection().unwrap().client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
+}
+
+async fn ways(pool: &Arc<Pool>, count: usize, now: Instant) -> Vec<Way> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(pool.way(now, clock::now() + PATIENCE).await.unwrap());
+    }
+    all
+}
+
+async fn way(pool: &Arc<Pool>, now: Instant) -> Way {
+    ways(pool, 1, now).await.remove(0)
+}
+
+#[test]
+fn small_reads_share_a_connection() {
+    let cluster = Cluster::start();
+    cluster.restart("fast");
+    let stores = [open(&cluster, 4), open(&cluster, 1)];
+    let [worker, small] = [0, 1].map(|at: usize| Worker::new(&stores[at], 1));
+    let runtime =
+        Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(async {
+        so_many_and_no_more(&worker.0.pool).await;
+        not_when_it_has_come_to_a_stop(&worker.0.pool).await;
+        those_who_wait_together_are_told(&worker.0.pool).await;
+        what_was_left_comes_back_when_it_is_clear(&worker.0.pool).await;
+        what_had_trouble_is_closed(&worker.0.pool).await;
+        // There would be none for writes.
+        let alone = way(&small.0.pool, clock::now()).await;
+        assert!(matches!(alone, Way::Alone(_)));
+    });
+    for store in stores {
+        store.close();
+    }
+}
+
+async fn so_many_and_no_more(pool: &Arc<Pool>) {
+    let now = clock::now();
+    let full = ways(pool, READS_MAX, now).await;
+    let first = process(&full[0]).await;
+    for way in &full {
+        assert!(matches!(way, Way::Shared(_)));
+        assert_eq!(process(way).await, first);
+    }
+    let other = way(pool, now).await;
+    assert!(matches!(other, Way::Alone(_)));
+    assert_ne!(process(&other).await, first);
+    // All are under way before the first is answered.
+    let asked = full.iter().map(process);
+    assert_eq!(futures_util::future::join_all(asked).await, [first; READS_MAX]);
+    // With the last of them it goes back to the pool, from which it is taken again.
+    other.keep();
+    full.into_iter().for_each(Way::keep);
+    assert_eq!(pool.lane().strong_count(), 0);
+    let again = way(pool, now).await;
+    assert_eq!(process(&again).await, first);
+    again.keep();
+}
+
+async fn not_when_it_has_come_to_a_stop(pool: &Arc<Pool>) {
+    let now = clock::now();
+    let stays = way(pool, now).await;
+    let second = way(pool, now + STOPPED / 2).await;
+    assert_eq!(process(&second).await, process(&stays).await);
+    let late = way(pool, now + STOPPED).await;
+    assert!(matches!(late, Way::Alone(_)));
+    late.keep();
+    // It moves again with the next answer, and from when that was seen.
+    second.keep();
+    let third = way(pool, now + STOPPED * 10).await;
+    assert!(matches!(third, Way::Shared(_)));
+    let fourth = way(pool, now + STOPPED * 11).await;
+    assert!(matches!(fourth, Way::Alone(_)));
+    for way in [stays, third, fourth] {
+        way.keep();
+    }
+}
+
+async fn those_who_wait_together_are_told(pool: &Arc<Pool>) {
+    let now = clock::now();
+    let late = now + PATIENCE;
+    let [first, second] = <[Way; 2]>::try_from(ways(pool, 2, now).await).ok().unwrap();
+    assert_eq!([&first, &second].map(Way::is_only_one), [false, false]);
+    assert_eq!(second.wait_until(late), now + TOGETHER_MAX);
+    assert_eq!(second.wait_until(now), now);
+    first.keep();
+    assert!(second.is_only_one());
+    second.keep();
+    let [first, second] = <[Way; 2]>::try_from(ways(pool, 2, now).await).ok().unwrap();
+    // What the first has sent may be what the second waits for.
+    first.leave();
+    assert!(!second.is_only_one());
+    second.leave();
+    while pool.places.available_permits() < 4 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let alone = Way::Alone(pool.lease(Purpose::Read, clock::now() + PATIENCE).await.unwrap());
+    assert_eq!(alone.wait_until(late), late);
+    alone.keep();
+}
+
+async fn what_was_left_comes_back_when_it_is_clear(pool: &Arc<Pool>) {
+    let now = clock::now();
+    let [ahead, behind] = <[Way; 2]>::try_from(ways(pool, 2, now).await).ok().unwrap();
+    let first = process(&ahead).await;
+    for way in [&ahead, &behind] {
+        // Sent, and its answer not waited for.
+        let slow = way.connection().unwrap().client.batch_execute("SELECT pg_sleep(1)");
+        assert!(tokio::time::timeout(Duration::from_millis(1), slow).await.is_err());
+    }
+    behind.leave();
+    // Nobody gets on, however lately it moved.
+    let other = way(pool, now).await;
+    assert!(matches!(other, Way::Alone(_)));
+    assert_ne!(process(&other).await, first);
+    other.keep();
+    ahead.leave();
+    // It keeps its place until all is answered, and is whole then.
+    let all = pool.places.available_permits();
+    assert_eq!(all, 3);
+    let clear = async {
+        while pool.places.available_permits() == all {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, clear).await.unwrap();
+    let again = way(pool, clock::now()).await;
+    assert_eq!(process(&again).await, first);
+    again.keep();
+}
+
+async fn what_had_trouble_is_closed(pool: &Arc<Pool>) {
+    let now = clock::now();
+    let [one, other] = <[Way; 2]>::try_from(ways(pool, 2, now).await).ok().unwrap();
+    let first = process(&one).await;
+    one.give_up();
+    let alone = way(pool, now).await;
+    assert!(matches!(alone, Way::Alone(_)));
+    alone.keep();
+    other.keep();
+    let next = way(pool, now).await;
+    assert_ne!(process(&next).await, first);
+    next.keep();
+}
