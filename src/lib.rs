@@ -43,6 +43,8 @@ mod metrics;
 mod clock;
 // Futures that are made where they stay.
 mod boxed;
+// How often within a span of time.
+mod windows;
 // What a panic said, and how a test plants one.
 mod fault;
 

@@ -1,0 +1,194 @@
+//! How often somebody did something within a span of time, for many at once: the span begins with the
+//! first time, and then the count begins anew.
+//!
+//! There is no clock here.
+//! The one surprising thing: the memory is fixed. Those who are counted share small sets, chosen by a
+//! keyed hash that no client can foresee, and a newcomer takes the place of the one with the lowest
+//! count: to push out somebody who is at the limit, a whole set has to be at it first, and nobody can
+//! aim at a set.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub const SHARDS: usize = 16;
+pub const SETS: usize = 256;
+pub const WAYS: usize = 8;
+
+/// What was counted, and is not over yet.
+#[derive(Debug)]
+pub struct Windows {
+    /// Times are kept as milliseconds since then.
+    began: Instant,
+    hashes: RandomState,
+    /// When the last span that holds something will be over; before the first one 0.
+    calm_at_ms: AtomicU64,
+    shards: [Mutex<Box<[Set; SETS]>>; SHARDS],
+}
+
+type Set = [Window; WAYS];
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    hash: u64,
+    count: u32,
+    /// 0 is over at any time.
+    over_at_ms: u64,
+}
+
+/// How many times, and how long the span still lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    pub count: u32,
+    pub left: Duration,
+}
+
+impl Windows {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            hashes: RandomState::new(),
+            calm_at_ms: AtomicU64::new(0),
+            shards: std::array::from_fn(|_| Mutex::new(Box::new([Set::default(); SETS]))),
+        }
+    }
+
+    /// What was counted of somebody.
+    pub fn seen(&self, who: impl Hash, now: Instant) -> Option<Seen> {
+        let now_ms = self.millis(now);
+        // Almost always: nothing has happened for a while.
+        if self.calm_at_ms.load(Ordering::Relaxed) <= now_ms {
+            return None;
+        }
+        let hash = self.hashes.hash_one(who);
+        let mut shard = self.shard(hash);
+        let window = set(&mut shard, hash)?.iter().find(|window| window.is(hash, now_ms))?;
+        Some(window.seen(now_ms))
+    }
+
+    /// Counts once more, unless it was so often already.
+    pub fn count(
+        &self,
+        who: impl Hash,
+        (count_max, span): (u32, Duration),
+        now: Instant,
+    ) -> Result<Seen, Seen> {
+        let now_ms = self.millis(now);
+        let hash = self.hashes.hash_one(who);
+        let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let over_at_ms = now_ms.saturating_add(span_ms);
+        self.calm_at_ms.fetch_max(over_at_ms, Ordering::Relaxed);
+        let first = Window { hash, count: 1, over_at_ms };
+        let mut shard = self.shard(hash);
+        let Some(set) = set(&mut shard, hash) else { return Ok(first.seen(now_ms)) };
+        if let Some(window) = set.iter_mut().find(|window| window.is(hash, now_ms)) {
+            if window.count >= count_max {
+                return Err(window.seen(now_ms));
+            }
+            window.count += 1;
+            return Ok(window.seen(now_ms));
+        }
+        // One that is over, else the one with the lowest count, the oldest of them.
+        let worth = |window: &&mut Window| match window.is_over(now_ms) {
+            true => (0, 0),
+            false => (window.count, window.over_at_ms),
+        };
+        if let Some(window) = set.iter_mut().min_by_key(worth) {
+            *window = first;
+        }
+        Ok(first.seen(now_ms))
+    }
+
+    /// How many are counted.
+    #[cfg(test)]
+    pub fn len(&self, now: Instant) -> usize {
+        let now_ms = self.millis(now);
+        let shards = self.shards.iter().map(|shard| shard.lock().unwrap());
+        let live = |window: &&Window| !window.is_over(now_ms);
+        shards.map(|shard| shard.iter().flatten().filter(live).count()).sum()
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Box<[Set; SETS]>> {
+        #[expect(clippy::indexing_slicing, reason = "there are as many shards")]
+        let shard = &self.shards[low(hash) % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.began).as_millis();
+        u64::try_from(since).unwrap_or(u64::MAX - 1) + 1
+    }
+}
+
+impl Window {
+    fn is_over(&self, now_ms: u64) -> bool {
+        self.over_at_ms <= now_ms
+    }
+
+    fn is(&self, hash: u64, now_ms: u64) -> bool {
+        self.hash == hash && !self.is_over(now_ms)
+    }
+
+    fn seen(&self, now_ms: u64) -> Seen {
+        let left = Duration::from_millis(self.over_at_ms.saturating_sub(now_ms));
+        Seen { count: self.count, left }
+    }
+}
+
+fn set(shard: &mut [Set; SETS], hash: u64) -> Option<&mut Set> {
+    shard.get_mut(low(hash) / SHARDS % SETS)
+}
+
+fn low(hash: u64) -> usize {
+    usize::try_from(hash & 0xffff_ffff).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn so_often_in_a_span_and_no_more() {
+        let now = clock::now();
+        let windows = Windows::new(now);
+        let limit = (3, seconds(10));
+        let seen = |count, left| Seen { count, left: seconds(left) };
+        assert_eq!(windows.seen("ann", now), None);
+        assert_eq!(windows.count("ann", limit, now), Ok(seen(1, 10)));
+        assert_eq!(windows.count("ann", limit, now + seconds(4)), Ok(seen(2, 6)));
+        assert_eq!(windows.count("bob", limit, now + seconds(4)), Ok(seen(1, 10)));
+        assert_eq!(windows.count("ann", limit, now + seconds(9)), Ok(seen(3, 1)));
+        for _ in 0..3 {
+            assert_eq!(windows.count("ann", limit, now + seconds(9)), Err(seen(3, 1)));
+        }
+        assert_eq!(windows.seen("ann", now + seconds(9)), Some(seen(3, 1)));
+        assert_eq!(windows.count("ann", limit, now + seconds(10)), Ok(seen(1, 10)));
+        assert_eq!(windows.count("bob", limit, now + seconds(10)), Ok(seen(2, 4)));
+    }
+
+    /// Threads at once get no more together than one would.
+    #[test]
+    fn it_is_exact_for_threads_at_once() {
+        let now = clock::now();
+        let windows = Windows::new(now);
+        let passed: usize = std::thread::scope(|scope| {
+            let count =
+                || (0..1_000).filter(|_| windows.count(7, (500, seconds(9)), now).is_ok()).count();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(count)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(passed, 500);
+    }
+
+    /// Nothing in it can grow: 2^15 windows of 24 bytes.
+    #[test]
+    fn its_memory_is_fixed() {
+        assert_eq!(size_of::<Set>() * SETS * SHARDS, 768 << 10);
+    }
+}
