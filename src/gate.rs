@@ -15,8 +15,10 @@ use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
+use crate::clock;
 use crate::model::settings::Limits;
 use crate::store::StoreError;
+use crate::windows::Windows;
 pub use streams::{Full, Stream, Streams, Whose};
 pub use turns::{Turn, Turns};
 
@@ -38,6 +40,8 @@ pub struct Gate {
     pub streams: Arc<Streams>,
     /// Of those that are the same request, one at a time passes.
     pub turns: Turns,
+    /// How often each caller has asked, of those whose roles are limited.
+    pub rates: Windows,
 }
 
 impl Gate {
@@ -50,6 +54,7 @@ impl Gate {
             requests_max,
             streams: Streams::new(limits.streams_max, limits.streams_per_caller_max),
             turns: Turns::default(),
+            rates: Windows::new(clock::now()),
         }
     }
 

@@ -19,6 +19,7 @@ mod grants;
 mod meaning;
 mod measure;
 mod once;
+mod quota;
 mod redirect;
 mod tail;
 
@@ -53,6 +54,7 @@ use crate::model::{Model, Network, ResourceIndex};
 use crate::plan::{By, Plan, Read};
 use crate::problem::{self, Problem};
 use crate::reply::{Content, Replies, Reply};
+use crate::windows::Seen;
 use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
 use crate::{clock, fault, formats, intent, reply, store};
 
@@ -118,7 +120,7 @@ async fn answer(
     // 4  who is asking?                                   401 429
     let room = gate.room();
     let early = identity::identify(app, asked, &route, (body, &room)).await?;
-    // 5  may they?                                        401 403
+    // 5  may they, and so often?                          401 429 403
     let caller = identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
     //    What is made of a list is a list, so step 7 is looked at first; what it refuses waits for its turn.
@@ -216,6 +218,8 @@ struct Asked<'a> {
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
+    /// How often the caller has asked, if that is limited.
+    asked_before: Cell<Option<Seen>>,
     /// Known once step 2 is passed, for what is counted.
     resource: Cell<Option<ResourceIndex>>,
     /// The kind of a problem that is told as it was kept, for the log.
@@ -280,6 +284,7 @@ async fn exchange(
         visitor,
         now,
         known: OnceCell::new(),
+        asked_before: Cell::new(None),
         resource: Cell::new(None),
         said: Cell::new(None),
     };
@@ -308,6 +313,7 @@ async fn exchange(
     if let Some((name, value)) = asked.known.get().and_then(|known| known.info(&parts, sent)) {
         reply.headers.insert(name, value);
     }
+    quota::tell(&asked, &mut reply.headers);
     record(app, &asked, (&mut reply, problem.as_ref()), &stages);
     respond(reply, &parts.method, &asked.id, (after, asked.visitor))
 }

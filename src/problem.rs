@@ -62,6 +62,8 @@ kinds! {
         "So many passwords were wrong for this name from this address (30 in a minute unless the server says otherwise) that no more are looked at for a while, or more logins are waiting than the server takes at once. Wait as long as Retry-After says. Whoever is logged in already is not affected."
     TOO_MANY_STREAMS "too-many-streams" TOO_MANY_REQUESTS "Too many of your answers go on at once"
         "An export is sent for as long as it is read, and one caller may have so many under way (20 unless the server says otherwise). Read one of them to its end, or close it, and send the request again."
+    TOO_MANY_REQUESTS "too-many-requests" TOO_MANY_REQUESTS "You have asked too often"
+        "Callers with your role may send so many requests in so much time: RateLimit-Policy says how many (q) in how many seconds (w), RateLimit how many are left (r) and for how many seconds (t). Wait as long as Retry-After says. Nothing was looked at or changed."
     PASSWORD_IN_CLEAR "password-in-clear" FORBIDDEN "A password may not be sent this way"
         "What you ask for needs a password, which others could read on its way: the request did not come by https, or no trusted proxy says that it did. Use https. The operator lets the proxy set X-Forwarded-Proto or Forwarded and names it with --behind-proxy, or offers Digest too."
     FORBIDDEN "forbidden" FORBIDDEN "Your roles do not allow this"

@@ -59,6 +59,10 @@ fn definitions() -> Schema {
         ("verbs", verbs()),
         ("server", table("settings of the server", keys::SERVER, &[])),
         ("limits", closed(limits, &[])),
+        (
+            "rate_limit",
+            table("how often one caller may ask", keys::RATE_LIMIT, &["requests", "seconds"]),
+        ),
     ])
 }
 

@@ -13,7 +13,7 @@ use super::file::tree::{Entry, Table, Text};
 use super::origins;
 use super::report::Mistakes;
 use super::types::{is_port, is_url};
-use super::{Network, Realm};
+use super::{Network, Realm, Role};
 
 /// What the file says about serving.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,6 +46,22 @@ pub struct ServerTable {
     pub cors_origins: Vec<String>,
     pub http2_prior_knowledge: Option<bool>,
     pub limits: Limits,
+    /// How often callers with a role may ask, for the roles that are limited.
+    pub rate_limits: Vec<RateLimit>,
+}
+
+/// So many requests of one caller in so many seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimit {
+    pub role: Box<str>,
+    pub requests: u32,
+    pub seconds: u32,
+}
+
+impl RateLimit {
+    pub fn span(&self) -> Duration {
+        Duration::from_secs(self.seconds.into())
+    }
 }
 
 /// How log lines look.
@@ -117,6 +133,9 @@ macro_rules! limits {
     };
 }
 
+/// A day: a server that is started anew begins to count anew.
+const RATE_SECONDS_MAX: u64 = 24 * 60 * 60;
+
 /// No limit goes further, so that each fits its type.
 const LIMIT_MAX: u64 = 1 << 31;
 
@@ -157,7 +176,7 @@ limits! {
 impl ServerTable {
     pub(super) fn read(
         entry: &Entry<'_>,
-        realms: &[Realm],
+        (realms, roles): (&[Realm], &[Role]),
         mistakes: &mut Mistakes,
     ) -> Option<Self> {
         let table = entry.table(mistakes)?;
@@ -200,8 +219,46 @@ impl ServerTable {
                 .find("limits")
                 .and_then(|entry| limits(entry, mistakes))
                 .unwrap_or_default(),
+            rate_limits: table
+                .find("rate_limits")
+                .and_then(|entry| rate_limits(entry, roles, mistakes))
+                .unwrap_or_default(),
         })
     }
+}
+
+fn rate_limits(
+    entry: &Entry<'_>,
+    roles: &[Role],
+    mistakes: &mut Mistakes,
+) -> Option<Vec<RateLimit>> {
+    let table = entry.table(mistakes)?;
+    let entries = table.entries().iter();
+    Some(entries.filter_map(|entry| rate_limit(entry, roles, mistakes)).collect())
+}
+
+fn rate_limit(entry: &Entry<'_>, roles: &[Role], mistakes: &mut Mistakes) -> Option<RateLimit> {
+    let known = roles.iter().map(|role| &*role.name).chain(["anyone"]);
+    if entry.key == "admin" {
+        let help = "who looks after the server has to get in; leave this line out";
+        mistakes.add_with(entry.key_span.clone(), "the role `admin` cannot be limited", help);
+    } else if !known.clone().any(|name| name == entry.key) {
+        let message = format!("there is no role `{}`", entry.key);
+        mistakes.add_unknown(entry.key_span.clone(), message, entry.key, known);
+    }
+    let table = entry.table(mistakes)?;
+    table.only(&keys::names(keys::RATE_LIMIT), "a rate limit", mistakes);
+    let mut count = |key: &str, max: u64| {
+        let Some(entry) = table.find(key) else {
+            let help = "so many requests in so many seconds: { requests = 600, seconds = 60 }";
+            let message = format!("a rate limit needs `{key}`");
+            mistakes.add_with(entry.key_span.clone(), message, help);
+            return None;
+        };
+        entry.count(1..max + 1, mistakes)?.try_into().ok()
+    };
+    let (requests, seconds) = (count("requests", LIMIT_MAX), count("seconds", RATE_SECONDS_MAX));
+    Some(RateLimit { role: entry.key.into(), requests: requests?, seconds: seconds? })
 }
 
 fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {

@@ -8,6 +8,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::model::settings::RateLimit;
 use crate::model::{Expr, Grant, Model, Resource, ResourceIndex, Role, Verb};
 use crate::value::Value;
 
@@ -20,6 +21,8 @@ const VERBS: [Verb; 5] = [Verb::Get, Verb::Post, Verb::Put, Verb::Patch, Verb::D
 pub struct Rights {
     /// By resource; `None` is everything.
     grants: Option<Vec<Verbs>>,
+    /// How often the caller may ask; mostly as often as they like.
+    pub rate_limit: Option<RateLimit>,
     key: u128,
 }
 
@@ -103,7 +106,7 @@ fn mark(resource: &Resource, hidden: &[usize]) -> u32 {
 impl Rights {
     /// Everything, `/-/` included.
     pub fn all() -> Self {
-        Self { grants: None, key: 0 }
+        Self { grants: None, rate_limit: None, key: 0 }
     }
 
     /// What these roles may do together. `admin` is everything; names the model does not know count
@@ -125,7 +128,7 @@ impl Rights {
             })
         };
         let grants = model.resources.iter().map(of_resource).collect();
-        Self { grants: Some(grants), key: key(&roles) }
+        Self { grants: Some(grants), rate_limit: rate_limit(model, &roles), key: key(&roles) }
     }
 
     pub fn is_all(&self) -> bool {
@@ -158,6 +161,24 @@ impl Rights {
     pub fn key(&self) -> u128 {
         self.key
     }
+}
+
+/// The limit of whoever has these roles: the widest of them, and none where one of them has none. Who has
+/// a role is not measured by what `anyone` may.
+fn rate_limit(model: &Model, roles: &[&Role]) -> Option<RateLimit> {
+    let limit_of = |name: &str| model.server.rate_limits.iter().find(|limit| *limit.role == *name);
+    let own = roles.iter().map(|role| &*role.name).filter(|name| *name != ANYONE);
+    let own: Vec<Option<&RateLimit>> = own.map(limit_of).collect();
+    if own.is_empty() {
+        return limit_of(ANYONE).cloned();
+    }
+    let own: Option<Vec<&RateLimit>> = own.into_iter().collect();
+    let width = |one: &&&RateLimit, other: &&&RateLimit| {
+        let product = |a: &RateLimit, b: &RateLimit| u64::from(a.requests) * u64::from(b.seconds);
+        let by_rate = product(one, other).cmp(&product(other, one));
+        by_rate.then(one.requests.cmp(&other.requests))
+    };
+    own?.iter().max_by(width).copied().cloned()
 }
 
 fn position(verb: Verb) -> usize {

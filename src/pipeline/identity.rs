@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{App, Asked, Shared};
+use super::{App, Asked, Shared, quota};
 use crate::auth::{self, Identity};
 use crate::gate::Room;
 use crate::intent::{Place, Route, Stop, Verb};
@@ -54,7 +54,7 @@ pub(super) async fn identify(
     }
 }
 
-/// 5: may they. A caller whom nobody knows is asked who they are.
+/// 5: may they, and so often. A caller whom nobody knows is asked who they are.
 pub(super) async fn permit<'a>(
     app: &App,
     asked: &'a Asked<'_>,
@@ -62,8 +62,16 @@ pub(super) async fn permit<'a>(
 ) -> Result<&'a Caller, Stop> {
     let Shared { auth, .. } = &*app.shared;
     let caller = &asked.known.get_or_init(|| auth.nobody()).caller;
+    if caller.is_proved() {
+        quota::count(app, asked, caller)?;
+    }
     match permit::check(caller, route) {
-        Ok(()) => Ok(caller),
+        Ok(()) => {
+            if !caller.is_proved() && !permit::is_open(route) {
+                quota::count(app, asked, caller)?;
+            }
+            Ok(caller)
+        }
         Err(Denied::Unproved) => {
             let request = request(app, asked, route);
             let stop = Box::pin(auth.ask_for_credentials(&app.store, &request)).await;

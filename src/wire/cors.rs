@@ -16,7 +16,7 @@ const ALLOWED_HEADERS: HeaderValue = HeaderValue::from_static(
 /// What may be read of an answer beyond what the standard lets every page read.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
     "Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Idempotent-Replayed, Link, Location, \
-     Retry-After, Sunset, WWW-Authenticate, X-Request-Id",
+     RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id",
 );
 
 /// Seconds that a browser may go by the answer to a preflight; Chromium takes no more. Nothing is
@@ -124,7 +124,7 @@ mod tests {
             cross-origin-resource-policy: cross-origin
             access-control-allow-origin: http://localhost:3000
             access-control-allow-credentials: true
-            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Idempotent-Replayed, Link, Location, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
+            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
         "]]
         .assert_eq(&told(&[("origin", "http://localhost:3000")], declared));
     }

@@ -233,6 +233,16 @@ pub(in crate::model) static SERVER: &[Key] = &[
     ),
     key("http2_prior_knowledge", Holds::Flag, "HTTP/2 without TLS for clients that begin with it"),
     key("limits", Holds::Table("limits"), "upper bounds"),
+    key(
+        "rate_limits",
+        Holds::Tables("rate_limit"),
+        "how often callers with a role may ask; a role that is not here is not limited",
+    ),
+];
+
+pub(in crate::model) static RATE_LIMIT: &[Key] = &[
+    key("requests", Holds::Count(1), "so many requests of one caller"),
+    key("seconds", Holds::Count(1), "in so many seconds from the first one"),
 ];
 
 /// The names of a table's keys.

@@ -85,7 +85,7 @@ fn build(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Model {
     let mut resources = links::tie(drafts, &names, &realms, mistakes);
     let server = root
         .find("server")
-        .and_then(|entry| ServerTable::read(entry, &realms, mistakes))
+        .and_then(|entry| ServerTable::read(entry, (&realms, &roles), mistakes))
         .unwrap_or_default();
     let shape = shape::write(&resources);
     let users = ResourceIndex(resources.len());

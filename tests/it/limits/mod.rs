@@ -5,6 +5,7 @@
 //! depends on the machine.
 
 mod numbers;
+mod rates;
 mod sizes;
 mod times;
 
