@@ -9,8 +9,8 @@ mod streams;
 mod turns;
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
@@ -40,8 +40,8 @@ pub struct Gate {
     pub streams: Arc<Streams>,
     /// Of those that are the same request, one at a time passes.
     pub turns: Turns,
-    /// How often each caller has asked, of those whose roles are limited.
-    pub rates: Windows,
+    /// How often each caller has asked, of those whose roles are limited; where none is, it takes no memory.
+    pub rates: LazyLock<Windows>,
 }
 
 impl Gate {
@@ -54,7 +54,7 @@ impl Gate {
             requests_max,
             streams: Streams::new(limits.streams_max, limits.streams_per_caller_max),
             turns: Turns::default(),
-            rates: Windows::new(clock::now()),
+            rates: LazyLock::new(|| Windows::new(clock::now())),
         }
     }
 

@@ -219,7 +219,7 @@ struct Asked<'a> {
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
     /// How often the caller has asked, if that is limited.
-    asked_before: Cell<Option<Seen>>,
+    counted: Cell<Option<Seen>>,
     /// Known once step 2 is passed, for what is counted.
     resource: Cell<Option<ResourceIndex>>,
     /// The kind of a problem that is told as it was kept, for the log.
@@ -284,7 +284,7 @@ async fn exchange(
         visitor,
         now,
         known: OnceCell::new(),
-        asked_before: Cell::new(None),
+        counted: Cell::new(None),
         resource: Cell::new(None),
         said: Cell::new(None),
     };

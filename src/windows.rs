@@ -3,11 +3,12 @@
 //!
 //! There is no clock here.
 //! The one surprising thing: the memory is fixed. Those who are counted share small sets, chosen by a
-//! keyed hash that no client can foresee, and a newcomer takes the place of the one with the lowest
-//! count: to push out somebody who is at the limit, a whole set has to be at it first, and nobody can
+//! keyed hash that no client can foresee, and a newcomer takes the place of one below the limit, with the
+//! lowest count: to push out somebody who is at the limit, a whole set has to be at it first, and nobody can
 //! aim at a set.
 
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,6 +34,7 @@ type Set = [Window; WAYS];
 struct Window {
     hash: u64,
     count: u32,
+    is_at_limit: bool,
     /// 0 is over at any time.
     over_at_ms: u64,
 }
@@ -79,7 +81,7 @@ impl Windows {
         let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let over_at_ms = now_ms.saturating_add(span_ms);
         self.calm_at_ms.fetch_max(over_at_ms, Ordering::Relaxed);
-        let first = Window { hash, count: 1, over_at_ms };
+        let first = Window { hash, count: 1, is_at_limit: count_max <= 1, over_at_ms };
         let mut shard = self.shard(hash);
         let Some(set) = set(&mut shard, hash) else { return Ok(first.seen(now_ms)) };
         if let Some(window) = set.iter_mut().find(|window| window.is(hash, now_ms)) {
@@ -87,12 +89,13 @@ impl Windows {
                 return Err(window.seen(now_ms));
             }
             window.count += 1;
+            window.is_at_limit = window.count >= count_max;
             return Ok(window.seen(now_ms));
         }
-        // One that is over, else the one with the lowest count, the oldest of them.
+        // One that is over, else one below its limit, with the lowest count, the oldest of them.
         let worth = |window: &&mut Window| match window.is_over(now_ms) {
-            true => (0, 0),
-            false => (window.count, window.over_at_ms),
+            true => (false, 0, 0),
+            false => (window.is_at_limit, window.count, window.over_at_ms),
         };
         if let Some(window) = set.iter_mut().min_by_key(worth) {
             *window = first;
@@ -133,6 +136,14 @@ impl Window {
     fn seen(&self, now_ms: u64) -> Seen {
         let left = Duration::from_millis(self.over_at_ms.saturating_sub(now_ms));
         Seen { count: self.count, left }
+    }
+}
+
+/// Who counts as one address: with IPv6 everyone has a /64, which is 2^64 addresses.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -184,6 +195,20 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         assert_eq!(passed, 500);
+    }
+
+    /// A low limit that is reached counts for more than a high one that is not.
+    #[test]
+    fn those_at_their_limit_are_forgotten_last() {
+        let now = clock::now();
+        let windows = Windows::new(now);
+        assert!(windows.count("ann", (1, seconds(60)), now).is_ok());
+        for number in 0..1_000_000 {
+            for _ in 0..2 {
+                let _ = windows.count(number, (600, seconds(60)), now + seconds(1));
+            }
+        }
+        assert!(windows.count("ann", (1, seconds(60)), now + seconds(2)).is_err());
     }
 
     /// Nothing in it can grow: 2^15 windows of 24 bytes.

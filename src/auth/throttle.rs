@@ -4,10 +4,10 @@
 //! Whether the user exists plays no part. There is no clock here, and callers already proved never
 //! come by. The memory is fixed (`windows`).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::windows::Windows;
+use crate::windows::{Windows, network};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -32,14 +32,6 @@ impl Throttle {
     pub fn count_failure(&self, name: &str, address: IpAddr, now: Instant) {
         // Whoever is shut is not counted any further.
         let _ = self.failures.count((name, network(address)), (self.failures_max, WINDOW), now);
-    }
-}
-
-/// Who counts as one address: with IPv6 everyone has a /64, which is 2^64 addresses.
-pub fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -5,8 +5,10 @@
 //! network of IPv6 are one, since nobody has fewer addresses than that.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::windows::network;
 
 /// Whose answer it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -17,13 +19,9 @@ pub enum Whose {
 
 impl Whose {
     pub fn new(user_name: Option<&str>, address: IpAddr) -> Self {
-        match (user_name, address) {
-            (Some(name), _) => Self::User(name.into()),
-            (None, IpAddr::V6(address)) => {
-                let network = u128::from(address) >> 64 << 64;
-                Self::Address(Ipv6Addr::from(network).into())
-            }
-            (None, address @ IpAddr::V4(_)) => Self::Address(address),
+        match user_name {
+            Some(name) => Self::User(name.into()),
+            None => Self::Address(network(address)),
         }
     }
 }

@@ -24,10 +24,10 @@ pub(super) fn count(app: &App, asked: &Asked<'_>, caller: &Caller) -> Result<(),
     let Some(limit) = &caller.rights().rate_limit else { return Ok(()) };
     let whose = Whose::new(caller.user_name(), asked.sender.address);
     let often = (limit.requests, limit.span());
-    let counted = app.shared.gate.rates.count((&limit.role, whose), often, asked.now);
-    let (Ok(seen) | Err(seen)) = counted;
-    asked.asked_before.set(Some(seen));
-    counted.map(drop).map_err(|seen| {
+    let passed = app.shared.gate.rates.count((&limit.role, whose), often, asked.now);
+    let (Ok(seen) | Err(seen)) = passed;
+    asked.counted.set(Some(seen));
+    passed.map(drop).map_err(|seen| {
         let RateLimit { role, requests, seconds } = limit;
         let detail = format!("{role}: expected at most {requests} requests in {seconds} s");
         let problem = Problem::new(&problem::TOO_MANY_REQUESTS).detail(detail);
@@ -37,7 +37,7 @@ pub(super) fn count(app: &App, asked: &Asked<'_>, caller: &Caller) -> Result<(),
 
 /// Says what is left, if the caller is limited.
 pub(super) fn tell(asked: &Asked<'_>, headers: &mut HeaderMap) {
-    let Some(Seen { count, left }) = asked.asked_before.get() else { return };
+    let Some(Seen { count, left }) = asked.counted.get() else { return };
     let known = asked.known.get();
     let Some(limit) = known.and_then(|known| known.caller.rights().rate_limit.as_ref()) else {
         return;

@@ -106,16 +106,12 @@ impl Read {
         matches!(self, Self::Page(_, list) if !list.is_plain() || list.is_counted)
     }
 
-    /// Whether it looks at a row or two, found by their keys: others may wait for it.
+    /// Whether it looks at a row or two, found by their keys: others may wait for it. Those who look after
+    /// the server wait for nobody.
     pub fn is_small(&self) -> bool {
         match self {
-            Self::Page(..) | Self::Refuse(_) => false,
-            Self::Ready
-            | Self::Positions
-            | Self::User(_)
-            | Self::UsersStamp
-            | Self::Kept(_)
-            | Self::Item(..) => true,
+            Self::Ready | Self::Positions | Self::Page(..) | Self::Refuse(_) => false,
+            Self::User(_) | Self::UsersStamp | Self::Kept(_) | Self::Item(..) => true,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::{Full, Who};
-use crate::auth::throttle::network;
+use crate::windows::network;
 
 /// How many wait at once, and as many again who are proved.
 const WAITING_MAX: usize = 64;

@@ -315,7 +315,7 @@ impl Inner {
             let work = driver.rows(sql, binds, &read);
             let Ok(done) = tokio::time::timeout_at((until + GRACE).into(), work).await else {
                 // The connection goes with the lease.
-                self.pool.cancel(driver.cancel_token());
+                lease.cancel();
                 return Err(StoreError::TimedOut);
             };
             match (done, driver.trouble()) {

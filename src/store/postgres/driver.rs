@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::TryStreamExt;
 use futures_util::future::join;
-use tokio_postgres::{CancelToken, Error, Row, RowStream};
+use tokio_postgres::{Error, Row, RowStream};
 
 use super::failure::{Trouble, sort};
 use super::message::{Message, execute, query, together};
@@ -60,10 +60,6 @@ impl<'a> PostgresDriver<'a> {
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.trouble
-    }
-
-    pub(super) fn cancel_token(&self) -> &CancelToken {
-        &self.connection.cancel
     }
 
     /// Whether something was sent that may have been done, although no answer says so.

@@ -4,16 +4,19 @@
 //! So one write to the socket carries several of them, and one backend of the database serves them without
 //! being woken for each. It is an ordinary connection of the pool, which goes back when nobody shares it.
 //! The one surprising thing: answers come in order, so one that waits for a lock holds up all behind it.
-//! Nobody gets on a lane that has come to a stop, and those who wait there together get off, and read on
-//! connections of their own.
+//! Nobody gets on a lane that is seen to have come to a stop, and those who wait there together get off,
+//! and read on connections of their own. One that waits there alone stays, and nobody shares meanwhile.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::pool::{Connection, Lease, Pool, Purpose};
+use crate::clock;
 use crate::store::StoreError;
 
 /// How many share it.
@@ -22,8 +25,10 @@ const READS_MAX: usize = 16;
 const STOPPED: Duration = Duration::from_millis(20);
 /// How long reads wait together: far longer than small ones take, and not too long for a client.
 const TOGETHER_MAX: Duration = Duration::from_secs(1);
-/// How long a lane that was left keeps its place, until the database has answered all that was sent.
-const CLEAR_MAX: Duration = Duration::from_secs(60);
+/// A lane that was left keeps its place until the database has answered all that was sent, but not longer
+/// than this: what it does is stopped, and what comes next after a moment too.
+const CLEAR_MAX: Duration = Duration::from_secs(10);
+const CLEAR_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connection that is shared, as long as somebody holds it.
 pub(super) struct Lane {
@@ -49,10 +54,29 @@ pub(super) enum Way {
     Shared(Seat),
 }
 
-/// A place on the lane.
+/// A place on the lane. Who goes before the answer leaves a lane of which others do not know what it does.
 pub(super) struct Seat {
     lane: Arc<Lane>,
-    began: Instant,
+    stay_until: Instant,
+    is_answered: bool,
+}
+
+impl Seat {
+    /// There has to be time left to read elsewhere.
+    fn new(lane: Arc<Lane>, now: Instant, until: Instant) -> Self {
+        let stay = TOGETHER_MAX.min(until.saturating_duration_since(now) / 2);
+        Self { lane, stay_until: now + stay, is_answered: false }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.is_answered {
+            self.lane.moving().is_answered = true;
+        } else {
+            self.lane.is_left.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Way {
@@ -67,11 +91,11 @@ impl Way {
     pub(super) fn wait_until(&self, until: Instant) -> Instant {
         match self {
             Self::Alone(_) => until,
-            Self::Shared(seat) => until.min(seat.began + TOGETHER_MAX),
+            Self::Shared(seat) => until.min(seat.stay_until),
         }
     }
 
-    /// Whether it is this one that has come to a stop: there is nothing to be gained elsewhere.
+    /// Whether it waits for nobody else: there is nothing to be gained elsewhere.
     pub(super) fn is_only_one(&self) -> bool {
         match self {
             Self::Alone(_) => true,
@@ -83,7 +107,7 @@ impl Way {
     pub(super) fn keep(self) {
         match self {
             Self::Alone(lease) => lease.keep(),
-            Self::Shared(seat) => seat.lane.moving().is_answered = true,
+            Self::Shared(mut seat) => seat.is_answered = true,
         }
     }
 
@@ -96,9 +120,8 @@ impl Way {
 
     /// There is no answer yet. What is asked of a connection alone is stopped, and the connection goes.
     pub(super) fn leave(self) {
-        match self {
-            Self::Alone(lease) => lease.cancel(),
-            Self::Shared(seat) => seat.lane.is_left.store(true, Ordering::Relaxed),
+        if let Self::Alone(lease) = self {
+            lease.cancel();
         }
     }
 }
@@ -148,16 +171,19 @@ impl Drop for Lane {
     }
 }
 
-/// Waits until the database has answered all, for nobody.
+/// Nobody waits for what is still under way. A word that stops it may come late, so the connection is of
+/// no use any more.
 async fn clear(lease: Lease) {
     let Some(connection) = lease.connection() else { return };
     // The answer to nothing comes behind all others.
-    let last = connection.client.batch_execute("");
-    match tokio::time::timeout(CLEAR_MAX, last).await {
-        Ok(Ok(())) => lease.keep(),
-        Ok(Err(_)) => {}
-        Err(_) => lease.cancel(),
-    }
+    let mut last = pin!(connection.client.batch_execute(""));
+    let cleared = async {
+        while timeout(CLEAR_PAUSE, last.as_mut()).await.is_err() {
+            lease.stop().await;
+        }
+    };
+    // What a network that hangs does not end goes with its connection.
+    let _ = timeout(CLEAR_MAX, cleared).await;
 }
 
 impl Pool {
@@ -167,23 +193,27 @@ impl Pool {
         now: Instant,
         until: Instant,
     ) -> Result<Way, StoreError> {
-        // A lane may never end, and there has to be a connection for all else.
+        // A lane may go on for long, and there has to be a connection for all else.
         if self.connections_max < 2 {
             return Ok(Way::Alone(self.lease(Purpose::Read, until).await?));
         }
-        let joined = self.lane().upgrade().filter(|lane| lane.has_room(now));
+        let joined =
+            self.lane().upgrade().filter(|lane| !self.is_queued_for() && lane.has_room(now));
         if let Some(lane) = joined {
             self.lent_at_once();
-            return Ok(Way::Shared(Seat { lane, began: now }));
+            return Ok(Way::Shared(Seat::new(lane, now, until)));
         }
-        let lease = self.lease(Purpose::Read, until).await?;
+        let (lease, now) = match self.lease_at_once(Purpose::Read) {
+            Some(lease) => (lease, now),
+            None => (self.wait_for_lease(Purpose::Read, until).await?, clock::now()),
+        };
         let mut lane = self.lane();
         if lane.strong_count() > 0 {
             return Ok(Way::Alone(lease));
         }
         let first = Lane::begin(lease, now);
         *lane = Arc::downgrade(&first);
-        Ok(Way::Shared(Seat { lane: first, began: now }))
+        Ok(Way::Shared(Seat::new(first, now, until)))
     }
 }
 

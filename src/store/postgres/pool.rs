@@ -4,7 +4,7 @@
 //! The one surprising thing: writes may not take every connection, so that a hot item, for which they
 //! wait, does not keep reads out.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,22 @@ impl Drop for Raised {
     }
 }
 
+/// One who waits for a place.
+struct Queued<'a>(&'a AtomicUsize);
+
+impl<'a> Queued<'a> {
+    fn new(queued: &'a AtomicUsize) -> Self {
+        queued.fetch_add(1, Ordering::Relaxed);
+        Self(queued)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Connection {
     /// A statement as prepared on this connection.
     pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Error> {
@@ -92,6 +108,8 @@ pub(super) struct Pool {
     writing: Arc<Semaphore>,
     listing: Arc<Semaphore>,
     pub(super) connections_max: usize,
+    /// How many wait for a place, whatever for.
+    queued: AtomicUsize,
     /// What small reads share, while there are any.
     lane: Mutex<Weak<Lane>>,
     counted: Arc<metrics::Pool>,
@@ -123,6 +141,7 @@ impl Pool {
             writing: Arc::new(Semaphore::new(writing_max)),
             listing: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
             connections_max,
+            queued: AtomicUsize::new(0),
             lane: Mutex::default(),
             counted,
             epoch: Arc::default(),
@@ -142,16 +161,21 @@ impl Pool {
         until: Instant,
     ) -> Result<Lease, StoreError> {
         // Mostly there is one, and then neither a clock nor a timer is asked.
-        if let Some(places) = self.free_places(purpose)
-            && let Some(connection) = self.take_idle()
-        {
-            self.lent_at_once();
-            return Ok(self.lent(connection, places));
+        match self.lease_at_once(purpose) {
+            Some(lease) => Ok(lease),
+            None => self.wait_for_lease(purpose, until).await,
         }
-        self.wait_for_lease(purpose, until).await
     }
 
-    async fn wait_for_lease(
+    /// One that is idle, if there is a place that nobody waits for.
+    pub(super) fn lease_at_once(self: &Arc<Self>, purpose: Purpose) -> Option<Lease> {
+        let places = self.free_places(purpose)?;
+        let connection = self.take_idle()?;
+        self.lent_at_once();
+        Some(self.lent(connection, places))
+    }
+
+    pub(super) async fn wait_for_lease(
         self: &Arc<Self>,
         purpose: Purpose,
         until: Instant,
@@ -164,6 +188,7 @@ impl Pool {
                 Some(share) => Some(Arc::clone(share).acquire_owned().await.ok()?),
                 None => None,
             };
+            let _queued = Queued::new(&self.queued);
             Some((share, Arc::clone(&self.places).acquire_owned().await.ok()?))
         };
         let places = match tokio::time::timeout_at(deadline.into(), places).await {
@@ -204,6 +229,11 @@ impl Pool {
         self.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether somebody waits for a place: then what holds one has to end some time.
+    pub(super) fn is_queued_for(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) > 0
+    }
+
     /// Nobody had to wait.
     pub(super) fn lent_at_once(&self) {
         self.counted.wait.observe_time(Duration::ZERO);
@@ -218,9 +248,11 @@ impl Pool {
     pub(super) fn cancel(self: &Arc<Self>, token: &CancelToken) {
         let token = token.clone();
         let pool = Arc::clone(self);
-        tokio::task::spawn_local(async move {
-            tokio::time::timeout(WAIT_MAX, pool.address.cancel(token)).await
-        });
+        tokio::task::spawn_local(async move { pool.stop(token).await });
+    }
+
+    async fn stop(&self, token: CancelToken) {
+        let _ = tokio::time::timeout(WAIT_MAX, self.address.cancel(token)).await;
     }
 
     fn take_idle(&self) -> Option<Box<Connection>> {
@@ -276,6 +308,13 @@ impl Lease {
     pub(super) fn cancel(&self) {
         if let Some(connection) = &self.connection {
             self.pool.cancel(&connection.cancel);
+        }
+    }
+
+    /// The same, and waits until the database has heard it, or does not answer.
+    pub(super) async fn stop(&self) {
+        if let Some(connection) = &self.connection {
+            self.pool.stop((*connection.cancel).clone()).await;
         }
     }
 

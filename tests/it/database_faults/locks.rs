@@ -227,8 +227,12 @@ fn a_lock_that_stays() {
 /// up those of another table for a moment, and not until it is free.
 #[test]
 fn a_locked_table_does_not_hold_up_reads_of_others() {
-    let limits = "request_seconds_max = 60\nstatement_seconds_max = 50";
-    let (mut bench, mut other, [ann, _]) = scene(limits);
+    let threads = thread::available_parallelism().unwrap().get();
+    let limits = format!(
+        "request_seconds_max = 60\nstatement_seconds_max = 50\ndatabase_connections_max = {}",
+        16 * threads
+    );
+    let (mut bench, mut other, [ann, _]) = scene(&limits);
     let (team, _) = team(&mut bench);
     let (address, is_over) = (bench.server.address, AtomicBool::new(false));
     let read = |path: &str| {

@@ -152,10 +152,11 @@ impl Proxy {
         state.fault = None;
     }
 
-    /// Closes all connections, and waits until the server has seen it.
+    /// Closes all connections, and waits until the server has seen it. Those that it makes meanwhile, to
+    /// look after the database, are closed too.
     pub fn end_all(&self) {
-        self.round.as_ref().unwrap().send_modify(|round| *round += 1);
         wait_until("all connections are closed", || {
+            self.round.as_ref().unwrap().send_modify(|round| *round += 1);
             (self.shared.state().connections == 0).then_some(())
         });
     }

@@ -57,7 +57,8 @@ fn small_reads_share_a_connection() {
         so_many_and_no_more(&worker.0.pool).await;
         not_when_it_has_come_to_a_stop(&worker.0.pool).await;
         those_who_wait_together_are_told(&worker.0.pool).await;
-        what_was_left_comes_back_when_it_is_clear(&worker.0.pool).await;
+        what_was_left_is_stopped_and_closed(&cluster, &worker.0.pool).await;
+        it_makes_room_for_others(&worker.0.pool).await;
         what_had_trouble_is_closed(&worker.0.pool).await;
         // There would be none for writes.
         let alone = way(&small.0.pool, clock::now()).await;
@@ -117,6 +118,10 @@ async fn those_who_wait_together_are_told(pool: &Arc<Pool>) {
     assert_eq!([&first, &second].map(Way::is_only_one), [false, false]);
     assert_eq!(second.wait_until(late), now + TOGETHER_MAX);
     assert_eq!(second.wait_until(now), now);
+    // There is time left to read elsewhere.
+    let short = pool.way(now, now + TOGETHER_MAX).await.unwrap();
+    assert_eq!(short.wait_until(late), now + TOGETHER_MAX / 2);
+    short.keep();
     first.keep();
     assert!(second.is_only_one());
     second.keep();
@@ -125,22 +130,20 @@ async fn those_who_wait_together_are_told(pool: &Arc<Pool>) {
     first.leave();
     assert!(!second.is_only_one());
     second.leave();
-    while pool.places.available_permits() < 4 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    all_places(pool).await;
     let alone = Way::Alone(pool.lease(Purpose::Read, clock::now() + PATIENCE).await.unwrap());
     assert_eq!(alone.wait_until(late), late);
     alone.keep();
 }
 
-async fn what_was_left_comes_back_when_it_is_clear(pool: &Arc<Pool>) {
+async fn what_was_left_is_stopped_and_closed(cluster: &Cluster, pool: &Arc<Pool>) {
     let now = clock::now();
     let [ahead, behind] = <[Way; 2]>::try_from(ways(pool, 2, now).await).ok().unwrap();
     let first = process(&ahead).await;
     for way in [&ahead, &behind] {
         // Sent, and its answer not waited for.
-        let slow = way.connection().unwrap().client.batch_execute("SELECT pg_sleep(1)");
-        assert!(tokio::time::timeout(Duration::from_millis(1), slow).await.is_err());
+        let slow = way.connection().unwrap().client.batch_execute("SELECT pg_sleep(600)");
+        assert!(timeout(Duration::from_millis(1), slow).await.is_err());
     }
     behind.leave();
     // Nobody gets on, however lately it moved.
@@ -148,19 +151,47 @@ async fn what_was_left_comes_back_when_it_is_clear(pool: &Arc<Pool>) {
     assert!(matches!(other, Way::Alone(_)));
     assert_ne!(process(&other).await, first);
     other.keep();
-    ahead.leave();
-    // It keeps its place until all is answered, and is whole then.
-    let all = pool.places.available_permits();
-    assert_eq!(all, 3);
-    let clear = async {
-        while pool.places.available_permits() == all {
+    // As one whose work was ended by a panic.
+    drop(ahead);
+    // It keeps its place until all of it is stopped.
+    assert_eq!(pool.places.available_permits(), 3);
+    all_places(pool).await;
+    let gone = async {
+        let look = format!("SELECT pid FROM pg_stat_activity WHERE pid = {first}");
+        while !cluster.sql(&look).is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, clear).await.unwrap();
-    let again = way(pool, clock::now()).await;
-    assert_eq!(process(&again).await, first);
-    again.keep();
+    timeout(PATIENCE, gone).await.unwrap();
+}
+
+/// Who waits for a place gets the lane's, however many would like to get on.
+async fn it_makes_room_for_others(pool: &Arc<Pool>) {
+    let now = clock::now();
+    let shared = way(pool, now).await;
+    let lease = || pool.lease(Purpose::Read, clock::now() + PATIENCE);
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        others.push(lease().await.unwrap());
+    }
+    let mut waits = pin!(lease());
+    assert!(timeout(Duration::from_millis(1), waits.as_mut()).await.is_err());
+    let mut comes = pin!(pool.way(now, clock::now() + PATIENCE));
+    assert!(timeout(Duration::from_millis(1), comes.as_mut()).await.is_err());
+    shared.keep();
+    let waited = timeout(PATIENCE, waits).await.unwrap().unwrap();
+    waited.keep();
+    timeout(PATIENCE, comes).await.unwrap().unwrap().keep();
+    others.into_iter().for_each(Lease::keep);
+}
+
+async fn all_places(pool: &Arc<Pool>) {
+    let all = async {
+        while pool.places.available_permits() < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, all).await.unwrap();
 }
 
 async fn what_had_trouble_is_closed(pool: &Arc<Pool>) {
