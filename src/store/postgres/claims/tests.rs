@@ -1,28 +1,10 @@
 //! Claims of two servers at a PostgreSQL of the test's own, which is stopped as by a crash.
 
-use std::sync::LazyLock;
-
 use futures_util::future::join_all;
 
 use super::tables::BUCKETS;
 use super::*;
-use crate::log::{Log, Style};
-use crate::metrics::Metrics;
-use crate::model;
 use crate::store::postgres::cluster::Cluster;
-use crate::store::postgres::{Address, Environment, Shared};
-
-static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
-
-fn open(cluster: &Cluster, settings: &str) -> Arc<Shared> {
-    let text = format!(
-        "title = \"T\"\n[server]\n{settings}\n[resources.thing.fields]\nname = {{ type = \"text\" }}\n"
-    );
-    let model = Arc::new(model::read("claims.toml", &text).unwrap());
-    let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
-    let address = Arc::new(Address::parse(&address, &Environment::default()).unwrap());
-    crate::store::postgres::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
-}
 
 fn now() -> i64 {
     clock::moment().seconds()
@@ -39,11 +21,8 @@ async fn all(workers: &[&Worker], claims: impl Iterator<Item = Claim>) -> Vec<Cl
 fn servers_share_what_was_used() {
     let cluster = Cluster::start();
     cluster.restart("fast");
-    let stores = [
-        open(&cluster, ""),
-        open(&cluster, ""),
-        open(&cluster, "database_pooling = \"transaction\""),
-    ];
+    let stores =
+        [cluster.open(""), cluster.open(""), cluster.open("database_pooling = \"transaction\"")];
     let [one, other, pooled] = [0, 1, 2].map(|at: usize| Worker::new(&stores[at], 1));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,32 +1,14 @@
 //! A lane at a PostgreSQL of the test's own. The time is what the test says it is.
 
-use std::sync::LazyLock;
-
 use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
 use crate::clock;
-use crate::log::{Log, Style};
-use crate::metrics::Metrics;
-use crate::model;
+use crate::store::postgres::Worker;
 use crate::store::postgres::cluster::Cluster;
-use crate::store::postgres::{Address, Environment, Shared, Worker};
-
-static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn open(cluster: &Cluster, connections_max: usize) -> Arc<Shared> {
-    let text = format!(
-        "title = \"T\"\n[server.limits]\ndatabase_connections_max = {connections_max}\n\
-         [resources.thing.fields]\nname = {{ type = \"text\" }}\n"
-    );
-    let model = Arc::new(model::read("lane.toml", &text).unwrap());
-    let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
-    let address = Arc::new(Address::parse(&address, &Environment::default()).unwrap());
-    crate::store::postgres::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
-}
 
 /// The database's own number of the connection.
 async fn process(way: &Way) -> i32 {
@@ -49,7 +31,8 @@ async fn way(pool: &Arc<Pool>, now: Instant) -> Way {
 fn small_reads_share_a_connection() {
     let cluster = Cluster::start();
     cluster.restart("fast");
-    let stores = [open(&cluster, 4), open(&cluster, 1)];
+    let stores =
+        [4, 1].map(|max| cluster.open(&format!("limits.database_connections_max = {max}")));
     let [worker, small] = [0, 1].map(|at: usize| Worker::new(&stores[at], 1));
     let runtime =
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();

@@ -8,6 +8,14 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, LazyLock};
+
+use crate::log::{Log, Style};
+use crate::metrics::Metrics;
+use crate::model;
+use crate::store::postgres::{self, Address, Environment, Shared};
+
+static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
 
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 
@@ -55,6 +63,17 @@ impl Cluster {
         command.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "nouns", "postgres"]);
         command.arg("-h").arg(&self.folder).args(["-p", &self.port.to_string()]);
         output(command.args(["-c", text])).trim_end().to_owned()
+    }
+
+    /// A store of one resource in it, with these settings.
+    pub(in crate::store) fn open(&self, settings: &str) -> Arc<Shared> {
+        let text = format!(
+            "title = \"T\"\n[server]\n{settings}\n[resources.thing.fields]\nname = {{ type = \"text\" }}\n"
+        );
+        let model = Arc::new(model::read("nouns.toml", &text).unwrap());
+        let address = format!("postgres://nouns@127.0.0.1:{}/postgres", self.port);
+        let address = Arc::new(Address::parse(&address, &Environment::default()).unwrap());
+        postgres::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
     }
 
     /// The server with this certificate, or without TLS. It listens again when this returns.
