@@ -12,6 +12,8 @@ use crate::value::{IdKind, Value};
 
 /// The role that may do everything; no model can declare it.
 pub const ADMIN: &str = "admin";
+/// The role of a caller without credentials.
+pub const ANYONE: &str = "anyone";
 
 /// The fields of a user, by position.
 pub const NAME: usize = 0;

@@ -11,6 +11,7 @@ use toml::de::DeValue;
 use super::file::keys;
 use super::file::tree::{Entry, Table, Text};
 use super::origins;
+use super::own::{ADMIN, ANYONE};
 use super::report::Mistakes;
 use super::types::{is_port, is_url};
 use super::{Network, Realm, Role};
@@ -238,8 +239,8 @@ fn rate_limits(
 }
 
 fn rate_limit(entry: &Entry<'_>, roles: &[Role], mistakes: &mut Mistakes) -> Option<RateLimit> {
-    let known = roles.iter().map(|role| &*role.name).chain(["anyone"]);
-    if entry.key == "admin" {
+    let known = roles.iter().map(|role| &*role.name).chain([ANYONE]);
+    if entry.key == ADMIN {
         let help = "who looks after the server has to get in; leave this line out";
         mistakes.add_with(entry.key_span.clone(), "the role `admin` cannot be limited", help);
     } else if !known.clone().any(|name| name == entry.key) {

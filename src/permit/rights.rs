@@ -8,12 +8,11 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::model::own::{ADMIN, ANYONE};
 use crate::model::settings::RateLimit;
 use crate::model::{Expr, Grant, Model, Resource, ResourceIndex, Role, Verb};
 use crate::value::Value;
 
-const ADMIN: &str = "admin";
-const ANYONE: &str = "anyone";
 const VERBS: [Verb; 5] = [Verb::Get, Verb::Post, Verb::Put, Verb::Patch, Verb::Delete];
 
 /// What the roles of a caller come to.

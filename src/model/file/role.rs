@@ -4,6 +4,7 @@ use super::resource::Draft;
 use super::tree::{Entry, Table, check_name};
 use super::{expression, keys};
 use crate::model::expr::Scope;
+use crate::model::own::ADMIN;
 use crate::model::report::Mistakes;
 use crate::model::{Grant, ResourceIndex, Role, Verb};
 use toml::de::DeValue;
@@ -17,7 +18,7 @@ pub(super) fn read(root: &Table<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistak
 
 fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Role {
     check_name("role", entry.key, entry.key_span.clone(), mistakes);
-    if entry.key == "admin" {
+    if entry.key == ADMIN {
         let help = "it is built in and may do everything; give this role another name";
         mistakes.add_with(entry.key_span.clone(), "the role `admin` cannot be declared", help);
     }
