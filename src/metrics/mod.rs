@@ -104,6 +104,8 @@ pub struct Pool {
     pub waiting: Gauge,
     /// How long a request waited for its connection.
     pub wait: Histogram,
+    /// Creates that one statement writes, of those that may go together.
+    pub group_requests: Histogram,
     pub opened: Count,
     /// Connections that ended otherwise than by us.
     pub lost: Count,
@@ -116,6 +118,7 @@ impl Default for Pool {
             idle: Gauge::default(),
             waiting: Gauge::default(),
             wait: Histogram::new(&TIMES),
+            group_requests: Histogram::new(&SIZES),
             opened: Count::default(),
             lost: Count::default(),
         }

@@ -251,6 +251,12 @@ impl Metrics {
             "Time that requests waited for a connection",
         )
         .optional_histogram(pool.map(|pool| &pool.wait));
+        text.family(
+            "nouns_pool_group_requests",
+            Kind::Histogram,
+            "Creates that share one statement and its commit",
+        )
+        .optional_histogram(pool.map(|pool| &pool.group_requests));
     }
 
     /// By the names that every program uses for them.

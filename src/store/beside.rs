@@ -37,7 +37,7 @@ impl Beside {
     pub fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
         match self {
             Self::Sqlite(beside) => beside.write(write),
-            Self::Postgres(beside) => beside.write(write),
+            Self::Postgres(beside) => beside.write(&write),
         }
     }
 

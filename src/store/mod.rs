@@ -16,6 +16,7 @@ mod look;
 mod once;
 mod pipe;
 mod place;
+mod plain;
 mod positions;
 mod postgres;
 mod reached;
@@ -246,7 +247,7 @@ impl Worker {
     ) -> Result<Outcome, StoreError> {
         match self {
             Self::Sqlite(worker) => worker.write(write, bytes, until).await,
-            Self::Postgres(worker) => worker.write(write, until).await,
+            Self::Postgres(worker) => worker.write(write, bytes, until).await,
         }
     }
 }

@@ -36,23 +36,59 @@ pub(super) async fn run<D: Driver>(
     log: &Log<'_>,
     steps: Vec<Step>,
 ) -> Result<Vec<Item>, Halt<Box<Write>>> {
-    let mut going = Vec::new();
-    let mut saved = Vec::with_capacity(steps.len());
-    for step in steps {
-        match step {
-            Step::Insert { item, root } => saved.push(Saved { before: None, after: item, root }),
-            Step::Update { before, after, changed, root } => {
-                saved.push(Saved { before: Some((before, changed)), after, root });
-            }
-            Step::Delete(dependent) => going.push(dependent),
-        }
-    }
+    let (saving, going) = Saving::new(context, log.collection, steps);
     if going.is_empty() {
-        save(driver, context, log, &saved).await?;
+        save(driver, context, log, &saving).await?;
     } else {
         remove(driver, context, log, &going).await?;
     }
-    Ok(saved.into_iter().map(|saved| saved.after).collect())
+    Ok(saving.into_items())
+}
+
+/// Items on their way to the disk, each with its entry for the change log.
+pub(super) struct Saving<'a> {
+    saved: Vec<Saved>,
+    entries: Vec<Entry<'a>>,
+}
+
+impl<'a> Saving<'a> {
+    /// What steps save, and what they remove.
+    pub(super) fn new(
+        context: &'a Context,
+        collection: &Collection,
+        steps: Vec<Step>,
+    ) -> (Self, Vec<Dependent>) {
+        let mut going = Vec::new();
+        let mut saved = Vec::with_capacity(steps.len());
+        for step in steps {
+            match step {
+                Step::Insert { item, root } => {
+                    saved.push(Saved { before: None, after: item, root });
+                }
+                Step::Update { before, after, changed, root } => {
+                    saved.push(Saved { before: Some((before, changed)), after, root });
+                }
+                Step::Delete(dependent) => going.push(dependent),
+            }
+        }
+        let entries = saved.iter().map(|one| one.entry(context, collection)).collect();
+        (Self { saved, entries }, going)
+    }
+
+    /// What writes each item with its entry: as many statements for each.
+    pub(super) fn strokes<'b>(&'b self, context: &'b Context, log: &'b Log<'_>) -> Vec<Stroke<'b>> {
+        let resource = context.model.resource(log.collection.resource);
+        let mut strokes = Vec::with_capacity(2 * self.saved.len());
+        for (at, (one, entry)) in self.saved.iter().zip(&self.entries).enumerate() {
+            let row = one.row(context, resource);
+            context.sql.push_with_entry(&mut strokes, row, (&entry.binds(log), at == 0));
+        }
+        strokes
+    }
+
+    pub(super) fn into_items(self) -> Vec<Item> {
+        self.saved.into_iter().map(|saved| saved.after).collect()
+    }
 }
 
 /// An item that is inserted, or updated: then it was another one before, and some fields changed.
@@ -94,15 +130,10 @@ async fn save<D: Driver>(
     driver: &mut D,
     context: &Context,
     log: &Log<'_>,
-    saved: &[Saved],
+    saving: &Saving<'_>,
 ) -> Result<(), Halt<Box<Write>>> {
     let resource = context.model.resource(log.collection.resource);
-    let entries: Vec<_> = saved.iter().map(|one| one.entry(context, log.collection)).collect();
-    let mut strokes = Vec::with_capacity(2 * saved.len());
-    for (at, (one, entry)) in saved.iter().zip(&entries).enumerate() {
-        let row = one.row(context, resource);
-        context.sql.push_with_entry(&mut strokes, row, (&entry.binds(log), at == 0));
-    }
+    let (saved, strokes) = (&saving.saved, saving.strokes(context, log));
     let Err(Stopped { at, failure }) = driver.finish(&strokes).await else { return Ok(()) };
     let at = at * saved.len() / strokes.len().max(1);
     match (failure, saved.split_at_checked(at)) {

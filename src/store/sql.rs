@@ -7,6 +7,7 @@
 mod condition;
 mod define;
 mod dialect;
+mod insert;
 mod keys;
 mod list;
 mod part;
@@ -103,6 +104,9 @@ pub(super) struct Table {
     pub(super) page_after: String,
     /// The columns in the order of `columns`; then the entry, where the engine joins both.
     pub(super) insert: String,
+    /// The same for several rows at once, where the engine joins both: each parameter is an array with one
+    /// value for each row.
+    pub(super) insert_all: Option<String>,
     /// The start of an update.
     update: String,
     dialect: &'static Dialect,
@@ -182,7 +186,8 @@ impl Sql {
         all.extend(self.keys.texts());
         for (table, resource) in self.tables.iter().zip(&model.resources) {
             let Table { item, exists, exists_anywhere, page, page_after, .. } = table;
-            let Table { insert, delete, links, .. } = table;
+            let Table { insert, insert_all, delete, links, .. } = table;
+            all.extend(insert_all.clone());
             let fixed = [item, exists, exists_anywhere, page, page_after, insert, delete];
             all.extend(fixed.into_iter().cloned());
             all.push(table.update(resource, &Vec::from_iter(0..resource.fields.len())));
@@ -274,16 +279,13 @@ fn entry(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
 fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table {
     let p = dialect.placeholder;
     let name = quoted(&resource.table);
-    let columns = columns(resource);
     let chain = Chain::new(model, resource, false);
     let from = &chain.from;
     let (select, insert) = (selected(resource, "t0."), selected(resource, ""));
     let by_id = chain.condition(&format!("t0.\"id\" = {p}1"), p, 2);
     let whole = chain.condition("", p, 2);
     let after = chain.condition(&format!("t0.\"id\" > {p}2"), p, 3);
-    let values = placeholders(dialect, 1, columns.len());
     let lock = dialect.lock;
-    let insert_row = format!("INSERT INTO {name} ({insert}) VALUES ({values})");
     Table {
         item: format!("SELECT {select} FROM {from}{by_id}"),
         locked_item: format!("SELECT {select} FROM {from}{by_id}{lock}"),
@@ -291,13 +293,8 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
         exists_anywhere: format!("SELECT 1 FROM {name} WHERE \"id\" = {p}1"),
         page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
         page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
-        insert: match dialect.next_change {
-            None => insert_row,
-            Some(_) => {
-                let entry = entry(dialect, columns.len() + 1, None);
-                format!("WITH written AS ({insert_row}) {entry}")
-            }
-        },
+        insert: insert::row(resource, dialect),
+        insert_all: insert::rows(model, resource, dialect),
         update: format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),
         dialect,
         delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {insert}"),

@@ -7,6 +7,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use super::claims::Batch;
 use super::driver::{PostgresDriver, Stage};
 use super::export::Exports;
+use super::group::Lines;
 use super::open::{self, Unopened};
 use super::pool::{Pool, Purpose};
 use super::{Address, Inner, no_connection, session};
@@ -59,6 +60,7 @@ impl Beside {
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
             claims: Arc::new(Batch::new(&Arc::default())),
             exports: Arc::new(Exports::new(limits, &Metrics::new(model))),
+            lines: Lines::new(model),
         };
         Ok(Self { inner: Arc::new(inner), runtime })
     }
@@ -68,9 +70,8 @@ impl Beside {
         self.with_driver(async |driver| transaction::read(driver, &context, read).await)
     }
 
-    pub(in crate::store) fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
-        let inner = Arc::clone(&self.inner);
-        self.runtime.block_on(Inner::write(inner, Box::new(write), clock::now() + CALL_MAX))
+    pub(in crate::store) fn write(&mut self, write: &Write) -> Result<Outcome, StoreError> {
+        self.runtime.block_on(self.inner.write_alone(write, clock::now() + CALL_MAX))
     }
 
     pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {

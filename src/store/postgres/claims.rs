@@ -84,7 +84,14 @@ impl Worker {
         let mut wanted: Option<Instant> = None;
         loop {
             match self.claim_once(claim).await? {
-                Found::Told(claimed) => return Ok(claimed),
+                Found::Told(claimed) => {
+                    // It may have been given up just before it was wanted.
+                    if wanted.is_some() {
+                        let inner = Arc::clone(&self.0);
+                        tokio::task::spawn_local(async move { inner.want_no_more(place).await });
+                    }
+                    return Ok(claimed);
+                }
                 Found::Unknown => {
                     let cause = "the answer to a claim was lost".to_owned();
                     return Err(StoreError::Unavailable(cause));

@@ -160,6 +160,27 @@ impl<'a> PostgresDriver<'a> {
         }
     }
 
+    /// Runs one statement for several rows, given by their columns: it is a transaction of its own.
+    pub(super) async fn run_all(
+        &mut self,
+        sql: &str,
+        columns: &[Vec<Bind<'_>>],
+    ) -> Result<(), Failure> {
+        let statement = self.connection.statement(sql).await;
+        let statement = statement.map_err(|error| self.failed(&error))?;
+        crate::fault::point("commit");
+        self.stage = Stage::Ending;
+        let rows = columns.first().map_or(0, Vec::len);
+        match self.connection.client.execute_raw(&statement, columns).await {
+            Ok(done) if usize::try_from(done) == Ok(rows) => {
+                self.stage = Stage::None;
+                Ok(())
+            }
+            Ok(_) => Err(changed_while_locked()),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
     /// Runs strokes; `is_last`: and the end of the transaction behind them.
     async fn run(&mut self, strokes: &[Stroke<'_>], is_last: bool) -> Result<(), Stopped> {
         if let ([stroke], Stage::None, true) = (strokes, self.stage, is_last) {

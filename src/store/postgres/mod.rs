@@ -13,6 +13,7 @@ mod connect;
 mod driver;
 mod export;
 mod failure;
+mod group;
 mod keeper;
 mod lane;
 mod message;
@@ -41,6 +42,7 @@ use self::connect::Session;
 use self::driver::{PostgresDriver, Stage};
 use self::export::Exports;
 use self::failure::Trouble;
+use self::group::{Lines, Told};
 use self::lane::Way;
 use self::onward::Onward;
 use self::pool::{Pool, Purpose};
@@ -141,6 +143,7 @@ struct Inner {
     statement_max: Duration,
     claims: Arc<Batch>,
     exports: Arc<Exports>,
+    lines: Lines,
 }
 
 impl Worker {
@@ -159,6 +162,7 @@ impl Worker {
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
             claims: Arc::clone(&shared.claims),
             exports: Arc::clone(&shared.exports),
+            lines: Lines::new(&shared.context.model),
         }))
     }
 
@@ -181,11 +185,12 @@ impl Worker {
     pub(super) fn write(
         &self,
         write: Box<Write>,
+        bytes: usize,
         until: Instant,
     ) -> impl Future<Output = Result<Outcome, StoreError>> + use<> {
         fault::point("queue");
         let inner = Arc::clone(&self.0);
-        Onward::new(|| Inner::write(inner, write, until))
+        Onward::new(|| Inner::write(inner, write, bytes, until))
     }
 }
 
@@ -237,8 +242,24 @@ impl Inner {
     async fn write(
         self: Arc<Self>,
         write: Box<Write>,
+        bytes: usize,
         until: Instant,
     ) -> Result<Outcome, StoreError> {
+        let Some(line) = self.line(&write, bytes) else {
+            return self.write_alone(&write, until).await;
+        };
+        if let Some(_turn) = line.turn() {
+            self.pool.shared_statement(1);
+            return self.write_alone(&write, until).await;
+        }
+        match self.go_together(line, write, until).await {
+            Told::Done(done) => done,
+            Told::Alone(_) if clock::now() >= until => Err(StoreError::TimedOut),
+            Told::Alone(write) => self.write_alone(&write, until).await,
+        }
+    }
+
+    async fn write_alone(&self, write: &Write, until: Instant) -> Result<Outcome, StoreError> {
         // What depends on the stored item holds its lock until the end.
         let stage = match &write.action {
             // What is kept of it comes with it.
@@ -246,11 +267,14 @@ impl Inner {
             Action::Create { .. } => Stage::None,
             Action::Replace { .. } | Action::Amend { .. } | Action::Remove { .. } => Stage::Due,
         };
-        let mut patience = Patience::new(&write);
+        let mut patience = Patience::new(write);
         let mut attempt = 1;
         loop {
             let is_last = attempt == ATTEMPTS_MAX;
-            match self.attempt(&write, stage, until).await {
+            let work = async |driver: &mut PostgresDriver<'_>| {
+                transaction::write(driver, &self.context, Given::Lent(write), Pace::Alone).await
+            };
+            match self.attempt(stage, until, work).await {
                 Attempt::Done(Err(error)) if patience.wants(&error) => {
                     patience.pause().await;
                     continue;
@@ -263,7 +287,12 @@ impl Inner {
         }
     }
 
-    async fn attempt(&self, write: &Write, stage: Stage, until: Instant) -> Attempt {
+    async fn attempt<T>(
+        &self,
+        stage: Stage,
+        until: Instant,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Halt<Box<Write>>>,
+    ) -> Attempt<T> {
         let lease = match self.pool.lease(Purpose::Write, until).await {
             Ok(lease) => lease,
             Err(error) => return Attempt::Done(Err(error)),
@@ -276,9 +305,7 @@ impl Inner {
         // From then on the connection is of no use to others: what stops it may come late.
         let mut is_canceled = false;
         let done = {
-            let work =
-                transaction::write(&mut driver, &self.context, Given::Lent(write), Pace::Alone);
-            let mut work = pin!(work);
+            let mut work = pin!(work(&mut driver));
             match timeout_at(until.into(), &mut work).await {
                 Ok(done) => Some(done),
                 // What is on its way is stopped by the database, or done: its answer tells.
@@ -348,8 +375,8 @@ impl Patience {
 }
 
 /// How an attempt to write ended.
-enum Attempt {
-    Done(Result<Outcome, StoreError>),
+enum Attempt<T> {
+    Done(Result<T, StoreError>),
     /// Nothing was done.
     Again(StoreError),
 }

@@ -239,6 +239,11 @@ impl Pool {
         self.counted.wait.observe_time(Duration::ZERO);
     }
 
+    /// So many requests were written by one statement.
+    pub(super) fn shared_statement(&self, requests: usize) {
+        self.counted.group_requests.observe(u64::try_from(requests).unwrap_or(u64::MAX));
+    }
+
     fn lent(self: &Arc<Self>, connection: Box<Connection>, places: Places) -> Lease {
         Lease { connection: Some(connection), pool: Arc::clone(self), _places: places }
     }

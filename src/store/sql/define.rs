@@ -66,20 +66,33 @@ pub(in crate::store) fn create_table(
     text
 }
 
+/// The types of a table's columns, in their one order.
+pub(super) fn column_types(
+    model: &Model,
+    resource: &Resource,
+    dialect: &Dialect,
+) -> Vec<&'static str> {
+    let [moment, version] = [Class::Moment, Class::Integer].map(dialect.column);
+    let parent = resource.parent.map(|index| id_column(model.resource(index).id, dialect));
+    let fields = resource.fields.iter().map(|field| field_column(field, dialect));
+    [id_column(resource.id, dialect)]
+        .into_iter()
+        .chain(parent)
+        .chain([moment, moment, version])
+        .chain(fields)
+        .collect()
+}
+
 /// Rules are kept by our code, not by the table: a rule that is loosened needs no new table.
 /// A reference is checked at commit.
 fn column(model: &Model, field: &Field, dialect: &Dialect) -> String {
-    let name = quoted(&field.name);
+    let (name, kind) = (quoted(&field.name), field_column(field, dialect));
     match field.rules.to {
-        None => format!("{name} {}", (dialect.column)(field.class())),
-        Some(target) => {
-            let kind = id_column(target.id, dialect);
-            if dialect.adds_references {
-                return format!("{name} {kind}");
-            }
+        Some(target) if !dialect.adds_references => {
             let references = references(model.resource(target.resource));
             format!("{name} {kind}{references}{AT_COMMIT}")
         }
+        _ => format!("{name} {kind}"),
     }
 }
 
@@ -111,6 +124,13 @@ pub(in crate::store) fn add_references(
         format!("ALTER TABLE {table} ADD FOREIGN KEY ({column}){references}{when}")
     };
     parent.into_iter().chain(targets).map(add).collect()
+}
+
+fn field_column(field: &Field, dialect: &Dialect) -> &'static str {
+    match field.rules.to {
+        None => (dialect.column)(field.class()),
+        Some(target) => id_column(target.id, dialect),
+    }
 }
 
 fn id_column(kind: IdKind, dialect: &Dialect) -> &'static str {

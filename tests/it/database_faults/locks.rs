@@ -271,7 +271,7 @@ fn a_locked_table_does_not_hold_up_reads_of_others() {
 }
 
 /// What the server has counted.
-fn counted(bench: &Bench, name: &str) -> f64 {
+pub(super) fn counted(bench: &Bench, name: &str) -> f64 {
     let answer = bench.server.get("/-/metrics");
     let value = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {name}: {answer:?}")).parse().unwrap()

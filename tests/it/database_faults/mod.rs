@@ -7,6 +7,7 @@
 
 mod away;
 mod full;
+mod groups;
 mod keys;
 mod late;
 mod locks;
@@ -71,13 +72,17 @@ impl Bench {
 
     /// With parameters of the address.
     fn start_with(limits: &str, parameters: &str) -> Self {
+        Self::start_model(&model(limits), parameters)
+    }
+
+    fn start_model(model: &str, parameters: &str) -> Self {
         let database = Postgres::of_the_tests();
         let folder = Folder::new();
         folder.with_database(Postgres::create);
         let name = Postgres::name(folder.path());
         let proxy = Proxy::start(place(&database));
         let address = proxied(&proxy, &name, parameters);
-        let server = Setup::replica(address).model(&model(limits)).start_in(folder);
+        let server = Setup::replica(address).model(model).start_in(folder);
         let session = Session::open(place(&database), &name);
         Self { client: server.client(), session, server, proxy }
     }

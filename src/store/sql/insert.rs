@@ -1,0 +1,49 @@
+//! New rows, each with its entry in the change log.
+//!
+//! Where the engine joins the two, several rows with their entries are one statement as well. The one
+//! surprising thing: its parameters are columns, so that the statement is the same for any number of rows.
+
+use super::{Dialect, ENTRY_BINDS, ENTRY_COLUMNS, columns, define, entry, placeholders, quoted};
+use crate::model::{Class, Model, Resource};
+
+pub(super) fn row(resource: &Resource, dialect: &Dialect) -> String {
+    let (into, count) = (into(resource), columns(resource).len());
+    let values = placeholders(dialect, 1, count);
+    let row = format!("{into} VALUES ({values})");
+    match dialect.next_change {
+        None => row,
+        Some(_) => format!("WITH written AS ({row}) {}", entry(dialect, count + 1, None)),
+    }
+}
+
+pub(super) fn rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Option<String> {
+    let next_change = dialect.next_change?;
+    let own = define::column_types(model, resource, dialect);
+    let types = own.iter().copied().chain(entry_types(dialect));
+    let arrays = types.zip(1..).map(|(kind, number)| {
+        // Of an array, no element has an order of its own.
+        let kind = kind.split(" COLLATE ").next().unwrap_or(kind);
+        format!("{}{number}::{kind}[]", dialect.placeholder)
+    });
+    let arrays = arrays.collect::<Vec<_>>().join(", ");
+    let names: Vec<_> = (1..=own.len() + ENTRY_BINDS).map(|number| format!("c{number}")).collect();
+    let (of_row, of_entry) = names.split_at_checked(own.len())?;
+    let (all, of_row, of_entry) = (names.join(", "), of_row.join(", "), of_entry.join(", "));
+    let into = into(resource);
+    Some(format!(
+        "WITH given AS (SELECT * FROM unnest({arrays}) WITH ORDINALITY AS given ({all}, at)), \
+         written AS ({into} SELECT {of_row} FROM given) \
+         INSERT INTO nouns_changes (sequence, {ENTRY_COLUMNS}) SELECT {next_change}(at = 1), {of_entry} FROM given"
+    ))
+}
+
+fn into(resource: &Resource) -> String {
+    let columns = columns(resource).iter().map(|column| quoted(column)).collect::<Vec<_>>();
+    format!("INSERT INTO {} ({})", quoted(&resource.table), columns.join(", "))
+}
+
+/// A time, and texts.
+fn entry_types(dialect: &Dialect) -> impl Iterator<Item = &'static str> {
+    let (time, text) = ((dialect.column)(Class::Moment), (dialect.column)(Class::Text));
+    [time].into_iter().chain(std::iter::repeat_n(text, ENTRY_BINDS - 1))
+}

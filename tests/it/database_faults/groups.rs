@@ -1,0 +1,158 @@
+//! Creates that go to the database together, with a fault at any message of their conversation with it.
+//!
+//! Which of them go together is chance; what each client is told is held against what is stored under the
+//! name that it sent.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Bench;
+use super::locks::counted;
+use super::proxy::{Fault, Place, Side, Way};
+use crate::harness::{Answer, Client, wait_until};
+
+const MODEL: &str = r#"
+title = "Groups"
+[server]
+changes_keep = "forever"
+[server.limits]
+request_seconds_max = 60
+statement_seconds_max = 50
+[resources.note.fields]
+name = { type = "text", required = true }
+[resources.label.fields]
+name = { type = "text", required = true }
+"#;
+
+/// Each thread of the server lets some of them go at once, and the others together.
+const CLIENTS: usize = 40;
+
+struct Scene {
+    bench: Bench,
+    rounds: usize,
+}
+
+/// What clients were told, by the names that they sent.
+type Told = Vec<(String, Answer)>;
+
+impl Scene {
+    fn start() -> Self {
+        Self { bench: Bench::start_model(MODEL, "sslmode=disable"), rounds: 0 }
+    }
+
+    /// Lets so many clients create at the same time; `then` is done while they wait.
+    fn create(&mut self, then: impl FnOnce(&mut Self)) -> Told {
+        self.rounds += 1;
+        let (address, round) = (self.bench.server.address, self.rounds);
+        let clients = (0..CLIENTS).map(|number| {
+            let name = format!("n{round}-{number}");
+            let body = format!(r#"{{"note":{{"name":"{name}"}}}}"#);
+            let ask = move || Client::connect(address).request("POST /notes", &[], body);
+            (name, thread::spawn(ask))
+        });
+        let clients: Vec<_> = clients.collect();
+        then(self);
+        clients.into_iter().map(|(name, client)| (name, client.join().unwrap())).collect()
+    }
+
+    /// While one has the table to itself, until all are there, and until then.
+    fn create_behind_a_lock(&mut self, then: impl FnOnce(&mut Self)) -> Told {
+        self.bench.session.rows("BEGIN");
+        self.bench.session.rows("LOCK TABLE notes IN EXCLUSIVE MODE");
+        self.create(|scene| {
+            wait_until("all are there", || {
+                let under_way = counted(&scene.bench, "nouns_requests_under_way");
+                (under_way >= CLIENTS as f64).then_some(())
+            });
+            // Those who wait for others wait no longer than that.
+            thread::sleep(Duration::from_millis(50));
+            then(scene);
+            scene.bench.session.rows("COMMIT");
+        })
+    }
+
+    /// Done once, with its entry, or not at all; and who was told knows which. Says who was told what.
+    fn judge(&mut self, told: &Told) -> String {
+        self.bench.settle();
+        let judge = |(name, answer): &(String, Answer)| {
+            let stored = self.bench.session.value(&format!(
+                "SELECT (SELECT count(*) FROM notes WHERE name = '{name}') || ' ' || \
+                 (SELECT count(*) FROM nouns_changes WHERE after LIKE '%\"{name}\"%' AND kind = 'created')"
+            ));
+            let is_there = match &*stored {
+                "0 0" => false,
+                "1 1" => true,
+                other => panic!("{name}: {other} rows and entries"),
+            };
+            match answer.status {
+                201 => {
+                    assert!(is_there, "{name} was told as created, and is not there");
+                    'o'
+                }
+                503 if answer.problem() == "outcome-unknown" => '?',
+                503 => {
+                    assert!(!is_there, "{name} was told that nothing was done: {answer:?}");
+                    'n'
+                }
+                _ => panic!("{name}: {answer:?}"),
+            }
+        };
+        let mut words: Vec<char> = told.iter().map(judge).collect();
+        words.sort_unstable();
+        words.into_iter().collect()
+    }
+}
+
+#[test]
+fn whatever_breaks_each_is_told_the_truth() {
+    let mut scene = Scene::start();
+    let mut said = String::new();
+    let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 7 };
+    let ways = [(Place::Before, Way::Cut), (Place::Middle, Way::Reset), (Place::After, Way::Cut)];
+    let faults = (1..=30).flat_map(|number| ways.map(|(place, way)| (number, place, way)));
+    for (number, place, way) in faults.step_by(one_of) {
+        // On the way back, behind the lock: what was asked for is done, and nobody knows.
+        let fault = Fault { side: Side::Database, number, place, way };
+        let told = scene.create_behind_a_lock(|scene| scene.bench.proxy.plant(fault));
+        said += &scene.judge(&told);
+        // On the way there.
+        scene.bench.proxy.plant(Fault { side: Side::Server, ..fault });
+        let told = scene.create(|_| {});
+        said += &scene.judge(&told);
+        // All connections at once, while some have committed and some have not.
+        let told = scene.create_behind_a_lock(|scene| {
+            scene.bench.session.rows("COMMIT; BEGIN");
+            thread::sleep(Duration::from_micros(300) * (number as u32 % 5));
+            scene.bench.proxy.end_all();
+        });
+        said += &scene.judge(&told);
+    }
+    let count = |word| said.chars().filter(|said| *said == word).count();
+    println!("{} created, {} unknown, {} not done", count('o'), count('?'), count('n'));
+    assert!(count('o') > CLIENTS && count('?') > CLIENTS, "{said}");
+    let statements = counted(&scene.bench, "nouns_pool_group_requests_count");
+    let creates = counted(&scene.bench, "nouns_pool_group_requests_sum");
+    println!("{creates} creates in {statements} statements");
+    assert!(creates >= 1.5 * statements, "{creates} in {statements}: they did not go together");
+}
+
+/// Who creates items of a table that is locked takes nobody of another table with them.
+#[test]
+fn a_locked_table_does_not_hold_up_creates_of_others() {
+    let mut scene = Scene::start();
+    let told = scene.create_behind_a_lock(|scene| {
+        let address = scene.bench.server.address;
+        let began = Instant::now();
+        let clients = (0..CLIENTS).map(|number| {
+            let body = format!(r#"{{"label":{{"name":"{number}"}}}}"#);
+            thread::spawn(move || Client::connect(address).request("POST /labels", &[], body))
+        });
+        for client in clients.collect::<Vec<_>>() {
+            let answer = client.join().unwrap();
+            assert_eq!(answer.status, 201, "{answer:?}");
+        }
+        // Far less than the others are held up.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    });
+    assert_eq!(scene.judge(&told), "o".repeat(CLIENTS));
+}
