@@ -83,6 +83,7 @@ impl Bench {
         let proxy = Proxy::start(place(&database));
         let address = proxied(&proxy, &name, parameters);
         let server = Setup::replica(address).model(model).start_in(folder);
+        proxy.rest();
         let session = Session::open(place(&database), &name);
         Self { client: server.client(), session, server, proxy }
     }

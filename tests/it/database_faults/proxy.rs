@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +16,9 @@ use tokio::sync::watch;
 use crate::harness::wait_until;
 
 const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+/// Nobody who is at work says nothing for so long.
+const REST: Duration = Duration::from_millis(300);
 
 /// Who sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,6 +153,22 @@ impl Proxy {
         let mut state = self.shared.state();
         state.door = Door::Open;
         state.fault = None;
+    }
+
+    /// Waits until the server has done all that it does by itself after its start, over a connection of its
+    /// own: its messages would be counted with those of a request.
+    pub fn rest(&self) {
+        let mut last = (0, Instant::now());
+        wait_until("the server rests", || {
+            let (count, is_there) = {
+                let state = self.shared.state();
+                (state.seen.len(), state.accepted >= 2)
+            };
+            if count != last.0 {
+                last = (count, Instant::now());
+            }
+            (is_there && last.1.elapsed() >= REST).then_some(())
+        });
     }
 
     /// Closes all connections, and waits until the server has seen it. Those that it makes meanwhile, to
