@@ -7,6 +7,7 @@ use super::driver::Stroke;
 use super::script::{Log, Saving};
 use super::transaction::Context;
 use super::{Broken, StoreError};
+use crate::fault;
 use crate::model::Model;
 use crate::plan::decide::Said;
 use crate::plan::{Action, Found, Outcome, Write, decide};
@@ -39,6 +40,7 @@ impl<'a> Creation<'a> {
         write: &'a Write,
         (id, now): (Id, Moment),
     ) -> Result<Self, StoreError> {
+        fault::point("transaction");
         let Write { collection, action, conditions, by, .. } = write;
         if write.has_clear(&context.model) {
             return Err(broken("a secret on its way to the disk as it was sent"));

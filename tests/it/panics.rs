@@ -4,6 +4,8 @@
 //! The one surprising thing: the same request may be answered with an error and its change be
 //! stored, when the panic comes after the commit; what is answered as done is always stored.
 
+use std::thread;
+
 use serde_json::Value;
 
 use crate::harness::{Answer, Backend, Client, Folder, Process, Server, Setup, sql, wait_until};
@@ -225,6 +227,25 @@ on_every_backend! {
     fn in_a_thread_it_costs_those_it_served(backend: Backend) {
         let start = Start::new(backend);
         THREADS.iter().for_each(|row| check(backend, &start, row));
+    }
+
+    /// Creates that come at the same time may be written together.
+    fn among_many_it_costs_one_of_them(backend: Backend) {
+        let start = Start::new(backend);
+        for fault in ["transaction:9", "entry:20"] {
+            let server = Setup::new(backend).fault(fault).start_in(backend.copy(&start.folder));
+            let address = server.address;
+            let clients = (0..40).map(|_| {
+                thread::spawn(move || Client::connect(address).request("POST /customers", &[], BEA))
+            });
+            let told: Vec<_> =
+                clients.collect::<Vec<_>>().into_iter().map(|client| client.join().unwrap()).collect();
+            let wrong: Vec<_> = told.iter().filter(|answer| answer.status != 201).collect();
+            let [wrong] = &*wrong else { panic!("{fault}: {wrong:?}") };
+            assert_eq!((wrong.status, wrong.problem().as_str()), (500, "internal"), "{fault}");
+            let list = server.get("/customers?limit=500").json();
+            assert_eq!(list["customers"].as_array().unwrap().len(), 1 + 39, "{fault}");
+        }
     }
 
     /// A worker's loop cannot go on: the others finish, the process says so and ends.

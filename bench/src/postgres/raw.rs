@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio_postgres::types::{IsNull, ToSql, Type};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, Statement};
 
 use super::CLIENT_TIME;
 use crate::Result;
@@ -19,6 +19,11 @@ const CONNECTIONS: usize = 20;
 const IDS: &str = "SELECT id::text FROM customers LIMIT 10000";
 const SELECT: &str = r#"SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name", t0."email" FROM "customers" t0 WHERE t0."id" = ($1::text)::uuid"#;
 const INSERT: &str = r#"WITH written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") VALUES ($1, $2, $3, $4, $5, $6)) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($18), $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"#;
+
+/// How many rows a statement has that our server sends for several requests: about as many as it has under
+/// the load of 32 connections.
+const TOGETHER: usize = 8;
+const INSERT_ALL: &str = r#"WITH given AS (SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[]) WITH ORDINALITY AS given (c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, at)), written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") SELECT c1, c2, c3, c4, c5, c6 FROM given) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change(at = 1), c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17 FROM given"#;
 
 /// A value as PostgreSQL has it, such as a UUID or a time.
 #[derive(Debug)]
@@ -46,6 +51,8 @@ impl<const N: usize> ToSql for Binary<N> {
 pub enum Kind {
     Select,
     Insert,
+    /// Several rows in a statement; each counts.
+    InsertAll,
 }
 
 impl Kind {
@@ -53,13 +60,27 @@ impl Kind {
         match self {
             Self::Select => "select",
             Self::Insert => "insert",
+            Self::InsertAll => "insert-all",
+        }
+    }
+
+    fn of(word: &str) -> Result<Self> {
+        let all = [Self::Select, Self::Insert, Self::InsertAll];
+        Ok(all.into_iter().find(|kind| kind.word() == word).ok_or("no such statement")?)
+    }
+
+    fn sql(self) -> &'static str {
+        match self {
+            Self::Select => SELECT,
+            Self::Insert => INSERT,
+            Self::InsertAll => INSERT_ALL,
         }
     }
 }
 
 /// Prints how many it did, and the nanoseconds of CPU that they took.
 pub fn run(word: &str, address: &str) -> Result<()> {
-    let kind = if word == Kind::Select.word() { Kind::Select } else { Kind::Insert };
+    let kind = Kind::of(word)?;
     let threads = std::thread::available_parallelism()?.get();
     let count = AtomicU64::new(0);
     let before = cpu_nanos()?;
@@ -124,13 +145,7 @@ async fn repeat(
 ) -> std::result::Result<u64, tokio_postgres::Error> {
     let rows = client.query(IDS, &[]).await?;
     let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    let sql = match kind {
-        Kind::Select => SELECT,
-        Kind::Insert => INSERT,
-    };
-    let statement = client.prepare(sql).await?;
-    let subject = "/customers/01a1de71-54a8-7358-b055-3164ad414678";
-    let after = r#"{"id":"01a1de71-54a8-7358-b055-3164ad414678","name":"Ann","email":"ann@example.com","created_at":"2026-11-15T09:02:11.624566Z","updated_at":"2026-11-15T09:02:11.624566Z","version":1}"#;
+    let statement = client.prepare(kind.sql()).await?;
     let mut count = 0;
     let mut number = first_number();
     while Instant::now() < until {
@@ -138,33 +153,71 @@ async fn repeat(
             Kind::Select => {
                 let id = ids.get(usize::try_from(count).unwrap_or(0) * 7_919 % ids.len().max(1));
                 client.query(&statement, &[&id.map_or("", String::as_str)]).await?;
+                count += 1;
             }
             Kind::Insert => {
-                let id = "01a1de71-54a8-7358-b055-3164ad414678";
                 number += 1;
-                let key = Binary(number.to_be_bytes());
-                let time = Binary(800_000_000_000_000_i64.to_be_bytes());
-                let none: Option<&str> = None;
-                let item: [&(dyn ToSql + Sync); 6] =
-                    [&key, &time, &time, &1_i64, &"Ann", &"ann@example.com"];
-                let entry: [&(dyn ToSql + Sync); 12] = [
-                    &time,
-                    &"customer",
-                    &id,
-                    &none,
-                    &subject,
-                    &"created",
-                    &"open",
-                    &"r",
-                    &none,
-                    &none,
-                    &after,
-                    &true,
-                ];
-                client.execute(&statement, &[&item[..], &entry[..]].concat()).await?;
+                insert(&client, &statement, number).await?;
+                count += 1;
+            }
+            Kind::InsertAll => {
+                let numbers: Vec<u128> = (1..=TOGETHER as u128).map(|more| number + more).collect();
+                number += TOGETHER as u128;
+                insert_all(&client, &statement, &numbers).await?;
+                count += TOGETHER as u64;
             }
         }
-        count += 1;
     }
     Ok(count)
+}
+
+const ID: &str = "01a1de71-54a8-7358-b055-3164ad414678";
+const SUBJECT: &str = "/customers/01a1de71-54a8-7358-b055-3164ad414678";
+const AFTER: &str = r#"{"id":"01a1de71-54a8-7358-b055-3164ad414678","name":"Ann","email":"ann@example.com","created_at":"2026-11-15T09:02:11.624566Z","updated_at":"2026-11-15T09:02:11.624566Z","version":1}"#;
+const NONE: Option<&str> = None;
+
+fn time() -> Binary<8> {
+    Binary(800_000_000_000_000_i64.to_be_bytes())
+}
+
+async fn insert(
+    client: &Client,
+    statement: &Statement,
+    number: u128,
+) -> std::result::Result<u64, tokio_postgres::Error> {
+    let (key, time) = (Binary(number.to_be_bytes()), time());
+    let item: [&(dyn ToSql + Sync); 6] = [&key, &time, &time, &1_i64, &"Ann", &"ann@example.com"];
+    let entry: [&(dyn ToSql + Sync); 12] = [
+        &time,
+        &"customer",
+        &ID,
+        &NONE,
+        &SUBJECT,
+        &"created",
+        &"open",
+        &"r",
+        &NONE,
+        &NONE,
+        &AFTER,
+        &true,
+    ];
+    client.execute(statement, &[&item[..], &entry[..]].concat()).await
+}
+
+async fn insert_all(
+    client: &Client,
+    statement: &Statement,
+    numbers: &[u128],
+) -> std::result::Result<u64, tokio_postgres::Error> {
+    let texts = |text: &'static str| vec![text; numbers.len()];
+    let keys: Vec<_> = numbers.iter().map(|number| Binary(number.to_be_bytes())).collect();
+    let times: Vec<_> = numbers.iter().map(|_| time()).collect();
+    let (versions, none) = (vec![1_i64; numbers.len()], vec![NONE; numbers.len()]);
+    let (name, email) = (texts("Ann"), texts("ann@example.com"));
+    let item: [&(dyn ToSql + Sync); 6] = [&keys, &times, &times, &versions, &name, &email];
+    let (resource, id, subject) = (texts("customer"), texts(ID), texts(SUBJECT));
+    let (kind, actor, request, after) = (texts("created"), texts("open"), texts("r"), texts(AFTER));
+    let entry: [&(dyn ToSql + Sync); 11] =
+        [&times, &resource, &id, &none, &subject, &kind, &actor, &request, &none, &none, &after];
+    client.execute(statement, &[&item[..], &entry[..]].concat()).await
 }

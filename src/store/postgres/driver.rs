@@ -176,7 +176,11 @@ impl<'a> PostgresDriver<'a> {
                 self.stage = Stage::None;
                 Ok(())
             }
-            Ok(_) => Err(changed_while_locked()),
+            // It is committed, and not what was asked for: nobody does it again.
+            Ok(_) => {
+                self.trouble = Some(Trouble::Lost);
+                Err(Failure::Engine("not all of several rows were written".into()))
+            }
             Err(error) => Err(self.failed(&error)),
         }
     }

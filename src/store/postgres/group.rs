@@ -6,6 +6,7 @@
 //! The one surprising thing: when their statement fails, all of it is undone, and each goes alone, and finds
 //! out for itself what is wrong.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,16 +16,18 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::driver::{PostgresDriver, Stage};
+use super::pool::LEASE_MAX;
 use super::{Attempt, Inner};
 use crate::clock;
 use crate::fault;
 use crate::model::settings::Pooling;
 use crate::model::{Model, ResourceIndex};
 use crate::plan::{Outcome, Write};
-use crate::store::StoreError;
 use crate::store::driver::{Bind, Driver, Stroke};
 use crate::store::plain::{Creation, is_plain};
 use crate::store::transaction::Halt;
+use crate::store::{Broken, StoreError};
+use crate::value::Id;
 
 /// How many statements of one resource are under way before others wait for them.
 const UNDER_WAY_MAX: u32 = 4;
@@ -58,20 +61,37 @@ pub(super) struct Turn<'a> {
     _permit: Option<SemaphorePermit<'a>>,
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
+impl Turn<'_> {
+    /// The statement was done: what is refused or fails says nothing of how long one takes.
+    pub(super) fn done(&self) {
         self.line.note(self.began.elapsed());
     }
 }
 
 /// Those who wait, until they go.
 #[derive(Debug)]
-struct Group(Mutex<Option<Vec<Member>>>);
+struct Group {
+    members: Mutex<Option<Vec<Member>>>,
+    /// The time of the first; nobody else has less.
+    until: Instant,
+}
 
 #[derive(Debug)]
 struct Member {
     write: Box<Write>,
+    since: Instant,
     told: Sender<Told>,
+}
+
+impl Member {
+    fn tell(self, done: Result<Outcome, StoreError>) {
+        // The client may have left.
+        let _ = self.told.send(Told::Done(done));
+    }
+
+    fn send_alone(self) {
+        let _ = self.told.send(Told::Alone(self.write));
+    }
 }
 
 /// How it ended for one who went with others.
@@ -133,7 +153,7 @@ impl Line {
 
 impl Group {
     fn members(&self) -> MutexGuard<'_, Option<Vec<Member>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One more, if it has room and is still here.
@@ -154,12 +174,17 @@ impl Group {
 }
 
 impl Inner {
-    /// Where a write may meet others with which it can go.
-    pub(super) fn line(&self, write: &Write, bytes: usize) -> Option<&Line> {
+    /// Where a write may meet others with which it can go. Not one that has little time left: what it waits
+    /// for would be waited for by all.
+    pub(super) fn line(&self, write: &Write, bytes: usize, until: Instant) -> Option<&Line> {
         // The type of an array is known from a statement that was prepared.
         let is_shared = self.pooling == Pooling::Session && bytes <= BYTES_MAX;
-        let is_shared = is_shared && is_plain(&self.context.model, write);
-        is_shared.then(|| self.lines.of(write.collection.resource)).flatten()
+        if !is_shared || !is_plain(&self.context.model, write) {
+            return None;
+        }
+        let whole = self.context.model.server.limits.request_seconds_max;
+        let has_time = clock::now() + Duration::from_secs(whole.into()) / 2 <= until;
+        has_time.then(|| self.lines.of(write.collection.resource)).flatten()
     }
 
     /// Goes with those who wait already, or with those who come until it is their turn.
@@ -179,52 +204,61 @@ impl Inner {
     fn join(self: &Arc<Self>, line: &Line, write: Box<Write>, until: Instant) -> Receiver<Told> {
         let resource = write.collection.resource;
         let (told, answer) = channel();
-        let mut member = Member { write, told };
+        let mut member = Member { write, since: clock::now(), told };
         let mut next = line.next();
         if let Some(group) = next.upgrade() {
+            if until < group.until {
+                member.send_alone();
+                return answer;
+            }
             match group.add(member) {
                 Ok(()) => return answer,
                 Err(back) => member = back,
             }
         }
-        let group = Arc::new(Group(Mutex::new(Some(vec![member]))));
+        let group = Arc::new(Group { members: Mutex::new(Some(vec![member])), until });
         *next = Arc::downgrade(&group);
         drop(next);
-        tokio::task::spawn_local(Arc::clone(self).lead(group, resource, until));
+        tokio::task::spawn_local(Arc::clone(self).lead(group, resource));
         answer
     }
 
-    /// The first one's time counts: it has been here for longest.
-    async fn lead(self: Arc<Self>, group: Arc<Group>, resource: ResourceIndex, until: Instant) {
+    async fn lead(self: Arc<Self>, group: Arc<Group>, resource: ResourceIndex) {
         let Some(line) = self.lines.of(resource) else { return };
-        let _turn = line.next_turn().await;
+        let turn = line.next_turn().await;
         let mut members = Vec::new();
         let work = async |driver: &mut PostgresDriver<'_>| {
             // Not before there is a connection: until then others may come.
             members = group.close();
             self.create_all(driver, &members).await
         };
-        let done = self.attempt(Stage::None, until, work).await;
+        let done = self.attempt(Stage::None, group.until, work).await;
         // There was no connection for them.
         members.append(&mut group.close());
-        self.pool.shared_statement(members.len());
+        if matches!(done, Attempt::Done(Ok(_))) {
+            turn.done();
+            self.pool.wrote(members.len());
+        }
         tell(members, done);
     }
 
-    async fn create_all(
-        &self,
+    async fn create_all<'a>(
+        &'a self,
         driver: &mut PostgresDriver<'_>,
-        members: &[Member],
+        members: &'a [Member],
     ) -> Result<Vec<Result<Outcome, StoreError>>, Halt<Box<Write>>> {
-        fault::point("transaction");
         let Some(first) = members.first() else { return Ok(Vec::new()) };
         let context = &*self.context;
         let resource = context.model.resource(first.write.collection.resource);
         let now = driver.now();
         let ids = driver.allocate(resource, members.len(), now).await?;
-        let given = members.iter().zip(ids);
-        let created: Vec<_> =
-            given.map(|(one, id)| Creation::decide(context, &one.write, (id, now))).collect();
+        let decide = |(member, id): (&'a Member, Id)| {
+            // A panic is that of one.
+            let decide = || Creation::decide(context, &member.write, (id, now));
+            catch_unwind(AssertUnwindSafe(decide))
+                .unwrap_or_else(|panic| Err(StoreError::Broken(Broken(fault::words(&*panic)))))
+        };
+        let created: Vec<_> = members.iter().zip(ids).map(decide).collect();
         let strokes = created.iter().flatten().flat_map(|creation| creation.strokes(context));
         let strokes: Vec<_> = strokes.collect();
         match (&*strokes, &context.sql.table(resource.index).insert_all) {
@@ -244,28 +278,33 @@ fn columns<'a>(strokes: &[Stroke<'a>]) -> Vec<Vec<Bind<'a>>> {
 }
 
 fn tell(members: Vec<Member>, done: Attempt<Vec<Result<Outcome, StoreError>>>) {
-    match done {
+    let error = match done {
         Attempt::Done(Ok(outcomes)) => {
-            for (member, outcome) in members.into_iter().zip(outcomes) {
-                let _ = member.told.send(Told::Done(outcome));
-            }
+            let told = members.into_iter().zip(outcomes);
+            return told.for_each(|(member, outcome)| member.tell(outcome));
         }
-        Attempt::Done(Err(StoreError::OutcomeUnknown(cause))) => {
-            for member in members {
-                let unknown = StoreError::OutcomeUnknown(cause.clone());
-                let _ = member.told.send(Told::Done(Err(unknown)));
+        // Nothing was done, and each can try.
+        Attempt::Again(_) => return members.into_iter().for_each(Member::send_alone),
+        Attempt::Done(Err(error)) => error,
+    };
+    let now = clock::now();
+    for member in members {
+        match &error {
+            StoreError::OutcomeUnknown(cause) => {
+                member.tell(Err(StoreError::OutcomeUnknown(cause.clone())));
             }
-        }
-        // They have waited for a connection already.
-        Attempt::Done(Err(StoreError::Busy)) => {
-            for member in members {
-                let _ = member.told.send(Told::Done(Err(StoreError::Busy)));
+            // It is the database's, and no row's.
+            StoreError::Unavailable(cause) => {
+                member.tell(Err(StoreError::Unavailable(cause.clone())));
             }
-        }
-        Attempt::Done(Err(_)) | Attempt::Again(_) => {
-            for Member { write, told } in members {
-                let _ = told.send(Told::Alone(write));
+            // Some came when the others had waited for long.
+            StoreError::Busy if now >= member.since + LEASE_MAX / 2 => {
+                member.tell(Err(StoreError::Busy));
             }
+            StoreError::Busy
+            | StoreError::TimedOut
+            | StoreError::Refused(_)
+            | StoreError::Broken(_) => member.send_alone(),
         }
     }
 }

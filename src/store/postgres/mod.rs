@@ -245,12 +245,16 @@ impl Inner {
         bytes: usize,
         until: Instant,
     ) -> Result<Outcome, StoreError> {
-        let Some(line) = self.line(&write, bytes) else {
+        let Some(line) = self.line(&write, bytes, until) else {
             return self.write_alone(&write, until).await;
         };
-        if let Some(_turn) = line.turn() {
-            self.pool.shared_statement(1);
-            return self.write_alone(&write, until).await;
+        if let Some(turn) = line.turn() {
+            let done = self.write_alone(&write, until).await;
+            if done.is_ok() {
+                turn.done();
+                self.pool.wrote(1);
+            }
+            return done;
         }
         match self.go_together(line, write, until).await {
             Told::Done(done) => done,

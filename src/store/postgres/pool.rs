@@ -23,7 +23,7 @@ use crate::store::StoreError;
 /// many forms as there are sets of fields.
 const STATEMENTS_MAX: usize = 256;
 /// Nobody waits longer than this for a connection, be it one in use or a new one.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+pub(super) const LEASE_MAX: Duration = Duration::from_secs(5);
 
 /// One connection, with the statements prepared on it.
 pub(super) struct Connection {
@@ -181,7 +181,7 @@ impl Pool {
         until: Instant,
     ) -> Result<Lease, StoreError> {
         let began = clock::now();
-        let deadline = until.min(began + WAIT_MAX);
+        let deadline = until.min(began + LEASE_MAX);
         let waiting = Raised::new(&self.counted, |counted| &counted.waiting);
         let places = async {
             let share = match self.share(purpose) {
@@ -239,8 +239,8 @@ impl Pool {
         self.counted.wait.observe_time(Duration::ZERO);
     }
 
-    /// So many requests were written by one statement.
-    pub(super) fn shared_statement(&self, requests: usize) {
+    /// One statement did what so many requests wanted.
+    pub(super) fn wrote(&self, requests: usize) {
         self.counted.group_requests.observe(u64::try_from(requests).unwrap_or(u64::MAX));
     }
 
@@ -257,7 +257,7 @@ impl Pool {
     }
 
     async fn stop(&self, token: CancelToken) {
-        let _ = tokio::time::timeout(WAIT_MAX, self.address.cancel(token)).await;
+        let _ = tokio::time::timeout(LEASE_MAX, self.address.cancel(token)).await;
     }
 
     fn take_idle(&self) -> Option<Box<Connection>> {

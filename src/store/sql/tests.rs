@@ -105,7 +105,8 @@ fn rows_are_written_by_id_and_version() {
         let table = sql.table(ResourceIndex(1));
         let updates = [table.update(shelf, &[1]), table.update(shelf, &[0, 1])];
         let lines = [&table.insert, &table.delete, &sql.entry, &sql.sweep];
-        lines.into_iter().cloned().chain(updates).collect::<Vec<_>>()
+        let lines = lines.into_iter().chain(&table.insert_all);
+        lines.cloned().chain(updates).collect::<Vec<_>>()
     });
     check(
         lines,
@@ -120,6 +121,7 @@ fn rows_are_written_by_id_and_version() {
             DELETE FROM "shelves" WHERE "id" = $1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
             INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($12), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
             DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT $2) AS oldest WHERE time < $1) AND sequence < (SELECT max(sequence) FROM nouns_changes)
+            WITH given AS (SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::timestamptz[], $4::timestamptz[], $5::bigint[], $6::text[], $7::bigint[], $8::timestamptz[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[]) WITH ORDINALITY AS given (c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, c18, at)), written AS (INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") SELECT c1, c2, c3, c4, c5, c6, c7 FROM given) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change(at = 1), c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, c18 FROM given
             WITH written AS (UPDATE "shelves" SET "updated_at" = $3, "version" = $4, "number" = $5 WHERE "id" = $1 AND "version" = $2 RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change($17), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM written
             WITH written AS (UPDATE "shelves" SET "updated_at" = $3, "version" = $4, "side" = $5, "number" = $6 WHERE "id" = $1 AND "version" = $2 RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change($18), $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17 FROM written
         "#]],

@@ -18,6 +18,7 @@ changes_keep = "forever"
 [server.limits]
 request_seconds_max = 60
 statement_seconds_max = 50
+database_connections_max = CONNECTIONS
 [resources.note.fields]
 name = { type = "text", required = true }
 [resources.label.fields]
@@ -25,7 +26,13 @@ name = { type = "text", required = true }
 "#;
 
 /// Each thread of the server lets some of them go at once, and the others together.
-const CLIENTS: usize = 40;
+fn clients() -> usize {
+    20 * threads()
+}
+
+fn threads() -> usize {
+    thread::available_parallelism().unwrap().get()
+}
 
 struct Scene {
     bench: Bench,
@@ -37,14 +44,15 @@ type Told = Vec<(String, Answer)>;
 
 impl Scene {
     fn start() -> Self {
-        Self { bench: Bench::start_model(MODEL, "sslmode=disable"), rounds: 0 }
+        let model = MODEL.replace("CONNECTIONS", &(16 * threads()).to_string());
+        Self { bench: Bench::start_model(&model, "sslmode=disable"), rounds: 0 }
     }
 
     /// Lets so many clients create at the same time; `then` is done while they wait.
     fn create(&mut self, then: impl FnOnce(&mut Self)) -> Told {
         self.rounds += 1;
         let (address, round) = (self.bench.server.address, self.rounds);
-        let clients = (0..CLIENTS).map(|number| {
+        let clients = (0..clients()).map(|number| {
             let name = format!("n{round}-{number}");
             let body = format!(r#"{{"note":{{"name":"{name}"}}}}"#);
             let ask = move || Client::connect(address).request("POST /notes", &[], body);
@@ -62,7 +70,7 @@ impl Scene {
         self.create(|scene| {
             wait_until("all are there", || {
                 let under_way = counted(&scene.bench, "nouns_requests_under_way");
-                (under_way >= CLIENTS as f64).then_some(())
+                (under_way >= clients() as f64).then_some(())
             });
             // Those who wait for others wait no longer than that.
             thread::sleep(Duration::from_millis(50));
@@ -129,7 +137,7 @@ fn whatever_breaks_each_is_told_the_truth() {
     }
     let count = |word| said.chars().filter(|said| *said == word).count();
     println!("{} created, {} unknown, {} not done", count('o'), count('?'), count('n'));
-    assert!(count('o') > CLIENTS && count('?') > CLIENTS, "{said}");
+    assert!(count('o') > clients() && count('?') > clients(), "{said}");
     let statements = counted(&scene.bench, "nouns_pool_group_requests_count");
     let creates = counted(&scene.bench, "nouns_pool_group_requests_sum");
     println!("{creates} creates in {statements} statements");
@@ -143,7 +151,7 @@ fn a_locked_table_does_not_hold_up_creates_of_others() {
     let told = scene.create_behind_a_lock(|scene| {
         let address = scene.bench.server.address;
         let began = Instant::now();
-        let clients = (0..CLIENTS).map(|number| {
+        let clients = (0..clients()).map(|number| {
             let body = format!(r#"{{"label":{{"name":"{number}"}}}}"#);
             thread::spawn(move || Client::connect(address).request("POST /labels", &[], body))
         });
@@ -154,5 +162,5 @@ fn a_locked_table_does_not_hold_up_creates_of_others() {
         // Far less than the others are held up.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
-    assert_eq!(scene.judge(&told), "o".repeat(CLIENTS));
+    assert_eq!(scene.judge(&told), "o".repeat(clients()));
 }

@@ -6,6 +6,7 @@ use tokio_postgres::{Client, NoTls};
 
 use super::*;
 use crate::intent::conditions::Conditions;
+use crate::permit::Reach;
 use crate::plan::{Action, By, Collection, Count, Draft, Values};
 use crate::store::postgres::Worker;
 use crate::store::postgres::cluster::Cluster;
@@ -13,6 +14,8 @@ use crate::value::Value;
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// As the model of these tests has it; most of them give a create more.
+const REQUEST_MAX: Duration = Duration::from_secs(2);
 
 struct Scene {
     cluster: Cluster,
@@ -25,12 +28,7 @@ impl Scene {
     fn create(&self, name: &str) -> Box<Write> {
         let model = &self.worker.0.context.model;
         let thing = model.resources.iter().find(|resource| &*resource.label == "thing").unwrap();
-        let collection = Collection { resource: thing.index, ..Collection::users(model) };
-        let values = Values::Complete(vec![Value::text(name)]);
-        let draft = Draft { root: "/thing".into(), values, references: Vec::new() };
-        let action = Action::Create { drafts: vec![draft], count: Count::One };
-        let by = By { actor: "open".into(), request_id: name.into() };
-        Box::new(Write { collection, action, conditions: Conditions::default(), by, once: None })
+        Box::new(write_of(thing.index, name))
     }
 
     async fn write(&self, name: &str) -> Result<Outcome, StoreError> {
@@ -39,7 +37,7 @@ impl Scene {
 
     /// From here on one goes and the others wait for it, however long those before have taken.
     fn forget_the_pace(&self) {
-        let line = self.worker.0.line(&self.create(""), 0).unwrap();
+        let line = self.worker.0.line(&self.create(""), 0, clock::now() + PATIENCE).unwrap();
         line.least.store(0, Ordering::Relaxed);
     }
 
@@ -84,6 +82,15 @@ impl Scene {
     }
 }
 
+fn write_of(resource: ResourceIndex, name: &str) -> Write {
+    let collection = Collection { resource, ancestors: Vec::new(), reach: Reach::default() };
+    let values = Values::Complete(vec![Value::text(name)]);
+    let draft = Draft { root: "/thing".into(), values, references: Vec::new() };
+    let action = Action::Create { drafts: vec![draft], count: Count::One };
+    let by = By { actor: "open".into(), request_id: name.into() };
+    Write { collection, action, conditions: Conditions::default(), by, once: None }
+}
+
 fn names(word: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{word}-{number}")).collect()
 }
@@ -93,7 +100,7 @@ fn creates_go_together() {
     let cluster = Cluster::start();
     cluster.restart("fast");
     let store = cluster.open(
-        "limits.database_connections_max = 5\nlimits.statement_seconds_max = 30\nlimits.request_seconds_max = 60",
+        "limits.database_connections_max = 5\nlimits.statement_seconds_max = 30\nlimits.request_seconds_max = 2",
     );
     let runtime =
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
@@ -107,6 +114,8 @@ fn creates_go_together() {
         nobody_waits_for_long(&scene).await;
         what_is_lost_is_known_to_nobody(&scene).await;
         what_takes_too_long_is_not_done(&scene).await;
+        what_is_not_understood_is_done_once(&scene).await;
+        nobody_hurries_the_others(&scene).await;
         some_go_alone(&scene);
         store.close();
     });
@@ -199,14 +208,13 @@ async fn what_takes_too_long_is_not_done(scene: &Scene) {
     let stands = scene.write("long-first");
     let others = async {
         scene.waiting(1).await;
-        let soon = clock::now() + Duration::from_millis(200);
-        let hasty = scene.worker.write(scene.create("long-hasty"), 0, soon);
-        let patient = scene.write("long-patient");
-        let end = async {
-            tokio::time::sleep(Duration::from_millis(400)).await;
+        let soon = clock::now() + REQUEST_MAX * 3 / 4;
+        let hasty = async {
+            let hasty = scene.worker.write(scene.create("long-hasty"), 0, soon).await;
             scene.other.batch_execute("COMMIT").await.unwrap();
+            hasty
         };
-        join(join(hasty, patient), end).await.0
+        join(hasty, scene.write("long-patient")).await
     };
     let (first, (hasty, patient)) = join(stands, others).await;
     assert!(first.is_ok(), "{first:?}");
@@ -216,13 +224,81 @@ async fn what_takes_too_long_is_not_done(scene: &Scene) {
     assert!(scene.is_there("long-patient").await);
 }
 
+/// A statement that did something else than it was asked for is not tried again.
+async fn what_is_not_understood_is_done_once(scene: &Scene) {
+    let plant = "CREATE FUNCTION planted() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN RETURN CASE WHEN new.request_id = ''odd-3'' THEN NULL ELSE new END; END'; \
+         CREATE TRIGGER planted BEFORE INSERT ON nouns_changes FOR EACH ROW EXECUTE FUNCTION planted()";
+    scene.other.batch_execute(plant).await.unwrap();
+    let told = scene.write_all(&names("odd", 8)).await;
+    let (first, rest) = told.split_first().unwrap();
+    assert!(first.is_ok(), "{first:?}");
+    assert!(rest.iter().all(|told| matches!(told, Err(StoreError::OutcomeUnknown(_)))), "{rest:?}");
+    assert_eq!(scene.sql("SELECT count(*) FROM things WHERE name LIKE 'odd-%'").await, 8);
+    scene.other.batch_execute("DROP TRIGGER planted ON nouns_changes").await.unwrap();
+}
+
 fn some_go_alone(scene: &Scene) {
     let inner = &scene.worker.0;
-    let plain = scene.create("plain");
-    assert!(inner.line(&plain, BYTES_MAX).is_some());
-    assert!(inner.line(&plain, BYTES_MAX + 1).is_none());
+    let (plain, until) = (scene.create("plain"), clock::now() + PATIENCE);
+    assert!(inner.line(&plain, BYTES_MAX, until).is_some());
+    assert!(inner.line(&plain, BYTES_MAX + 1, until).is_none());
+    assert!(inner.line(&plain, 0, clock::now() + REQUEST_MAX / 3).is_none());
     let users = Collection::users(&inner.context.model);
-    assert!(inner.line(&Write { collection: users, ..*plain }, 0).is_none());
+    assert!(inner.line(&Write { collection: users, ..*plain }, 0, until).is_none());
+}
+
+/// Who has less time than those who wait does not make them hurry.
+async fn nobody_hurries_the_others(scene: &Scene) {
+    scene.other.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
+    scene.forget_the_pace();
+    let line = scene.worker.0.line(&scene.create(""), 0, clock::now() + PATIENCE).unwrap();
+    let turn = line.turn().unwrap();
+    let leads = scene.write("hurry-leads");
+    let joins = async {
+        tokio::task::yield_now().await;
+        let soon = clock::now() + REQUEST_MAX * 3 / 4;
+        let told = scene.worker.0.go_together(line, scene.create("hurry"), soon).await;
+        assert!(matches!(told, Told::Alone(_)), "{told:?}");
+        drop(turn);
+        scene.other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (leads, ()) = join(leads, joins).await;
+    assert!(leads.is_ok(), "{leads:?}");
+}
+
+/// Whoever came late has not waited yet for what the others have waited for in vain.
+#[test]
+fn a_failure_that_all_share_is_told_to_all() {
+    let error = |number: usize| match number {
+        0 => StoreError::Unavailable("away".to_owned()),
+        1 => StoreError::OutcomeUnknown("lost".to_owned()),
+        2 => StoreError::Busy,
+        3 => StoreError::TimedOut,
+        _ => StoreError::Broken(Broken("one".to_owned())),
+    };
+    let ended = |done: Attempt<Vec<Result<Outcome, StoreError>>>| {
+        let now = clock::now();
+        let (members, told): (Vec<_>, Vec<_>) = [now - LEASE_MAX, now]
+            .map(|since| {
+                let (told, answer) = channel();
+                let write = Box::new(write_of(ResourceIndex(0), ""));
+                (Member { write, since, told }, answer)
+            })
+            .into_iter()
+            .unzip();
+        tell(members, done);
+        let word = |mut answer: Receiver<Told>| match answer.try_recv().unwrap() {
+            Told::Alone(_) => "alone".to_owned(),
+            Told::Done(Err(error)) => error.to_string(),
+            Told::Done(Ok(_)) => "done".to_owned(),
+        };
+        told.into_iter().map(word).collect::<Vec<_>>().join(", ")
+    };
+    let words: Vec<_> = (0..5).map(|number| ended(Attempt::Done(Err(error(number))))).collect();
+    let busy = "too many are waiting, alone";
+    assert_eq!(words, ["away, away", "lost, lost", busy, "alone, alone", "alone, alone"]);
+    assert_eq!(ended(Attempt::Again(error(0))), "alone, alone");
 }
 
 /// How long they took decides for how many others wait.
@@ -240,6 +316,8 @@ fn a_slow_disk_has_several_at_once() {
     for _ in 0..20 {
         line.note(3 * QUICK);
     }
+    assert_eq!(turns(&line), UNDER_WAY_MAX as usize);
+    // Nor does one that ends without having been done.
     assert_eq!(turns(&line), UNDER_WAY_MAX as usize);
     line.note(QUICK);
     assert_eq!(turns(&line), 1);
