@@ -2,12 +2,13 @@
 //!
 //! A plain create (`plain`) goes at once while few of its resource are under way. Those who come then wait
 //! until these have ended, and go together: one way to the database and back, one commit and one sync for
-//! all of them. So the more come, the less each of them costs.
+//! all of them. So the more come, the less each of them costs. After these the next one does not go at once
+//! either: its thread first looks who else has come.
 //! The one surprising thing: when their statement fails, all of it is undone, and each goes alone, and finds
 //! out for itself what is wrong.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ const UNDER_WAY_MAX: u32 = 4;
 const QUICK: Duration = Duration::from_millis(1);
 /// Nobody waits longer than this for those who went before: something else may hold them up.
 const WAIT_MAX: Duration = Duration::from_millis(2);
+/// A thread looks once at all its connections, and then answers what it found there.
+const YIELDS: usize = 2;
 /// How many go together.
 const MEMBERS_MAX: usize = 64;
 /// Whoever brings more goes alone: others would wait for it.
@@ -51,6 +54,8 @@ pub(super) struct Line {
     under_way: Semaphore,
     /// The least that a statement took lately, in microseconds: more of them may take longer for each other.
     least: AtomicU64,
+    /// How many the last statement had.
+    last: AtomicUsize,
     next: Mutex<Weak<Group>>,
 }
 
@@ -62,9 +67,10 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The statement was done: what is refused or fails says nothing of how long one takes.
-    pub(super) fn done(&self) {
+    /// The statement of so many was done: what is refused or fails says nothing of how long one takes.
+    pub(super) fn done(&self, members: usize) {
         self.line.note(self.began.elapsed());
+        self.line.last.store(members, Ordering::Relaxed);
     }
 }
 
@@ -115,7 +121,12 @@ impl Lines {
 impl Line {
     fn new() -> Self {
         let under_way = Semaphore::new(UNDER_WAY_MAX as usize);
-        Self { under_way, least: AtomicU64::new(0), next: Mutex::default() }
+        Self {
+            under_way,
+            least: AtomicU64::new(0),
+            last: AtomicUsize::new(0),
+            next: Mutex::default(),
+        }
     }
 
     /// Lately is a matter of ten or twenty statements.
@@ -135,9 +146,11 @@ impl Line {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leave to go at once, if there is any, and nobody came before.
+    /// Leave to go at once, if there is any, nobody came before, and it seems that nobody comes.
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
-        if self.next().upgrade().is_some_and(|group| group.members().is_some()) {
+        if self.last.load(Ordering::Relaxed) > 1
+            || self.next().upgrade().is_some_and(|group| group.members().is_some())
+        {
             return None;
         }
         let permit = self.under_way.try_acquire_many(self.permits()).ok()?;
@@ -226,6 +239,10 @@ impl Inner {
     async fn lead(self: Arc<Self>, group: Arc<Group>, resource: ResourceIndex) {
         let Some(line) = self.lines.of(resource) else { return };
         let turn = line.next_turn().await;
+        // Those whose requests have come in already come too.
+        for _ in 0..YIELDS {
+            tokio::task::yield_now().await;
+        }
         let mut members = Vec::new();
         let work = async |driver: &mut PostgresDriver<'_>| {
             // Not before there is a connection: until then others may come.
@@ -236,7 +253,7 @@ impl Inner {
         // There was no connection for them.
         members.append(&mut group.close());
         if matches!(done, Attempt::Done(Ok(_))) {
-            turn.done();
+            turn.done(members.len());
             self.pool.wrote(members.len());
         }
         tell(members, done);

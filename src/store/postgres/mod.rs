@@ -251,7 +251,7 @@ impl Inner {
         if let Some(turn) = line.turn() {
             let done = self.write_alone(&write, until).await;
             if done.is_ok() {
-                turn.done();
+                turn.done(1);
                 self.pool.wrote(1);
             }
             return done;

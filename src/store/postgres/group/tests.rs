@@ -39,6 +39,7 @@ impl Scene {
     fn forget_the_pace(&self) {
         let line = self.worker.0.line(&self.create(""), 0, clock::now() + PATIENCE).unwrap();
         line.least.store(0, Ordering::Relaxed);
+        line.last.store(0, Ordering::Relaxed);
     }
 
     async fn write_all(&self, names: &[String]) -> Vec<Result<Outcome, StoreError>> {
@@ -110,6 +111,7 @@ fn creates_go_together() {
         tokio::task::spawn_local(connection);
         let scene = Scene { cluster, worker: Worker::new(&store, 1), other };
         all_are_there_once(&scene).await;
+        the_next_waits_for_those_who_come(&scene).await;
         one_that_is_wrong_stops_nobody_else(&scene).await;
         nobody_waits_for_long(&scene).await;
         what_is_lost_is_known_to_nobody(&scene).await;
@@ -135,6 +137,15 @@ async fn all_are_there_once(scene: &Scene) {
     // The first alone, and then as many as may go together.
     let commits = "SELECT count(DISTINCT xmin::text) FROM things WHERE name LIKE 'all-%'";
     assert_eq!(scene.sql(commits).await, 4);
+}
+
+/// Where several went together, more are expected; where one was alone, none is.
+async fn the_next_waits_for_those_who_come(scene: &Scene) {
+    let line = scene.worker.0.line(&scene.create(""), 0, clock::now() + PATIENCE).unwrap();
+    scene.write_all(&names("many", 3)).await;
+    assert!(line.turn().is_none());
+    assert!(scene.write("one").await.is_ok());
+    assert!(line.turn().is_some());
 }
 
 /// The database refuses what our own rules let through.
