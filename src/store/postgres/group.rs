@@ -4,8 +4,8 @@
 //! until these have ended, and go together: one way to the database and back, one commit and one sync for
 //! all of them. So the more come, the less each of them costs. After these the next one does not go at once
 //! either: its thread first looks who else has come.
-//! The one surprising thing: when their statement fails, all of it is undone, and each goes alone, and finds
-//! out for itself what is wrong.
+//! The one surprising thing: when the database refuses the statement, all of it is undone, and each goes
+//! alone, and finds out for itself what is wrong.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -10,10 +10,13 @@ use crate::permit::Reach;
 use crate::plan::{Action, By, Collection, Count, Draft, Values};
 use crate::store::postgres::Worker;
 use crate::store::postgres::cluster::Cluster;
+use crate::store::postgres::pool::Purpose;
 use crate::value::Value;
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Of five connections one is for reads alone.
+const WRITES_MAX: usize = 4;
 /// As the model of these tests has it; most of them give a create more.
 const REQUEST_MAX: Duration = Duration::from_secs(2);
 
@@ -45,6 +48,23 @@ impl Scene {
     async fn write_all(&self, names: &[String]) -> Vec<Result<Outcome, StoreError>> {
         self.forget_the_pace();
         join_all(names.iter().map(|name| self.write(name))).await
+    }
+
+    /// Every connection for writes is there, and knows the statements: one that has to learn them waits for
+    /// a lock without having asked for anything.
+    async fn warm(&self) {
+        let inner = &self.worker.0;
+        let resource = self.create("").collection.resource;
+        let table = inner.context.sql.table(resource);
+        let lease = || inner.pool.lease(Purpose::Write, clock::now() + PATIENCE);
+        for lease in join_all((0..WRITES_MAX).map(|_| lease())).await {
+            let lease = lease.unwrap();
+            let connection = lease.connection().unwrap();
+            for sql in [&table.insert].into_iter().chain(&table.insert_all) {
+                connection.statement(sql).await.unwrap();
+            }
+            lease.keep();
+        }
     }
 
     async fn sql(&self, text: &str) -> i64 {
@@ -142,7 +162,8 @@ async fn all_are_there_once(scene: &Scene) {
 /// Where several went together, more are expected; where one was alone, none is.
 async fn the_next_waits_for_those_who_come(scene: &Scene) {
     let line = scene.worker.0.line(&scene.create(""), 0, clock::now() + PATIENCE).unwrap();
-    scene.write_all(&names("many", 3)).await;
+    scene.forget_the_pace();
+    line.turn().unwrap().done(3);
     assert!(line.turn().is_none());
     assert!(scene.write("one").await.is_ok());
     assert!(line.turn().is_some());
@@ -187,6 +208,7 @@ async fn nobody_waits_for_long(scene: &Scene) {
 
 /// A connection that ends may have ended behind the commit: those who were on it are told so.
 async fn what_is_lost_is_known_to_nobody(scene: &Scene) {
+    scene.warm().await;
     scene.other.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
     let names = names("lost", 9);
     let (first, rest) = names.split_at(1);
