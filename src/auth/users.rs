@@ -24,7 +24,7 @@ use crate::json::{self, Json};
 use crate::model::{Algorithm, Model};
 use crate::permit::Rights;
 use crate::plan::{Outcome, Read};
-use crate::store::{self, Broken, StoreError};
+use crate::store::{self, StoreError};
 use crate::value::{Id, Item, Value};
 
 /// How long the count of changes is trusted. Whoever changes users beside the servers waits longer.
@@ -224,7 +224,7 @@ impl Users {
     }
 
     fn user(&self, item: &Item, stamp: i64) -> Result<User, StoreError> {
-        let wrong = |what: &str| StoreError::Broken(Broken(format!("a stored user: {what}")));
+        let wrong = |what: &str| StoreError::broken(format!("a stored user: {what}"));
         let [name, roles, disabled, secret] = &*item.values else {
             return Err(wrong("expected four values"));
         };
@@ -353,5 +353,5 @@ fn texts(list: &str) -> Option<Vec<String>> {
 }
 
 fn unexpected(what: &str) -> StoreError {
-    StoreError::Broken(Broken(format!("expected {what} from the store")))
+    StoreError::broken(format!("expected {what} from the store"))
 }

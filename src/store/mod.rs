@@ -65,6 +65,13 @@ pub enum StoreError {
     Broken(Broken),
 }
 
+impl StoreError {
+    /// With the words for the log.
+    pub fn broken(words: impl Into<String>) -> Self {
+        Self::Broken(Broken(words.into()))
+    }
+}
+
 /// For the operator; a client is told by `reply`.
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

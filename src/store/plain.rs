@@ -3,10 +3,10 @@
 //! Several of them can be decided beside each other and written by one statement: none waits for a lock
 //! that another request holds, and none is refused for what another one wrote.
 
+use super::StoreError;
 use super::driver::Stroke;
 use super::script::{Log, Saving};
 use super::transaction::Context;
-use super::{Broken, StoreError};
 use crate::fault;
 use crate::model::Model;
 use crate::plan::decide::Said;
@@ -43,7 +43,7 @@ impl<'a> Creation<'a> {
         fault::point("transaction");
         let Write { collection, action, conditions, by, .. } = write;
         if write.has_clear(&context.model) {
-            return Err(broken("a secret on its way to the disk as it was sent"));
+            return Err(StoreError::broken("a secret on its way to the disk as it was sent"));
         }
         let found = Found { ids: vec![id], ..Found::at(now) };
         let script = decide(&context.model, collection, (action.clone(), conditions), found)
@@ -59,12 +59,8 @@ impl<'a> Creation<'a> {
     /// What came of it, once it is written.
     pub(super) fn outcome(self) -> Result<Outcome, StoreError> {
         let outcome = self.said.outcome(self.saving.into_items());
-        outcome.ok_or_else(|| broken("a create without an item"))
+        outcome.ok_or_else(|| StoreError::broken("a create without an item"))
     }
-}
-
-fn broken(what: &str) -> StoreError {
-    StoreError::Broken(Broken(what.to_owned()))
 }
 
 #[cfg(test)]

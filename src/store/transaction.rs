@@ -19,7 +19,7 @@ use super::reached::PARTS_MAX;
 use super::rows::read_item;
 use super::script::{self, Log};
 use super::sql::{Dialect, Listing, Part, READY, Sql};
-use super::{Broken, StoreError, users};
+use super::{StoreError, users};
 use crate::intent::List;
 use crate::intent::conditions::Conditions;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
@@ -361,5 +361,5 @@ fn decided(
 }
 
 pub(super) fn broken<T>(what: &str) -> Halt<T> {
-    Halt::Error(StoreError::Broken(Broken(what.to_owned())))
+    Halt::Error(StoreError::broken(what))
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Client, Server, Setup};
 
-const CLIENTS: usize = 64;
+pub const CLIENTS: usize = 64;
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 fn rounds() -> usize {
@@ -18,7 +18,7 @@ fn rounds() -> usize {
 }
 
 /// Runs `rounds` requests on each of 64 connections at once; `ask` makes the request line and body.
-fn at_once(
+pub fn at_once(
     server: &Server,
     rounds: usize,
     ask: impl Fn(usize, usize) -> (String, String) + Sync,
@@ -157,21 +157,16 @@ on_every_backend! {
         let list = server.get("/things?limit=500").json();
         assert_eq!(list["things"].as_array().unwrap().len(), CLIENTS * 4);
         // Those that the database refuses together are done alone, and not counted.
-        let group = |what: &str| counted(&server, &format!("_group_requests_{what}"));
+        let part = if backend == Backend::Sqlite { "writer" } else { "pool" };
+        let group = |what: &str| -> f64 {
+            server.metric(&format!("nouns_{part}_group_requests_{what}")).unwrap()
+        };
         assert_eq!(group("sum"), (CLIENTS * 4) as f64);
         // With very many threads, each of which has few of the clients, all may have gone alone.
         if thread::available_parallelism().unwrap().get() <= 8 {
             assert!(group("count") < group("sum"));
         }
     }
-}
-
-/// The value of the one line that ends so; what writes together has another name on each backend.
-fn counted(server: &Server, name: &str) -> f64 {
-    let answer = server.get("/-/metrics");
-    let mut lines = answer.text().lines().filter_map(|line| line.rsplit_once(' '));
-    let (_, value) = lines.find(|(start, _)| start.ends_with(name)).unwrap();
-    value.parse().unwrap()
 }
 
 const EVERY_TYPE: &str = r#"

@@ -4,10 +4,9 @@
 //! The one surprising thing: the same request may be answered with an error and its change be
 //! stored, when the panic comes after the commit; what is answered as done is always stored.
 
-use std::thread;
-
 use serde_json::Value;
 
+use crate::contention::{CLIENTS, at_once};
 use crate::harness::{Answer, Backend, Client, Folder, Process, Server, Setup, sql, wait_until};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
@@ -234,17 +233,12 @@ on_every_backend! {
         let start = Start::new(backend);
         for fault in ["transaction:9", "entry:20"] {
             let server = Setup::new(backend).fault(fault).start_in(backend.copy(&start.folder));
-            let address = server.address;
-            let clients = (0..40).map(|_| {
-                thread::spawn(move || Client::connect(address).request("POST /customers", &[], BEA))
-            });
-            let told: Vec<_> =
-                clients.collect::<Vec<_>>().into_iter().map(|client| client.join().unwrap()).collect();
+            let told = at_once(&server, 1, |_, _| ("POST /customers".to_owned(), BEA.to_owned()));
             let wrong: Vec<_> = told.iter().filter(|answer| answer.status != 201).collect();
             let [wrong] = &*wrong else { panic!("{fault}: {wrong:?}") };
             assert_eq!((wrong.status, wrong.problem().as_str()), (500, "internal"), "{fault}");
             let list = server.get("/customers?limit=500").json();
-            assert_eq!(list["customers"].as_array().unwrap().len(), 1 + 39, "{fault}");
+            assert_eq!(list["customers"].as_array().unwrap().len(), 1 + (CLIENTS - 1), "{fault}");
         }
     }
 

@@ -26,9 +26,9 @@ use crate::clock;
 use crate::fault;
 use crate::metrics::Metrics;
 use crate::model::settings::Limits;
+use crate::store::StoreError;
 use crate::store::export::{Counted, Export, Exported, Press};
 use crate::store::pipe::{Halted, Maker, PIECE_BYTES, Patience, Pipe};
-use crate::store::{Broken, StoreError};
 
 /// Rows of the first step, and the most of any.
 const ROWS_FIRST: usize = 64;
@@ -69,9 +69,9 @@ impl Inner {
     /// The whole of an export. Its connection is gone before its client hears of the end.
     async fn export(self: Arc<Self>, export: Export, maker: Maker, place: Place) {
         let work = AssertUnwindSafe(self.read_or_halt(export, &maker)).catch_unwind();
-        let last = work.await.unwrap_or_else(|panic| {
-            Err(Stop::Failed(StoreError::Broken(Broken(fault::words(&*panic)))))
-        });
+        let last = work
+            .await
+            .unwrap_or_else(|panic| Err(Stop::Failed(StoreError::broken(fault::words(&*panic)))));
         drop(place);
         match last {
             Ok(piece) => maker.finish(Ok(piece)),

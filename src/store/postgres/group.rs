@@ -24,10 +24,10 @@ use crate::fault;
 use crate::model::settings::Pooling;
 use crate::model::{Model, ResourceIndex};
 use crate::plan::{Outcome, Write};
+use crate::store::StoreError;
 use crate::store::driver::{Bind, Driver, Stroke};
 use crate::store::plain::{Creation, is_plain};
 use crate::store::transaction::Halt;
-use crate::store::{Broken, StoreError};
 use crate::value::Id;
 
 /// How many statements of one resource are under way before others wait for them.
@@ -273,7 +273,7 @@ impl Inner {
             // A panic is that of one.
             let decide = || Creation::decide(context, &member.write, (id, now));
             catch_unwind(AssertUnwindSafe(decide))
-                .unwrap_or_else(|panic| Err(StoreError::Broken(Broken(fault::words(&*panic)))))
+                .unwrap_or_else(|panic| Err(StoreError::broken(fault::words(&*panic))))
         };
         let created: Vec<_> = members.iter().zip(ids).map(decide).collect();
         let strokes = created.iter().flatten().flat_map(|creation| creation.strokes(context));

@@ -49,7 +49,7 @@ use self::pool::{Pool, Purpose};
 use super::ids::Ids;
 use super::sql::POSTGRES;
 use super::transaction::{self, Context, Given, Halt, Pace};
-use super::{Broken, OpenError, StoreError};
+use super::{OpenError, StoreError};
 use crate::clock;
 use crate::fault;
 use crate::log::Log;
@@ -329,9 +329,7 @@ impl Inner {
                 return Attempt::Done(Ok(outcome));
             }
             Some(Err(Halt::Error(error))) => error,
-            Some(Err(Halt::TooLong(_))) => {
-                StoreError::Broken(Broken("a write that is alone was too long".to_owned()))
-            }
+            Some(Err(Halt::TooLong(_))) => StoreError::broken("a write that is alone was too long"),
             None if driver.may_be_done() => {
                 let cause = "the database did not answer in time".to_owned();
                 return Attempt::Done(Err(StoreError::OutcomeUnknown(cause)));
@@ -390,7 +388,7 @@ fn purpose(read: &Read) -> Purpose {
 }
 
 fn no_connection() -> StoreError {
-    StoreError::Broken(Broken("a lease without a connection".to_owned()))
+    StoreError::broken("a lease without a connection")
 }
 
 fn cause_of(error: StoreError) -> String {

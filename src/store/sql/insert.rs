@@ -3,7 +3,9 @@
 //! Where the engine joins the two, several rows with their entries are one statement as well. The one
 //! surprising thing: its parameters are columns, so that the statement is the same for any number of rows.
 
-use super::{Dialect, ENTRY_BINDS, ENTRY_COLUMNS, columns, define, entry, placeholders, quoted};
+use super::{
+    Dialect, ENTRY_BINDS, ENTRY_COLUMNS, columns, define, entry, placeholders, quoted, selected,
+};
 use crate::model::{Class, Model, Resource};
 
 pub(super) fn row(resource: &Resource, dialect: &Dialect) -> String {
@@ -38,8 +40,7 @@ pub(super) fn rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Opt
 }
 
 fn into(resource: &Resource) -> String {
-    let columns = columns(resource).iter().map(|column| quoted(column)).collect::<Vec<_>>();
-    format!("INSERT INTO {} ({})", quoted(&resource.table), columns.join(", "))
+    format!("INSERT INTO {} ({})", quoted(&resource.table), selected(resource, ""))
 }
 
 /// A time, and texts.

@@ -20,7 +20,7 @@ use crate::store::schema::{self, Mismatch};
 use crate::store::sql::SQLITE;
 use crate::store::transaction::{self, Context, Given, Halt, Pace};
 use crate::store::users::STAMP;
-use crate::store::{Broken, OpenError, StoreError};
+use crate::store::{OpenError, StoreError};
 
 /// One connection that reads and writes.
 pub struct Beside {
@@ -71,7 +71,7 @@ impl Beside {
                 Ok(outcome) => Ok(outcome),
                 Err(Halt::Error(error)) => Err(error),
                 Err(Halt::TooLong(_)) => {
-                    Err(StoreError::Broken(Broken("a write that is alone was too long".to_owned())))
+                    Err(StoreError::broken("a write that is alone was too long"))
                 }
             }
         })
@@ -146,7 +146,7 @@ fn fits(files: &Files, connection: &Connection, model: &Model) -> Result<bool, O
 }
 
 fn waited<T>() -> Result<T, StoreError> {
-    Err(StoreError::Broken(Broken("SQLite made a command wait".to_owned())))
+    Err(StoreError::broken("SQLite made a command wait"))
 }
 
 fn recall(connection: &Connection, name: &str) -> Result<Option<String>, Failure> {

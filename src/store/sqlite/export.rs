@@ -17,11 +17,11 @@ use super::reader::{Reader, STEPS};
 use crate::clock;
 use crate::fault;
 use crate::metrics::Metrics;
+use crate::store::StoreError;
 use crate::store::driver::{Columns, Driver, at_once};
 use crate::store::export::{Counted, Export, Exported, Press};
 use crate::store::pipe::{Halted, Maker, Patience, Pipe, cut};
 use crate::store::transaction::Context;
-use crate::store::{Broken, StoreError};
 
 /// What an export keeps of the database in memory: it reads each page once.
 const CACHE_KIB: u32 = 256;
@@ -139,7 +139,7 @@ impl Place {
     fn run(self, export: Export, maker: Maker) {
         let work = AssertUnwindSafe(|| self.read(export, &maker));
         let last = catch_unwind(work)
-            .unwrap_or_else(|panic| Err(StoreError::Broken(Broken(fault::words(&*panic)))));
+            .unwrap_or_else(|panic| Err(StoreError::broken(fault::words(&*panic))));
         drop(self);
         maker.finish(last);
     }
@@ -189,5 +189,5 @@ impl Drop for Place {
 }
 
 fn waited<T>() -> Result<T, StoreError> {
-    Err(StoreError::Broken(Broken("SQLite made an export wait".to_owned())))
+    Err(StoreError::broken("SQLite made an export wait"))
 }

@@ -38,7 +38,7 @@ pub(super) use rehearsal::rehearse;
 use super::claims::Claims;
 use super::export::{Export, Exported};
 use super::transaction::Context;
-use super::{Broken, Claim, Claimed, OpenError, StoreError};
+use super::{Claim, Claimed, OpenError, StoreError};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
 use export::Exports;
@@ -203,7 +203,7 @@ impl Worker {
         self.shared.queue.push(job)?;
         let lost = |_| {
             let cause = "the writer panicked; the log says where".to_owned();
-            Err(StoreError::Broken(Broken(cause)))
+            Err(StoreError::broken(cause))
         };
         match tokio::time::timeout_at(until.into(), &mut answered).await {
             Ok(outcome) => outcome.unwrap_or_else(lost),

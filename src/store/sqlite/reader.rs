@@ -20,7 +20,7 @@ use crate::plan::{Outcome, Read};
 use crate::store::driver::at_once;
 use crate::store::ids::Ids;
 use crate::store::transaction::{self, Context};
-use crate::store::{Broken, OpenError, StoreError};
+use crate::store::{OpenError, StoreError};
 
 /// How many steps of SQLite's machine pass between two looks at the clock. In the pool there are fewer: one
 /// step of a filter may look through a long text.
@@ -103,9 +103,8 @@ impl Reader {
         fault::point("read");
         self.cut_at(until);
         let mut driver = self.driver();
-        at_once(transaction::read(&mut driver, &self.context, read)).unwrap_or_else(|| {
-            Err(StoreError::Broken(Broken("SQLite made a read wait".to_owned())))
-        })
+        at_once(transaction::read(&mut driver, &self.context, read))
+            .unwrap_or_else(|| Err(StoreError::broken("SQLite made a read wait")))
     }
 }
 
@@ -214,7 +213,7 @@ fn turn(reader: &mut Reader, asked: &Mutex<Receiver<Asked>>) -> ControlFlow<()> 
     let outcome = match began >= until {
         true => Err(StoreError::TimedOut),
         false => catch_unwind(AssertUnwindSafe(|| reader.read(&read, until)))
-            .unwrap_or_else(|panic| Err(StoreError::Broken(Broken(fault::words(&*panic))))),
+            .unwrap_or_else(|panic| Err(StoreError::broken(fault::words(&*panic)))),
     };
     let took = clock::now().saturating_duration_since(began);
     // The client may have left.

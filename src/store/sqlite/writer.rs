@@ -24,11 +24,11 @@ use crate::fault;
 use crate::log::{Level, Log};
 use crate::metrics::{self, Metrics};
 use crate::plan::{Action, Write};
+use crate::store::StoreError;
 use crate::store::driver::{Driver, at_once};
 use crate::store::ids::Ids;
 use crate::store::sweep::SWEEP_EVERY;
 use crate::store::transaction::{self, Context, Given, Halt, Pace, broken};
-use crate::store::{Broken, StoreError};
 
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -332,7 +332,7 @@ impl Writer {
                 StoreError::Unavailable
             }
             Some(ErrorCode::ConstraintViolation) if rolled_back => {
-                |cause| StoreError::Broken(Broken(cause))
+                |cause| StoreError::broken(cause)
             }
             // A sync that failed once may report success the next time although the data is lost:
             // it is never tried again. What the disk has is found out by a restart.

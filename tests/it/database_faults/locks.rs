@@ -272,9 +272,7 @@ fn a_locked_table_does_not_hold_up_reads_of_others() {
 
 /// What the server has counted.
 pub(super) fn counted(bench: &Bench, name: &str) -> f64 {
-    let answer = bench.server.get("/-/metrics");
-    let value = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name}: {answer:?}")).parse().unwrap()
+    bench.server.metric(name).unwrap_or_else(|| panic!("no {name}"))
 }
 
 /// A client that leaves while the database is at work costs no connection to it: what is read goes

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{End, Export, NDJSON, entries, metric, until_metric};
+use super::{End, Export, NDJSON, entries, until_metric};
 use crate::harness::{Backend, Server, sql, wait_until};
 
 const ROWS: usize = 60_000;
@@ -37,11 +37,11 @@ on_every_backend! {
         let server = entries(backend, ROWS, "");
         assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
         until_metric(&server, "nouns_exports_under_way", 0);
-        wait_until("the thread of the first one is gone", || (metric(&server, "nouns_flows_under_way") == Some(0)).then_some(()));
+        wait_until("the thread of the first one is gone", || (server.metric("nouns_flows_under_way") == Some(0)).then_some(()));
         let before = threads(&server);
         let exports: Vec<Export> = (0..8).map(|_| Export::begin(&server, NDJSON)).collect();
         until_metric(&server, "nouns_exports_under_way", 8);
-        assert_eq!(metric(&server, "nouns_flows_under_way"), Some(8));
+        assert_eq!(server.metric("nouns_flows_under_way"), Some(8));
         drop(exports);
         until_metric(&server, "nouns_exports_under_way", 0);
         until_metric(&server, "nouns_flows_under_way", 0);
@@ -50,8 +50,8 @@ on_every_backend! {
         if backend == Backend::Postgres {
             // The pool may have grown meanwhile; what an export had beside it is in nobody's hands.
             wait_until("the connections are closed", || {
-                let open = metric(&server, "nouns_pool_connections_open");
-                (open.is_some() && metric(&server, "nouns_pool_connections_idle") == open).then_some(())
+                let open: Option<u64> = server.metric("nouns_pool_connections_open");
+                (open.is_some() && server.metric("nouns_pool_connections_idle") == open).then_some(())
             });
             wait_until("the database has no transaction left open", || {
                 let left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
@@ -83,7 +83,7 @@ fn a_stalled_client_does_not_make_the_log_grow_or_writers_slow() {
     println!("log file {most} bytes at most; writes {:?} and {:?}", alone[30], beside[30]);
     wait_until("it is ended", || {
         write(&server, 1, || most = most.max(log_bytes(&server)));
-        (metric(&server, "nouns_exports_under_way") == Some(0)).then_some(())
+        (server.metric("nouns_exports_under_way") == Some(0)).then_some(())
     });
     assert!(most < 64 << 20, "the log file had {most} bytes");
     assert!(
@@ -100,7 +100,7 @@ fn a_stalled_client_does_not_make_the_log_grow_or_writers_slow() {
     write(&server, 20, || ());
     wait_until("the file begins anew", || {
         write(&server, 1, || ());
-        (metric(&server, "nouns_writer_log_pages") < Some(4_000)).then_some(())
+        (server.metric("nouns_writer_log_pages") < Some(4_000)).then_some(())
     });
 }
 

@@ -56,16 +56,9 @@ fn fill(server: &Server, rows: usize) {
     sql(server.backend(), server.folder(), &text);
 }
 
-/// A number of `/-/metrics`; nothing when it is not there.
-fn metric(server: &Server, name: &str) -> Option<u64> {
-    let answer = server.get("/-/metrics");
-    let mut lines = answer.text().lines();
-    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-}
-
 fn until_metric(server: &Server, name: &str, value: u64) {
     wait_until(&format!("{name} is {value}"), || {
-        (metric(server, name) == Some(value)).then_some(())
+        (server.metric(name) == Some(value)).then_some(())
     });
 }
 

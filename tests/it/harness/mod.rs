@@ -16,10 +16,12 @@ mod process;
 mod secrets;
 mod tls;
 
+use std::fmt::Debug;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -331,6 +333,14 @@ impl Server {
 
     pub fn get(&self, path: &str) -> Answer {
         self.request(&format!("GET {path}"), &[], "")
+    }
+
+    /// A number of `/-/metrics`; nothing when it is not there.
+    pub fn metric<T: FromStr<Err: Debug>>(&self, name: &str) -> Option<T> {
+        let answer = self.get("/-/metrics");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let mut lines = answer.text().lines();
+        lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(' ')?.parse().unwrap()))
     }
 
     pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {

@@ -10,10 +10,7 @@ use crate::harness::{Backend, Server, sql, wait_until};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn cut(server: &Server) -> usize {
-    let text = server.get("/-/metrics").text().to_owned();
-    let name = "nouns_connections_cut_total{reason=\"unread\"} ";
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.map_or(0, |count| count.parse().unwrap())
+    server.metric("nouns_connections_cut_total{reason=\"unread\"}").unwrap_or(0)
 }
 
 /// In place of the table, something that gives its rows late.

@@ -53,8 +53,5 @@ fn wait_for_metric(server: &Server, name: &str, value: u64) {
 
 /// The value of a metric, 0 where nothing was counted.
 fn metric(server: &Server, name: &str) -> u64 {
-    let answer = server.get("/-/metrics");
-    assert_eq!(answer.status, 200);
-    let line = answer.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.map_or(0, |value| value.parse().unwrap())
+    server.metric(name).unwrap_or(0)
 }

@@ -11,7 +11,7 @@ use super::ours::Ours;
 use super::tables::Used;
 use crate::clock;
 use crate::store::claims::NONCE_SECONDS;
-use crate::store::{Broken, Claim, Claimed, StoreError};
+use crate::store::{Claim, Claimed, StoreError};
 
 /// Claims that are sent together, and that may wait.
 const SENT_MAX: usize = 256;
@@ -75,7 +75,7 @@ impl Batch {
 
     pub(super) fn sql(&self, bucket: i64) -> Result<&Used, StoreError> {
         let used = usize::try_from(bucket).ok().and_then(|bucket| self.sql.get(bucket));
-        used.ok_or_else(|| StoreError::Broken(Broken("a claim without a table".to_owned())))
+        used.ok_or_else(|| StoreError::broken("a claim without a table"))
     }
 
     /// Puts a claim in line. Whether somebody has to begin.

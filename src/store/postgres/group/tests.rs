@@ -67,6 +67,30 @@ impl Scene {
         }
     }
 
+    /// While the table is locked, the first stands still, and then the rest together; then `end` is done.
+    async fn write_behind_a_lock(
+        &self,
+        names: &[String],
+        end: impl AsyncFnOnce(),
+    ) -> Vec<Result<Outcome, StoreError>> {
+        self.other.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
+        let (first, rest) = names.split_at(1);
+        let behind_it = async {
+            self.waiting(1).await;
+            let seen = async {
+                self.waiting(2).await;
+                end().await;
+            };
+            join(self.write_all(rest), seen).await.0
+        };
+        let (first, rest) = join(self.write_all(first), behind_it).await;
+        first.into_iter().chain(rest).collect()
+    }
+
+    async fn unlock(&self) {
+        self.other.batch_execute("COMMIT").await.unwrap();
+    }
+
     async fn sql(&self, text: &str) -> i64 {
         self.other.query_one(text, &[]).await.unwrap().get(0)
     }
@@ -187,20 +211,9 @@ async fn one_that_is_wrong_stops_nobody_else(scene: &Scene) {
 
 /// Those who come while one stands still go on connections of their own, and not together with it.
 async fn nobody_waits_for_long(scene: &Scene) {
-    scene.other.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
     let names = names("still", 9);
-    let (first, rest) = names.split_at(1);
-    let locked = async {
-        scene.waiting(1).await;
-        let more = scene.write_all(rest);
-        let seen = async {
-            scene.waiting(2).await;
-            scene.other.batch_execute("COMMIT").await.unwrap();
-        };
-        join(more, seen).await.0
-    };
-    let (first, rest) = join(scene.write_all(first), locked).await;
-    assert!(first.iter().chain(&rest).all(Result::is_ok), "{first:?} {rest:?}");
+    let told = scene.write_behind_a_lock(&names, async || scene.unlock().await).await;
+    assert!(told.iter().all(Result::is_ok), "{told:?}");
     for name in &names {
         assert!(scene.is_there(name).await);
     }
@@ -209,25 +222,14 @@ async fn nobody_waits_for_long(scene: &Scene) {
 /// A connection that ends may have ended behind the commit: those who were on it are told so.
 async fn what_is_lost_is_known_to_nobody(scene: &Scene) {
     scene.warm().await;
-    scene.other.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
     let names = names("lost", 9);
-    let (first, rest) = names.split_at(1);
-    let ended = async {
-        scene.waiting(1).await;
-        let more = scene.write_all(rest);
-        let end = async {
-            scene.waiting(2).await;
-            scene.cluster.sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
-            );
-        };
-        join(more, end).await.0
-    };
-    let (first, rest) = join(scene.write_all(first), ended).await;
-    for told in first.iter().chain(&rest) {
+    let cut =
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let cut = async || drop(scene.cluster.sql(cut));
+    for told in scene.write_behind_a_lock(&names, cut).await {
         assert!(matches!(told, Err(StoreError::OutcomeUnknown(_))), "{told:?}");
     }
-    scene.other.batch_execute("COMMIT").await.unwrap();
+    scene.unlock().await;
     for name in &names {
         assert!(!scene.is_there(name).await);
     }
@@ -244,7 +246,7 @@ async fn what_takes_too_long_is_not_done(scene: &Scene) {
         let soon = clock::now() + REQUEST_MAX * 3 / 4;
         let hasty = async {
             let hasty = scene.worker.write(scene.create("long-hasty"), 0, soon).await;
-            scene.other.batch_execute("COMMIT").await.unwrap();
+            scene.unlock().await;
             hasty
         };
         join(hasty, scene.write("long-patient")).await
@@ -294,7 +296,7 @@ async fn nobody_hurries_the_others(scene: &Scene) {
         let told = scene.worker.0.go_together(line, scene.create("hurry"), soon).await;
         assert!(matches!(told, Told::Alone(_)), "{told:?}");
         drop(turn);
-        scene.other.batch_execute("COMMIT").await.unwrap();
+        scene.unlock().await;
     };
     let (leads, ()) = join(leads, joins).await;
     assert!(leads.is_ok(), "{leads:?}");
@@ -308,7 +310,7 @@ fn a_failure_that_all_share_is_told_to_all() {
         1 => StoreError::OutcomeUnknown("lost".to_owned()),
         2 => StoreError::Busy,
         3 => StoreError::TimedOut,
-        _ => StoreError::Broken(Broken("one".to_owned())),
+        _ => StoreError::broken("one"),
     };
     let ended = |done: Attempt<Vec<Result<Outcome, StoreError>>>| {
         let now = clock::now();
