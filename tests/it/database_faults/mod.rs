@@ -53,6 +53,9 @@ fn model(limits: &str) -> String {
     MODEL.replace("LIMITS", limits)
 }
 
+/// How often a request may exceed short limits because the machine is slow, before that is a failure.
+const RETRIES_MAX: usize = 20;
+
 /// A server with a proxy between it and its database.
 #[derive(Debug)]
 struct Bench {
@@ -92,8 +95,21 @@ impl Bench {
         self.client.request(line, &[], body)
     }
 
+    /// Sends a request until it is not a 503: with short limits a busy machine lets it time out.
+    fn retry_unavailable(&mut self, request: &(String, String)) -> Answer {
+        let mut answer = self.request(request);
+        for _ in 0..RETRIES_MAX {
+            if answer.status == 503 {
+                // Nothing of the last one is done later.
+                self.settle();
+                answer = self.request(request);
+            }
+        }
+        answer
+    }
+
     fn create(&mut self, path: &str, body: String) -> String {
-        let answer = self.request(&(format!("POST {path}"), body));
+        let answer = self.retry_unavailable(&(format!("POST {path}"), body));
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.header("Location").unwrap().to_owned()
     }
