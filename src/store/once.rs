@@ -14,7 +14,6 @@ use super::sql::Dialect;
 use super::transaction::{self, Context, Given, Halt, Pace, broken};
 use super::{Broken, StoreError};
 use crate::plan::{Once, Outcome, Refusal, Said, Write};
-use crate::value::Moment;
 
 /// Under this name `nouns_system` says that the table is there.
 const FORM: &str = "keys_form";
@@ -30,10 +29,9 @@ pub(super) async fn create<D: Driver>(driver: &mut D, dialect: &Dialect) -> Resu
     remember(driver, dialect, FORM, "1").await
 }
 
-/// Until when an answer that was kept counts no more.
-pub(super) fn expired(context: &Context, now: Moment) -> Option<Moment> {
-    let seconds = context.model.server.limits.idempotency_key_seconds;
-    now.earlier(Duration::from_secs(seconds.into()))
+/// How long an answer is kept.
+pub(super) fn keep(context: &Context) -> Duration {
+    Duration::from_secs(context.model.server.limits.idempotency_key_seconds.into())
 }
 
 /// What was said to this very request.
@@ -53,7 +51,7 @@ fn find_binds<'a, D: Driver>(
     context: &Context,
     once: &'a Once,
 ) -> Result<[Bind<'a>; 2], Failure> {
-    let expired = expired(context, driver.now());
+    let expired = driver.now().earlier(keep(context));
     let expired = expired.ok_or_else(|| Failure::Engine("a clock from before time".to_owned()))?;
     Ok([Bind::Text(&once.scope), Bind::Moment(expired)])
 }
@@ -106,7 +104,7 @@ pub(super) async fn write<D: Driver>(
     let text = say(driver, once, done).await?;
     let Some(text) = text else { return Err(broken("an answer that cannot be kept")) };
     crate::fault::point("keep");
-    keep(driver, context, once, &text).await?;
+    store_answer(driver, context, once, &text).await?;
     Ok(Outcome::Said(Said { text, is_again: false }))
 }
 
@@ -150,7 +148,7 @@ async fn say<D: Driver>(
     driver.aside(move || says(done)).await
 }
 
-async fn keep<D: Driver>(
+async fn store_answer<D: Driver>(
     driver: &mut D,
     context: &Context,
     once: &Once,

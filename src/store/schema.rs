@@ -84,6 +84,11 @@ pub(super) async fn create<D: Driver>(
     }
     users::create(driver, model, dialect).await?;
     once::create(driver, dialect).await?;
+    // Before the first look, the time at which the database was made is the last sign of life.
+    let now = driver.now().to_string();
+    for mark in [sql::CHANGES_CLOCK, sql::KEYS_CLOCK] {
+        remember(driver, dialect, mark, &now).await?;
+    }
     remember(driver, dialect, "model", &model.shape).await?;
     Ok(())
 }

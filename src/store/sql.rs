@@ -22,7 +22,7 @@ pub(super) use define::{
     remember_first, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
-pub(super) use keys::Keys;
+pub(super) use keys::{KEYS_CLOCK, Keys, NEWEST_KEY};
 pub(super) use list::Listing;
 pub(super) use part::{Part, seen_holders};
 
@@ -38,6 +38,13 @@ pub(super) const READY: &str = "SELECT 1 FROM nouns_system";
 /// `max` in one would read the whole table.
 pub(super) const POSITIONS: &str = "SELECT (SELECT min(sequence) FROM nouns_changes), \
      (SELECT max(sequence) FROM nouns_changes)";
+
+/// Under this name `nouns_system` keeps when the change log was last looked at, as with `KEYS_CLOCK`.
+pub(super) const CHANGES_CLOCK: &str = "changes_clock";
+
+/// The time of the newest entry of the change log.
+pub(super) const NEWEST_CHANGE: &str =
+    "SELECT time FROM nouns_changes ORDER BY sequence DESC LIMIT 1";
 
 /// The last id given in a table with integer keys. 1: the table.
 pub(super) const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
@@ -80,6 +87,8 @@ pub(super) struct Sql {
     pub(super) user: String,
     /// The number that grows with every change of the users.
     pub(super) stamp: &'static str,
+    /// Whether some would go. 1: the time before which, 2: how many a step looks at.
+    pub(super) sweep_due: String,
     /// 1: the time before which entries go, 2: how many at most.
     pub(super) sweep: String,
     /// See `place`: of a collection at the top, and of one under a parent.
@@ -167,6 +176,10 @@ impl Sql {
             keys: Keys::new(dialect),
             joins_entry: dialect.next_change.is_some(),
             places: [false, true].map(|has_parent| place(dialect, has_parent)),
+            sweep_due: format!(
+                "SELECT 1 FROM (SELECT time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest \
+                 WHERE time < {p}1 LIMIT 1"
+            ),
             // Sequence is the true order; a clock that was wrong for a while must not hold it up.
             // The newest entry stays: the next one is numbered after it.
             sweep: format!(
@@ -180,7 +193,7 @@ impl Sql {
     /// Every statement there is.
     #[cfg(any(fuzzing, test))]
     pub(super) fn texts(&self, model: &Model) -> Vec<String> {
-        let mut all = vec![self.entry.clone(), self.sweep.clone()];
+        let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];
         all.extend(self.places.clone());
         all.extend([self.user.clone(), self.stamp.to_owned()]);
         all.extend(self.keys.texts());

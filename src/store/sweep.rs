@@ -1,16 +1,38 @@
-//! How old entries of the change log and old answers go, on every backend: in steps, so that writers never
-//! wait for more than one.
+//! How old entries of the change log and old kept answers go, on every backend: in steps, so that writers
+//! never wait for more than one.
+//!
+//! What is swept is lost, so a clock that jumps ahead is not believed at once. The database keeps, for each
+//! of the two, the last time at which a server looked (`ClockMark`). Where the clock is further ahead of
+//! that than downtime usually is, and something would go, nothing is swept until the clock has stayed
+//! ahead for a day by its own count: a database that nobody used for a month is swept a day after it is
+//! used again, and whoever started with a wrong clock has a day to see the warning.
+//! The one surprising thing: while the clock is doubted, every kept answer counts, however old it looks.
 
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use super::driver::{Bind, Driver, Failure};
+use super::once;
+use super::schema::{recall, remember};
+use super::sql::{CHANGES_CLOCK, KEYS_CLOCK, NEWEST_CHANGE, NEWEST_KEY};
+use super::transaction::Context;
 use crate::log::{Level, Log};
 use crate::model::settings::Keep;
+use crate::value::Moment;
 
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Entries that one step looks at.
-pub(super) const SWEEP_STEP: i64 = 1_000;
+const SWEEP_STEP: i64 = 1_000;
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// A clock that stays ahead for so long is believed.
+const DOUBT_FOR: Duration = DAY;
+/// However short a time things are kept, a jump of so much is nothing unusual.
+const TOLERANCE_MIN: Duration = Duration::from_secs(60 * 60);
+/// How long the change log is kept, unless the model says otherwise.
+const CHANGES_KEEP: Duration = DAY.saturating_mul(30);
 
 /// How long the next step can wait, after one that took so many.
 pub(super) fn pause(count: u64) -> Duration {
@@ -18,16 +40,269 @@ pub(super) fn pause(count: u64) -> Duration {
 }
 
 /// Tells the operator of a step that failed.
-pub(super) fn failed(log: &Log, what: &str, cause: &dyn Debug) {
+pub(super) fn failed(log: &Log, cause: &dyn Debug) {
     let cause = format!("{cause:?}");
-    log.event(Level::Warning, &format!("{what} could not be swept"), &[("cause", &cause)]);
+    log.event(Level::Warning, "what is old could not be swept", &[("cause", &cause)]);
+}
+
+/// What one step did.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    pub(super) changes: u64,
+    pub(super) keys: u64,
+    doubts: Vec<Doubt>,
+}
+
+/// Why a table is not swept now.
+#[derive(Debug)]
+struct Doubt {
+    what: &'static str,
+    seen: Moment,
+    now: Moment,
+    since: Moment,
+}
+
+/// What the operator was told of the clock; once for each table.
+#[derive(Debug, Default)]
+pub(super) struct DoubtLog(RefCell<Vec<&'static str>>);
+
+impl DoubtLog {
+    pub(super) fn tell(&self, log: &Log, step: &Step) {
+        let mut told = self.0.borrow_mut();
+        told.retain(|what| step.doubts.iter().any(|doubt| doubt.what == *what));
+        for Doubt { what, seen, now, since } in &step.doubts {
+            if told.contains(what) {
+                continue;
+            }
+            told.push(what);
+            let from = later(*since, DOUBT_FOR);
+            let advice = "if the clock is wrong, set it right and start again; if it is right, \
+                          nothing has to be done";
+            log.event(
+                Level::Warning,
+                &format!("the clock is far ahead of its last sign of life: {what} not swept"),
+                &[("clock", now), ("last_seen", seen), ("swept_from", &from), ("advice", &advice)],
+            );
+        }
+    }
+}
+
+fn later(moment: Moment, by: Duration) -> Moment {
+    Moment::from_micros(moment.micros().saturating_add(micros(by))).unwrap_or(moment)
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// A table that is swept.
+struct Target<'a> {
+    what: &'static str,
+    /// Under this name the database keeps its `ClockMark`.
+    mark: &'static str,
+    keep: Option<Duration>,
+    /// Whether something would go. 1: the time before which, 2: how many a step looks at.
+    due: &'a str,
+    newest: &'static str,
+    sweep: &'a str,
+}
+
+/// One step of both sweeps, inside a transaction. `now`: by the clock of the database, where it has one.
+pub(super) async fn step<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    now: Moment,
+) -> Result<Step, Failure> {
+    let sql = &context.sql;
+    let changes = Target {
+        what: "the change log is",
+        mark: CHANGES_CLOCK,
+        keep: changes_keep(context.model.server.changes_keep),
+        due: &sql.sweep_due,
+        newest: NEWEST_CHANGE,
+        sweep: &sql.sweep,
+    };
+    let keys = Target {
+        what: "kept answers are",
+        mark: KEYS_CLOCK,
+        keep: Some(once::keep(context)),
+        due: &sql.keys.due,
+        newest: NEWEST_KEY,
+        sweep: &sql.keys.sweep,
+    };
+    let mut step = Step::default();
+    step.changes = sweep(driver, context, &changes, (now, &mut step.doubts)).await?;
+    step.keys = sweep(driver, context, &keys, (now, &mut step.doubts)).await?;
+    Ok(step)
+}
+
+/// How many went.
+async fn sweep<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    target: &Target<'_>,
+    (now, doubts): (Moment, &mut Vec<Doubt>),
+) -> Result<u64, Failure> {
+    let cut = target.keep.and_then(|keep| now.earlier(keep));
+    let cut = cut.map(|cut| [Bind::Moment(cut), Bind::Integer(SWEEP_STEP)]);
+    let is_due = match &cut {
+        Some(binds) => !driver.rows(target.due, binds, |_| Ok(())).await?.is_empty(),
+        None => false,
+    };
+    let tolerance = tolerance(target.keep.unwrap_or(CHANGES_KEEP));
+    let dialect = context.sql.dialect;
+    let stored = recall(driver, dialect, target.mark).await?;
+    let before = match stored.as_deref().and_then(ClockMark::parse) {
+        Some(mark) => mark,
+        // A database of an earlier version: its newest entry is what there is.
+        None => {
+            let newest = driver.rows(target.newest, &[], |row| row.moment(0)).await?.pop();
+            ClockMark { seen: newest.flatten().unwrap_or(now), doubted_since: None }
+        }
+    };
+    let after = before.judge(now, tolerance, is_due);
+    if stored.is_none() || after.is_news_to(before, tolerance) {
+        remember(driver, dialect, target.mark, &after.to_string()).await?;
+    }
+    if let Some(since) = after.doubted_since {
+        doubts.push(Doubt { what: target.what, seen: after.seen, now, since });
+        return Ok(0);
+    }
+    match cut.filter(|_| is_due) {
+        Some(binds) => {
+            let count = driver.execute(target.sweep, &binds).await?;
+            Ok(u64::try_from(count).unwrap_or(0))
+        }
+        None => Ok(0),
+    }
+}
+
+/// How far the clock may be ahead of the mark of things that are kept for so long.
+fn tolerance(keep: Duration) -> Duration {
+    (keep / 4).max(TOLERANCE_MIN)
+}
+
+/// When a server last looked at a table, by the clock that the sweep goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ClockMark {
+    seen: Moment,
+    /// The clock is not believed since then.
+    doubted_since: Option<Moment>,
+}
+
+impl ClockMark {
+    /// Two times with a space between them, or one.
+    fn parse(text: &str) -> Option<Self> {
+        let (seen, since) = match text.split_once(' ') {
+            Some((seen, since)) => (seen, Some(Moment::parse(since)?)),
+            None => (text, None),
+        };
+        Some(Self { seen: Moment::parse(seen)?, doubted_since: since })
+    }
+
+    /// The mark after a look; a doubt in it says that nothing may be swept. A clock that goes back takes
+    /// nothing away, and is followed.
+    fn judge(self, now: Moment, tolerance: Duration, is_due: bool) -> Self {
+        let is_far = now.micros().saturating_sub(self.seen.micros()) > micros(tolerance);
+        let since = self.doubted_since.filter(|since| *since <= now).unwrap_or(now);
+        let is_settled = now.micros().saturating_sub(since.micros()) >= micros(DOUBT_FOR);
+        match is_due && is_far && !is_settled {
+            true => Self { doubted_since: Some(since), ..self },
+            false => Self { seen: now, doubted_since: None },
+        }
+    }
+
+    /// Whether the database has to be told: not at each look, or an idle server would write all the time.
+    fn is_news_to(self, before: Self, tolerance: Duration) -> bool {
+        let moved = self.seen.micros().abs_diff(before.seen.micros());
+        self.doubted_since != before.doubted_since || moved >= micros(tolerance / 4).unsigned_abs()
+    }
+}
+
+impl std::fmt::Display for ClockMark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.doubted_since {
+            Some(since) => write!(f, "{} {since}", self.seen),
+            None => write!(f, "{}", self.seen),
+        }
+    }
 }
 
 /// Thirty days unless the model says otherwise; `None` is for ever.
-pub(super) fn changes_keep(setting: Option<Keep>) -> Option<Duration> {
+fn changes_keep(setting: Option<Keep>) -> Option<Duration> {
     match setting {
-        None => Some(Duration::from_secs(30 * 24 * 60 * 60)),
+        None => Some(CHANGES_KEEP),
         Some(Keep::For(time)) => Some(time),
         Some(Keep::Forever) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600;
+
+    fn at(seconds: i64) -> Moment {
+        Moment::from_micros((1_700_000_000 + seconds) * 1_000_000).unwrap()
+    }
+
+    fn mark(seen: i64, since: Option<i64>) -> ClockMark {
+        ClockMark { seen: at(seen), doubted_since: since.map(at) }
+    }
+
+    /// Of what is kept for thirty days.
+    fn judged(before: ClockMark, now: i64) -> ClockMark {
+        before.judge(at(now), tolerance(CHANGES_KEEP), true)
+    }
+
+    #[test]
+    fn clock_mark_text_reads_back_as_itself() {
+        for mark in [mark(0, None), mark(5, Some(7))] {
+            assert_eq!(ClockMark::parse(&mark.to_string()), Some(mark));
+        }
+        assert_eq!(ClockMark::parse(""), None);
+        assert_eq!(ClockMark::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn clock_mark_follows_a_clock_that_goes_on_or_back() {
+        for now in [1, 7 * 24 * HOUR, -1, -400 * 24 * HOUR] {
+            assert_eq!(judged(mark(0, None), now), mark(now, None), "{now}");
+        }
+    }
+
+    #[test]
+    fn clock_mark_doubts_a_jump_for_a_day_and_then_believes_it() {
+        let jump = 31 * 24 * HOUR;
+        let doubted = judged(mark(0, None), jump);
+        assert_eq!(doubted, mark(0, Some(jump)));
+        assert_eq!(judged(doubted, jump + 24 * HOUR - 1), doubted);
+        assert_eq!(judged(doubted, jump + 24 * HOUR), mark(jump + 24 * HOUR, None));
+    }
+
+    #[test]
+    fn clock_mark_forgets_its_doubt_when_the_clock_is_set_right() {
+        let doubted = judged(mark(0, None), 31 * 24 * HOUR);
+        assert_eq!(judged(doubted, 60), mark(60, None));
+        // Back, and still too far ahead: the day begins anew.
+        let less = 20 * 24 * HOUR;
+        assert_eq!(judged(doubted, less), mark(0, Some(less)));
+    }
+
+    #[test]
+    fn clock_mark_has_no_doubt_where_nothing_would_go() {
+        let now = 400 * 24 * HOUR;
+        let after = mark(0, None).judge(at(now), tolerance(CHANGES_KEEP), false);
+        assert_eq!(after, mark(now, None));
+    }
+
+    #[test]
+    fn clock_mark_is_written_seldom() {
+        let tolerance = tolerance(Duration::from_secs(1));
+        assert!(!mark(60, None).is_news_to(mark(0, None), tolerance));
+        assert!(mark(900, None).is_news_to(mark(0, None), tolerance));
+        assert!(mark(-900, None).is_news_to(mark(0, None), tolerance));
+        assert!(mark(0, Some(1)).is_news_to(mark(0, None), tolerance));
     }
 }

@@ -77,6 +77,8 @@ mod spec;
 #[cfg(test)]
 mod surface;
 #[cfg(test)]
+mod sweep_clock;
+#[cfg(test)]
 mod tidy;
 #[cfg(test)]
 mod tls;

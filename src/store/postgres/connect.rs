@@ -24,6 +24,7 @@ use tokio_postgres::config::{ChannelBinding, SslMode};
 use tokio_postgres::{CancelToken, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
 
 use super::address::{Address, Binding, Host, Mode, Target, Wanted};
+use super::database_clock::{DATABASE_MICROS, DatabaseClock};
 use super::tls::{Connector, Stream};
 use crate::clock;
 use crate::model::settings::Pooling;
@@ -69,10 +70,11 @@ impl Session {
 }
 
 impl Address {
-    /// Opens one connection. Whoever takes it has to poll the driver.
+    /// Opens one connection, and reads the database's clock. Whoever takes it has to poll the driver.
     pub(super) async fn connect(
         &self,
         session: &Session,
+        database_clock: &DatabaseClock,
         deadline: Instant,
     ) -> Result<(Client, Driver), ConnectError> {
         let connector = Connector::new(&self.tls)
@@ -81,7 +83,14 @@ impl Address {
         for (index, target) in self.targets.iter().enumerate() {
             let left = deadline.saturating_duration_since(clock::now());
             let share = share(left, self.targets.len() - index, self.connect_timeout);
-            let attempt = Attempt { address: self, target, session, connector: &connector, share };
+            let attempt = Attempt {
+                address: self,
+                target,
+                session,
+                connector: &connector,
+                database_clock,
+                share,
+            };
             match attempt.run().await {
                 Ok(connected) => return Ok(connected),
                 Err(fault) => {
@@ -121,6 +130,7 @@ struct Attempt<'a> {
     target: &'a Target,
     session: &'a Session,
     connector: &'a Connector,
+    database_clock: &'a DatabaseClock,
     share: Duration,
 }
 
@@ -217,12 +227,18 @@ impl Attempt<'_> {
     async fn look(&self, client: &Client) -> Result<(), Fault> {
         let pooled = self.session.pooling == Pooling::Transaction;
         let statement = if pooled { LOOK } else { LOOK_AND_PIN };
-        let answer = client.simple_query(statement).await?;
+        let asked = clock::now();
+        let statement = format!("{statement}, {DATABASE_MICROS}");
+        let answer = client.simple_query(&statement).await?;
+        let answered = clock::now();
         let row = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
         let value = |index| row.and_then(|row| row.try_get(index).ok().flatten());
+        if let Some(micros) = value(3).and_then(|text: &str| text.parse().ok()) {
+            self.database_clock.read(asked, answered, micros);
+        }
         if value(0) == Some("on") && self.address.wanted == Wanted::Writable {
             return Err(Fault::ReadOnly);
         }
@@ -237,6 +253,7 @@ impl Attempt<'_> {
     }
 }
 
+/// The database's clock stands behind the columns of both.
 const LOOK: &str = "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
      current_setting('transaction_isolation')";
 

@@ -8,6 +8,7 @@
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use futures_util::TryStreamExt;
 use futures_util::future::join;
@@ -16,7 +17,6 @@ use tokio_postgres::{Error, Row, RowStream};
 use super::failure::{Trouble, sort};
 use super::message::{Message, execute, query, together};
 use super::pool::Connection;
-use crate::clock;
 use crate::model::Resource;
 use crate::model::settings::Pooling;
 use crate::store::Broken;
@@ -56,6 +56,11 @@ impl<'a> PostgresDriver<'a> {
         stage: Stage,
     ) -> Self {
         Self { connection, ids, pooling, stage, is_held: false, trouble: None }
+    }
+
+    /// Takes in what the database said of its clock.
+    pub(super) fn read_clock(&self, asked: Instant, answered: Instant, database: Moment) {
+        self.connection.clock.read(asked, answered, database.micros());
     }
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
@@ -406,7 +411,7 @@ impl Driver for PostgresDriver<'_> {
     }
 
     fn now(&self) -> Moment {
-        clock::moment()
+        self.connection.clock.now()
     }
 
     fn settled(&self) -> i64 {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::connect::{ConnectError, Session};
+use super::database_clock::DatabaseClock;
 use super::driver::{PostgresDriver, Stage};
 use super::open::{self, SWEEP_LOCK, Unopened};
 use super::pool::{Pool, Purpose};
@@ -20,10 +21,9 @@ use crate::clock;
 use crate::log::{Level, Log};
 use crate::metrics::Metrics;
 use crate::store::OpenError;
-use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::driver::{Columns, Driver, Failure};
 use crate::store::ids::Ids;
-use crate::store::once;
-use crate::store::sweep::{self, SWEEP_EVERY, SWEEP_STEP, changes_keep};
+use crate::store::sweep::{self, DoubtLog, SWEEP_EVERY, Step};
 use crate::store::transaction::Context;
 
 /// Between two tries to reach a database that is not there yet.
@@ -41,6 +41,8 @@ const SWEEP_MAX: Duration = Duration::from_secs(3 * 60);
 pub(super) struct Keeper {
     thread: JoinHandle<()>,
     stop: oneshot::Sender<()>,
+    /// For all connections of the server.
+    pub(super) clock: Arc<DatabaseClock>,
 }
 
 struct Work {
@@ -51,6 +53,7 @@ struct Work {
     log: Log,
     metrics: Arc<Metrics>,
     claims_swept: Cell<Option<Instant>>,
+    doubts: DoubtLog,
 }
 
 impl Keeper {
@@ -66,10 +69,13 @@ impl Keeper {
         // Tables with much in them take longer to change than a request may.
         let millis = u64::try_from(START_MAX.as_millis()).unwrap_or(u64::MAX);
         let opening = Session { statement_ms_max: millis, lock_ms_max: millis, ..session };
-        let pool = Arc::new(Pool::new(address, opening, 1, metrics.pool()));
+        let clock = Arc::default();
+        let pool = Pool::new(address, opening, 1, metrics.pool()).with_clock(&clock);
+        let pool = Arc::new(pool);
         let (log, metrics) = (log.clone(), Arc::clone(metrics));
         let claims_swept = Cell::new(None);
-        let work = Work { context, pool, session, shown, log, metrics, claims_swept };
+        let doubts = DoubtLog::default();
+        let work = Work { context, pool, session, shown, log, metrics, claims_swept, doubts };
         let (opened, wait) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
@@ -87,7 +93,7 @@ impl Keeper {
         let thread =
             thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
         match wait.recv() {
-            Ok(Ok(())) => Ok(Self { thread, stop }),
+            Ok(Ok(())) => Ok(Self { thread, stop, clock }),
             Ok(Err(error)) => Err(error),
             // It ended without a word: a panic, which is the caller's from here on.
             Err(_) => match thread.join() {
@@ -199,7 +205,7 @@ impl Work {
     async fn sweep(&self) -> Duration {
         crate::fault::point("sweep");
         let failed = |cause: &dyn Debug| {
-            sweep::failed(&self.log, "what is old", cause);
+            sweep::failed(&self.log, cause);
             SWEEP_EVERY
         };
         let until = clock::now() + CONNECT_MAX;
@@ -211,32 +217,31 @@ impl Work {
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);
         match self.sweep_step(&mut driver).await {
-            Ok((changes, keys)) => {
+            Ok(step) => {
                 lease.keep();
-                self.metrics.changes_swept.add(changes);
-                sweep::pause(changes + keys)
+                self.metrics.changes_swept.add(step.changes);
+                self.doubts.tell(&self.log, &step);
+                sweep::pause(step.changes + step.keys)
             }
             Err(failure) => failed(&failure),
         }
     }
 
-    /// How many entries of the change log and how many answers went.
-    async fn sweep_step(&self, driver: &mut PostgresDriver<'_>) -> Result<(u64, u64), Failure> {
-        let (now, sql) = (clock::moment(), &self.context.sql);
-        let keep = changes_keep(self.context.model.server.changes_keep);
-        let changes = (&sql.sweep, keep.and_then(|keep| now.earlier(keep)));
-        let keys = (&sql.keys.sweep, once::expired(&self.context, now));
-        let read = |row: &dyn Columns| row.boolean(0);
-        let is_ours = driver.rows(SWEEP_LOCK, &[], read).await?.first() == Some(&Some(true));
-        let mut counts = [0, 0];
-        for (count, (sql, before)) in counts.iter_mut().zip([changes, keys]) {
-            if let Some(before) = before.filter(|_| is_ours) {
-                let binds = [Bind::Moment(before), Bind::Integer(SWEEP_STEP)];
-                *count = u64::try_from(driver.execute(sql, &binds).await?).unwrap_or(0);
+    /// By the database's clock: that of one server must not decide for all of them.
+    async fn sweep_step(&self, driver: &mut PostgresDriver<'_>) -> Result<Step, Failure> {
+        let read = |row: &dyn Columns| Ok((row.boolean(0)? == Some(true), row.moment(1)?));
+        let asked = clock::now();
+        let step = match driver.rows(SWEEP_LOCK, &[], read).await?.pop() {
+            Some((is_ours, Some(now))) => {
+                driver.read_clock(asked, clock::now(), now);
+                match is_ours {
+                    true => sweep::step(driver, &self.context, now).await?,
+                    false => Step::default(),
+                }
             }
-        }
+            _ => Step::default(),
+        };
         driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
-        let [changes, keys] = counts;
-        Ok((changes, keys))
+        Ok(step)
     }
 }

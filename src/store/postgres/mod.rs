@@ -10,6 +10,7 @@ mod beside;
 mod changes;
 mod claims;
 mod connect;
+mod database_clock;
 mod driver;
 mod export;
 mod failure;
@@ -39,6 +40,7 @@ pub use changes::Changes;
 
 use self::claims::Batch;
 use self::connect::Session;
+use self::database_clock::DatabaseClock;
 use self::driver::{PostgresDriver, Stage};
 use self::export::Exports;
 use self::failure::Trouble;
@@ -82,6 +84,7 @@ pub struct Shared {
     epoch: Arc<Mutex<Option<u64>>>,
     claims: Arc<Batch>,
     keeper: Mutex<Option<Keeper>>,
+    clock: Arc<DatabaseClock>,
 }
 
 pub(super) fn open(
@@ -105,6 +108,7 @@ pub(super) fn open(
         exports: Arc::new(Exports::new(&model.server.limits, metrics)),
         claims: Arc::new(Batch::new(&epoch)),
         epoch,
+        clock: Arc::clone(&keeper.clock),
         keeper: Mutex::new(Some(keeper)),
     }))
 }
@@ -152,7 +156,7 @@ impl Worker {
         let connections_max = shared.connections_max.div_ceil(workers.max(1)).max(1);
         let counted = shared.metrics.pool();
         let pool = Pool::new(address, shared.session, connections_max, counted);
-        let pool = pool.with_epoch(&shared.epoch);
+        let pool = pool.with_epoch(&shared.epoch).with_clock(&shared.clock);
         let limits = &shared.context.model.server.limits;
         Self(Arc::new(Inner {
             context: Arc::clone(&shared.context),

@@ -21,8 +21,8 @@ const FORMAT: i64 = 1;
 
 /// Servers that start wait for each other here. The first number is ours, for no other purpose.
 const START_LOCK: &str = "SELECT pg_advisory_xact_lock(1313821262, 1)::text";
-/// True for the one server that may sweep now.
-pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2)";
+/// True for the one server that may sweep now, and the time by which it sweeps.
+pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2), now()";
 
 /// Finds our own table, and any of the tables that we would make. 1: their names, with commas.
 const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \

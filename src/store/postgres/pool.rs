@@ -13,6 +13,7 @@ use tokio_postgres::{CancelToken, Client, Error, Statement};
 
 use super::Address;
 use super::connect::{ConnectError, Session};
+use super::database_clock::DatabaseClock;
 use super::lane::Lane;
 use super::recent::Recent;
 use crate::clock;
@@ -33,6 +34,7 @@ pub(super) struct Connection {
     statements: Mutex<Recent<Statement>>,
     /// The number up to which the change log is known to be complete, by any connection of the pool.
     pub(super) settled: Arc<AtomicI64>,
+    pub(super) clock: Arc<DatabaseClock>,
     _open: Raised,
 }
 
@@ -117,6 +119,8 @@ pub(super) struct Pool {
     epoch: Arc<Mutex<Option<u64>>>,
     /// Forgotten too: another server may have taken over, and know less.
     settled: Arc<AtomicI64>,
+    /// Read anew by each new connection.
+    clock: Arc<DatabaseClock>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -146,7 +150,13 @@ impl Pool {
             counted,
             epoch: Arc::default(),
             settled: Arc::default(),
+            clock: Arc::default(),
         }
+    }
+
+    /// With the clock that all connections of a server share.
+    pub(super) fn with_clock(self, clock: &Arc<DatabaseClock>) -> Self {
+        Self { clock: Arc::clone(clock), ..self }
     }
 
     /// With something that is believed only as long as no connection to the database has ended.
@@ -278,7 +288,8 @@ impl Pool {
         &self,
         deadline: Instant,
     ) -> Result<Box<Connection>, ConnectError> {
-        let (client, driver) = self.address.connect(&self.session, deadline).await?;
+        let connected = self.address.connect(&self.session, &self.clock, deadline).await?;
+        let (client, driver) = connected;
         let (epoch, settled) = (Arc::clone(&self.epoch), Arc::clone(&self.settled));
         // It ends with the client, or with an error that the client sees too.
         tokio::task::spawn_local(async move {
@@ -292,7 +303,8 @@ impl Pool {
         let cancel = Arc::new(client.cancel_token());
         let statements = Mutex::new(Recent::new(STATEMENTS_MAX));
         let settled = Arc::clone(&self.settled);
-        Ok(Box::new(Connection { client, cancel, statements, settled, _open: open }))
+        let clock = Arc::clone(&self.clock);
+        Ok(Box::new(Connection { client, cancel, statements, settled, clock, _open: open }))
     }
 }
 

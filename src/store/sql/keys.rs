@@ -5,12 +5,22 @@ use super::Dialect;
 /// So much goes in one step of the sweep, and one answer more: a list of new items has a long one.
 const SWEEP_BYTES_MAX: usize = 8 << 20;
 
+/// Under this name `nouns_system` keeps when the kept answers were last looked at, and whether the clock is
+/// doubted since: the second of two times says so.
+pub(in crate::store) const KEYS_CLOCK: &str = "keys_clock";
+
+/// The time of the newest kept answer.
+pub(in crate::store) const NEWEST_KEY: &str = "SELECT max(time) FROM nouns_keys";
+
 #[derive(Debug)]
 pub(in crate::store) struct Keys {
-    /// Mark and answer. 1: scope, 2: the time before which an answer counts no more.
+    /// Mark and answer. 1: scope, 2: the time before which an answer counts no more. While the clock is
+    /// doubted, every answer counts.
     pub(in crate::store) find: String,
     /// In place of one that counts no more. 1: scope, 2: mark, 3: time, 4: bytes, 5: answer.
     pub(in crate::store) keep: String,
+    /// Whether some would go. 1: the time before which, 2: how many a step looks at.
+    pub(in crate::store) due: String,
     /// 1: the time before which answers go, 2: how many at most.
     pub(in crate::store) sweep: String,
 }
@@ -20,7 +30,12 @@ impl Keys {
         let p = dialect.placeholder;
         Self {
             find: format!(
-                "SELECT fingerprint, answer FROM nouns_keys WHERE scope = {p}1 AND time > {p}2"
+                "SELECT fingerprint, answer FROM nouns_keys WHERE scope = {p}1 AND (time > {p}2 \
+                 OR EXISTS (SELECT 1 FROM nouns_system WHERE name = '{KEYS_CLOCK}' AND value LIKE '% %'))"
+            ),
+            due: format!(
+                "SELECT 1 FROM (SELECT time FROM nouns_keys ORDER BY time, scope LIMIT {p}2) AS oldest \
+                 WHERE time <= {p}1 LIMIT 1"
             ),
             keep: format!(
                 "INSERT INTO nouns_keys (scope, fingerprint, time, bytes, answer) \
@@ -40,8 +55,8 @@ impl Keys {
     }
 
     #[cfg(any(fuzzing, test))]
-    pub(super) fn texts(&self) -> [String; 3] {
-        [self.find.clone(), self.keep.clone(), self.sweep.clone()]
+    pub(super) fn texts(&self) -> [String; 4] {
+        [self.find.clone(), self.keep.clone(), self.due.clone(), self.sweep.clone()]
     }
 }
 

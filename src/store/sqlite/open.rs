@@ -29,7 +29,7 @@ use crate::store::driver::{Driver, Failure, at_once};
 use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::SQLITE;
-use crate::store::sweep::changes_keep;
+use crate::store::sweep::DoubtLog;
 use crate::store::transaction::Context;
 
 /// "NOUN": marks a database as ours.
@@ -192,7 +192,7 @@ fn open_locked(
         log: log.clone(),
         metrics: Arc::clone(metrics),
         counted,
-        changes_keep: changes_keep(model.server.changes_keep),
+        doubts: DoubtLog::default(),
     };
     let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || writer.work());
     let thread = thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;

@@ -193,6 +193,8 @@ fn of_a_new_database() {
             INSERT nouns_system
             INSERT nouns_system
             INSERT nouns_system
+            INSERT nouns_system
+            INSERT nouns_system
             COMMIT
         "#]],
     );

@@ -27,7 +27,7 @@ use crate::plan::{Action, Write};
 use crate::store::StoreError;
 use crate::store::driver::{Driver, at_once};
 use crate::store::ids::Ids;
-use crate::store::sweep::SWEEP_EVERY;
+use crate::store::sweep::{DoubtLog, SWEEP_EVERY};
 use crate::store::transaction::{self, Context, Given, Halt, Pace, broken};
 
 const GROUP_REQUESTS_MAX: usize = 512;
@@ -58,8 +58,8 @@ pub(super) struct Writer {
     pub(super) metrics: Arc<Metrics>,
     /// What of them is the writer's own.
     pub(super) counted: Arc<metrics::Writer>,
-    /// How long the change log is kept; `None` is for ever.
-    pub(super) changes_keep: Option<Duration>,
+    /// What the operator was told of a clock that is ahead.
+    pub(super) doubts: DoubtLog,
 }
 
 /// By what a request that is refused undoes itself, without those that share its commit.

@@ -38,7 +38,9 @@ fn ask_within(
 ) -> Result<String, ConnectError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (client, driver) = address(text).connect(session, clock::now() + patience).await?;
+        let (until, database_clock) = (clock::now() + patience, DatabaseClock::default());
+        let connected = address(text).connect(session, &database_clock, until).await;
+        let (client, driver) = connected?;
         let driver = tokio::spawn(driver);
         let answer = client.simple_query(question).await.unwrap();
         let rows = answer.iter().filter_map(|message| match message {

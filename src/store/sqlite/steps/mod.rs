@@ -35,6 +35,7 @@ use crate::store::faulty;
 use crate::store::ids::Ids;
 use crate::store::schema;
 use crate::store::sql::SQLITE;
+use crate::store::sweep::DoubtLog;
 use crate::store::transaction::Context;
 use crate::value::{Id, IdKind};
 
@@ -101,7 +102,7 @@ impl Trial {
             log: LOG.clone(),
             metrics,
             counted,
-            changes_keep: None,
+            doubts: DoubtLog::default(),
         };
         let mut trial = Self { writer, queue, mailbox: Arc::default(), model, requests: 0 };
         // Ann leads Red; Bob owns the two tasks of Red; Red's tasks go with it.

@@ -74,7 +74,9 @@ fn a_reload_does_not_weaken_a_session(cluster: &Cluster, text: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let deadline = clock::now() + PATIENCE;
-        let (client, driver) = address(text).connect(&SESSION, deadline).await.unwrap();
+        let (address, database_clock) = (address(text), DatabaseClock::default());
+        let connected = address.connect(&SESSION, &database_clock, deadline).await;
+        let (client, driver) = connected.unwrap();
         let driver = tokio::spawn(driver);
         cluster.sql("ALTER SYSTEM SET synchronous_commit = off");
         cluster.sql("ALTER SYSTEM SET work_mem = '5MB'");

@@ -1,0 +1,140 @@
+//! The database's clock, as this server knows it: every time that is stored is taken from here.
+//!
+//! The database is asked for its time when a connection opens and once a minute by the keeper, in
+//! statements that are sent anyway. In between, the time goes on by the monotonic clock, so the wall clock
+//! of this machine plays no part, and a request needs no round trip to know the time.
+//! The error is at most half the round trip of the last reading, plus the drift of the monotonic clock
+//! since (`DRIFT_PPM`).
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::value::Moment;
+
+/// What the database is asked: microseconds since 1970.
+pub(super) const DATABASE_MICROS: &str =
+    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// The kernel corrects its clock by at most this many microseconds a second.
+const DRIFT_PPM: i64 = 500;
+/// Before the first reading.
+const UNKNOWN: i64 = i64::MIN;
+
+/// An estimate of the database's clock; shared by all connections of a server.
+#[derive(Debug)]
+pub(super) struct DatabaseClock {
+    origin: Instant,
+    /// The database's time at `origin`, in microseconds since 1970.
+    offset: AtomicI64,
+    /// What the offset was estimated from.
+    best: Mutex<Option<Reading>>,
+}
+
+/// One reading of the database's clock, in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    offset: i64,
+    /// By how much the offset may be wrong.
+    error: i64,
+    /// Since `origin`.
+    at: i64,
+}
+
+impl Default for DatabaseClock {
+    fn default() -> Self {
+        let (origin, offset) = (clock::now(), AtomicI64::new(UNKNOWN));
+        Self { origin, offset, best: Mutex::default() }
+    }
+}
+
+impl DatabaseClock {
+    /// The database's time. Before any connection was made, which nobody can have asked for, our own.
+    pub(super) fn now(&self) -> Moment {
+        let offset = self.offset.load(Ordering::Relaxed);
+        let micros = offset.checked_add(self.micros_at(clock::now()));
+        let known = micros.filter(|_| offset != UNKNOWN).and_then(Moment::from_micros);
+        known.unwrap_or_else(clock::moment)
+    }
+
+    /// Takes in a reading: the database was asked at one moment, answered at the other, and its clock
+    /// showed `micros` at some moment in between.
+    pub(super) fn read(&self, asked: Instant, answered: Instant, micros: i64) {
+        let (asked, answered) = (self.micros_at(asked), self.micros_at(answered));
+        let error = (answered - asked) / 2;
+        let Some(offset) = micros.checked_sub(asked + error) else { return };
+        let reading = Reading { offset, error, at: answered };
+        let mut best = self.best.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = best.map_or(reading, |last| last.or_better(reading));
+        *best = Some(chosen);
+        self.offset.store(chosen.offset, Ordering::Relaxed);
+    }
+
+    fn micros_at(&self, instant: Instant) -> i64 {
+        let since: Duration = instant.saturating_duration_since(self.origin);
+        i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 4)
+    }
+}
+
+impl Reading {
+    /// The more exact of two that agree; where they do not, the database's clock was set, or another
+    /// database has taken over, and the newer one is right.
+    fn or_better(self, newer: Self) -> Self {
+        let drift = newer.at.saturating_sub(self.at).saturating_mul(DRIFT_PPM) / 1_000_000;
+        let error = self.error.saturating_add(drift);
+        let differ = self.offset.abs_diff(newer.offset);
+        let agree = differ <= error.saturating_add(newer.error).unsigned_abs();
+        if agree && error < newer.error { Self { error, at: newer.at, ..self } } else { newer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_2020: i64 = 1_577_836_800_000_000;
+
+    fn millis(clock: &DatabaseClock, after: u64) -> Instant {
+        clock.origin + Duration::from_millis(after)
+    }
+
+    fn offset(clock: &DatabaseClock) -> i64 {
+        clock.offset.load(Ordering::Relaxed) - DAY_2020
+    }
+
+    #[test]
+    fn database_clock_before_a_reading_is_the_local_one() {
+        let local = clock::moment().seconds();
+        let seconds = DatabaseClock::default().now().seconds();
+        assert!((local..=local + 10).contains(&seconds), "{seconds} {local}");
+    }
+
+    #[test]
+    fn database_clock_goes_on_from_the_middle_of_the_round_trip() {
+        let clock = DatabaseClock::default();
+        clock.read(millis(&clock, 100), millis(&clock, 120), DAY_2020);
+        assert_eq!(offset(&clock), -110_000);
+        let now = clock.now().micros() - DAY_2020;
+        assert!((-110_000..60_000_000).contains(&now), "{now}");
+    }
+
+    #[test]
+    fn database_clock_keeps_the_more_exact_reading_while_both_agree() {
+        let clock = DatabaseClock::default();
+        clock.read(millis(&clock, 0), millis(&clock, 2), DAY_2020);
+        clock.read(millis(&clock, 1_000), millis(&clock, 1_400), DAY_2020 + 1_100_000);
+        assert_eq!(offset(&clock), -1_000);
+        clock.read(millis(&clock, 2_000), millis(&clock, 2_001), DAY_2020 + 2_000_000);
+        assert_eq!(offset(&clock), -500);
+    }
+
+    #[test]
+    fn database_clock_that_was_set_is_followed() {
+        let clock = DatabaseClock::default();
+        clock.read(millis(&clock, 0), millis(&clock, 2), DAY_2020);
+        let hour = 3_600_000_000;
+        clock.read(millis(&clock, 1_000), millis(&clock, 1_400), DAY_2020 - hour);
+        assert_eq!(offset(&clock), -hour - 1_200_000);
+    }
+}

@@ -1,0 +1,156 @@
+//! The sweep of the change log and of kept answers, where a clock is wrong or a database was idle.
+//!
+//! What is swept while clocks are right is in `changes.rs` and `retries/limits.rs`.
+//! The one surprising thing: the clock of a server is moved by libfaketime, and PostgreSQL keeps its own,
+//! so a server that is ahead of its database is a server under libfaketime.
+
+use std::path::Path;
+
+use crate::harness::{Answer, Backend, Folder, Server, Setup, sql, wait_until};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+const KEY: (&str, &str) = ("Idempotency-Key", "k");
+const DOUBT: &str = "the clock is far ahead of its last sign of life: the change log is not swept";
+
+/// By so much, such as `+31d`.
+fn with_clock(setup: Setup, ahead: &str) -> Setup {
+    setup.under(&[
+        "/usr/bin/env",
+        "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1",
+        &format!("FAKETIME={ahead}"),
+        "DONT_FAKE_MONOTONIC=1",
+        "FAKETIME_DONT_FAKE_MONOTONIC=1",
+    ])
+}
+
+fn number(backend: Backend, folder: &Path, query: &str) -> i64 {
+    sql(backend, folder, query).trim().parse().unwrap()
+}
+
+fn entries(backend: Backend, folder: &Path) -> i64 {
+    number(backend, folder, "SELECT count(*) FROM nouns_changes")
+}
+
+fn post_with_key(server: &Server) -> Answer {
+    let answer = server.request("POST /customers", &[KEY], ANN);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    answer
+}
+
+/// A server with three entries in its change log and one kept answer.
+fn used(backend: Backend) -> (Server, Answer) {
+    let server = Server::on(backend);
+    let first = post_with_key(&server);
+    server.create("/customers", ANN);
+    server.create("/customers", ANN);
+    (server, first)
+}
+
+#[track_caller]
+fn check_replayed(first: &Answer, again: &Answer) {
+    assert_eq!(again.header("Idempotent-Replayed"), Some("true"), "{again:?}");
+    assert_eq!(first.body, again.body);
+}
+
+#[test]
+fn replica_with_fast_clock_sweeps_by_the_clock_of_the_database() {
+    let backend = Backend::Postgres;
+    let (server, first) = used(backend);
+    let address = server.database();
+    let folder = server.stop();
+    let folder = folder.path();
+    let old = "INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id) \
+               VALUES (-1, '2020-01-01T00:00:00Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r')";
+    sql(backend, folder, old);
+    let fast = with_clock(Setup::replica(address), "+31d").start();
+    wait_until("the fast server has swept", || {
+        let old = "SELECT count(*) FROM nouns_changes WHERE sequence = -1";
+        (number(backend, folder, old) == 0).then_some(())
+    });
+    assert_eq!(entries(backend, folder), 3);
+    check_replayed(&first, &post_with_key(&fast));
+    // What it writes has the time of the database too.
+    let path = fast.create("/customers", ANN);
+    let id = path.rsplit_once('/').unwrap().1;
+    let near = format!(
+        "SELECT count(*) FROM customers JOIN nouns_changes ON nouns_changes.id = customers.id::text \
+         WHERE customers.id = '{id}' AND abs(extract(epoch FROM created_at - now())) < 3600 \
+         AND abs(extract(epoch FROM updated_at - time)) < 3600"
+    );
+    assert_eq!(number(backend, folder, &near), 1);
+}
+
+#[test]
+fn start_with_fast_clock_sweeps_nothing_for_a_day() {
+    let backend = Backend::Sqlite;
+    let (server, first) = used(backend);
+    let folder = server.stop();
+    let server = with_clock(Setup::new(backend), "+31d").start_in(folder);
+    wait_until("it has looked for old entries", || {
+        let is_told = server.log().contains(DOUBT);
+        (is_told || entries(backend, server.folder()) < 3).then_some(())
+    });
+    assert_eq!(entries(backend, server.folder()), 3);
+    check_replayed(&first, &post_with_key(&server));
+    // A write with the wrong time changes nothing.
+    server.create("/customers", ANN);
+    let folder = server.stop();
+    let server = with_clock(Setup::new(backend), "+755h").start_in(folder);
+    wait_until("it has looked again", || server.log().contains(DOUBT).then_some(()));
+    assert_eq!(entries(backend, server.folder()), 4);
+    // With the right time nobody doubts, and nothing is old.
+    let server = Setup::new(backend).start_in(server.stop());
+    check_replayed(&first, &post_with_key(&server));
+    wait_until("the doubt is gone", || {
+        let doubts =
+            "SELECT count(*) FROM nouns_system WHERE name = 'changes_clock' AND value LIKE '% %'";
+        (number(backend, server.folder(), doubts) == 0).then_some(())
+    });
+    assert!(!server.log().contains("far ahead"), "{}", server.log());
+    assert_eq!(entries(backend, server.folder()), 4);
+}
+
+/// The clock is right, and stays ahead: 744 hours, and a day later.
+#[test]
+fn start_after_a_month_sweeps_a_day_later() {
+    let backend = Backend::Sqlite;
+    let (server, _) = used(backend);
+    let server = with_clock(Setup::new(backend), "+744h").start_in(server.stop());
+    wait_until("it has looked for old entries", || server.log().contains(DOUBT).then_some(()));
+    let server = with_clock(Setup::new(backend), "+769h").start_in(server.stop());
+    wait_until("the old entries are gone", || {
+        (entries(backend, server.folder()) == 1).then_some(())
+    });
+    let keys = "SELECT count(*) FROM nouns_keys";
+    wait_until("the old answers are gone", || {
+        (number(backend, server.folder(), keys) == 0).then_some(())
+    });
+}
+
+/// What the database keeps of when the change log was last looked at.
+fn mark(backend: Backend, folder: &Folder, mark: &str) {
+    let text = format!(
+        "INSERT INTO nouns_system (name, value) VALUES ('changes_clock', '{mark}') \
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    );
+    sql(backend, folder.path(), &text);
+}
+
+on_every_backend! {
+    fn idle_database_is_swept_when_the_clock_has_been_ahead_for_a_day(backend: Backend) {
+        let (server, _) = used(backend);
+        let folder = server.stop();
+        sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
+        mark(backend, &folder, "2020-01-02T00:00:00.000000Z");
+        let server = Setup::new(backend).start_in(folder);
+        wait_until("it tells that it does not sweep", || server.log().contains(DOUBT).then_some(()));
+        assert_eq!(entries(backend, server.folder()), 3);
+        let folder = server.stop();
+        mark(backend, &folder, "2020-01-02T00:00:00.000000Z 2021-01-01T00:00:00.000000Z");
+        let server = Setup::new(backend).start_in(folder);
+        wait_until("the old entries are gone", || {
+            (entries(backend, server.folder()) == 1).then_some(())
+        });
+        assert!(!server.log().contains(DOUBT), "{}", server.log());
+    }
+}
