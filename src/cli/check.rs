@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use super::{Check, Refusal, find_model, read_model, say};
 use crate::model::{Model, schema};
+use crate::permit;
 
 pub(super) fn run(flags: &Check) -> Result<ExitCode, Refusal> {
     let mut out = std::io::stdout();
@@ -14,6 +15,9 @@ pub(super) fn run(flags: &Check) -> Result<ExitCode, Refusal> {
     let source = find_model(flags.model.as_deref())?;
     let model = read_model(&source)?;
     say(&mut out, format_args!("{}: ok, {}", source.name, summary(&model)));
+    for warning in permit::warnings(&model) {
+        say(&mut std::io::stderr(), format_args!("{}: warning: {warning}", source.name));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,14 +8,16 @@
 
 mod reach;
 mod rights;
+mod warnings;
 
 use std::sync::{Arc, LazyLock};
 
 use crate::intent::{Place, Route, Verb};
 use crate::model;
 use crate::problem::{self, Problem};
-pub use reach::Reach;
+pub use reach::{Reach, Unseen};
 pub use rights::{Access, Rights};
+pub use warnings::warnings;
 
 /// Who is asking, and what they may do.
 #[derive(Debug, Clone)]

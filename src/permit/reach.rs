@@ -5,8 +5,34 @@
 
 use std::sync::{Arc, LazyLock};
 
+use sha2::{Digest, Sha256};
+
 use super::{Access, Caller};
-use crate::model::{Expr, Model, ResourceIndex, Verb};
+use crate::model::{Expr, Model, Resource, ResourceIndex, Verb, types};
+use crate::value::{Item, Value};
+
+/// What GET does not show of one item. A write may still be granted for it, and must not tell its value.
+#[derive(Debug, Clone, Copy)]
+pub enum Unseen<'a> {
+    /// Some fields, by index.
+    Fields(&'a [usize]),
+    /// The whole item: GET is not granted, or not for this row.
+    All,
+}
+
+impl Unseen<'_> {
+    pub fn contains(self, field: usize) -> bool {
+        match self {
+            Self::Fields(fields) => fields.contains(&field),
+            Self::All => true,
+        }
+    }
+
+    /// Whether the item itself is unknown.
+    pub fn is_all(self) -> bool {
+        matches!(self, Self::All)
+    }
+}
 
 /// Everything, or what the rights of a caller grant to a verb. Small, since it travels far.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +84,11 @@ impl Reach {
         self.0.as_ref().map(|limited| limited.access(resource, limited.verb))
     }
 
+    /// What GET may do, whatever the request's own verb is. `None`: everything.
+    pub fn read_access(&self, resource: ResourceIndex) -> Option<&Access> {
+        self.0.as_ref().map(|limited| limited.access(resource, Verb::Get))
+    }
+
     /// Whether items of a resource can be seen at all.
     pub fn sees(&self, resource: ResourceIndex) -> bool {
         self.0
@@ -85,8 +116,7 @@ impl Reach {
 
     /// Likewise for GET.
     pub fn seen_rows(&self, resource: ResourceIndex) -> &[Expr] {
-        let access = self.0.as_ref().map(|limited| limited.access(resource, Verb::Get));
-        access.map_or(&[], |access| &access.only)
+        self.read_access(resource).map_or(&[], |access| &access.only)
     }
 
     /// Whether some rows of a resource may be out of reach, by themselves or by what is above them.
@@ -100,12 +130,56 @@ impl Reach {
             || above.into_iter().any(|above| !self.seen_rows(above.index).is_empty())
     }
 
+    /// Field indices, in order, that GET hides in every item it shows.
+    pub fn unseen_fields(&self, resource: ResourceIndex) -> &[usize] {
+        self.read_access(resource).map_or(&[], |access| &access.hidden)
+    }
+
+    /// Whether GET would show an item, with fewer fields maybe. The items above it are looked at elsewhere.
+    pub fn shows(&self, resource: &Resource, item: &Item) -> bool {
+        let Some(limited) = &self.0 else { return true };
+        let access = limited.access(resource.index, Verb::Get);
+        if access.only.is_empty() {
+            return true;
+        }
+        let values = resource.fields.iter().zip(&item.values);
+        let open: Vec<Value> =
+            values.map(|(field, value)| types::unseal(field, value.clone())).collect();
+        access.holds(&open, limited.caller.user_name())
+    }
+
+    /// What GET does not show of an item.
+    pub fn unseen(&self, resource: &Resource, item: &Item) -> Unseen<'_> {
+        match self.shows(resource, item) {
+            true => Unseen::Fields(self.unseen_fields(resource.index)),
+            false => Unseen::All,
+        }
+    }
+
+    /// Distinguishes what GET shows of a resource and of the resources above it; zero where GET shows all.
+    /// Equal numbers, equal rights to read.
+    pub fn read_mark(&self, model: &Model, resource: ResourceIndex) -> u32 {
+        let Some(limited) = &self.0 else { return 0 };
+        let mut hash = Sha256::new();
+        let mut is_all = true;
+        for level in model.lineage(resource) {
+            let access = limited.access(level.index, Verb::Get);
+            is_all &= access.only.is_empty() && access.mark == 0;
+            hash.update(format!("{:?} {};", access.only, access.mark));
+        }
+        if is_all {
+            return 0;
+        }
+        let bytes = hash.finalize();
+        bytes.first_chunk::<4>().map_or(1, |bytes| u32::from_be_bytes(*bytes)).max(1)
+    }
+
     /// Equal for equal reach within one model, but for the user's name.
     pub fn key(&self) -> Option<(u128, Verb)> {
         self.0.as_ref().map(|limited| (limited.caller.rights().key(), limited.verb))
     }
 
-    /// Field indices that are not shown, in order.
+    /// Field indices that the request's own verb does not know, in order. What an answer shows is up to GET.
     pub fn hidden(&self, resource: ResourceIndex) -> &[usize] {
         self.access(resource).map_or(&[], |access| &access.hidden)
     }

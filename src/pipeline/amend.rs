@@ -40,8 +40,7 @@ pub(super) async fn user(
             Ok(Outcome::Item(stored)) => stored,
             other => return Ok(other),
         };
-        let resource = model.resource(write.collection.resource);
-        let made = require_of(resource, &write.conditions, &stored)
+        let made = require_of(model, &write.collection, &write.conditions, &stored)
             .and_then(|()| patched(model, &write.collection, patch, &stored));
         let draft = match made {
             Ok(draft) => draft,

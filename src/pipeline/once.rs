@@ -137,7 +137,9 @@ async fn prints(
         Bytes::from_static(format.media.essence.as_bytes()),
         problem_type.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(value.as_bytes())),
         // Somebody who may see less by now is not shown more.
-        Bytes::copy_from_slice(&about.mark().to_be_bytes()),
+        Bytes::copy_from_slice(
+            &about.reach.read_mark(&app.shared.model, about.resource).to_be_bytes(),
+        ),
     ];
     for name in &TELLING {
         let mut all = Vec::new();

@@ -60,12 +60,21 @@ pub(super) enum Aim {
     Replace(Id),
 }
 
-/// `access` is what the caller may do with the fields; all, when there is none.
+/// What the caller may do with the fields.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FieldRights<'a> {
+    /// Everything, when there is none.
+    pub(super) access: Option<&'a Access>,
+    /// Fields that GET does not show to the caller: what is left out of them stays, as in a `PUT` of what a
+    /// GET has shown.
+    pub(super) unseen: &'a [usize],
+}
+
 pub(super) fn admit(
     resource: &Resource,
     sent: Sent<'_>,
     aim: Aim,
-    access: Option<&Access>,
+    FieldRights { access, unseen }: FieldRights<'_>,
 ) -> (Draft, Vec<Fault>) {
     let (hidden, readonly) = match access {
         None => (&[][..], &[][..]),
@@ -97,6 +106,7 @@ pub(super) fn admit(
         Some(None) => Some(Value::Null),
         None if field.computed.is_some() => Some(Value::Null),
         None if hidden.contains(&index) || readonly.contains(&index) => kept(field, aim),
+        None if unseen.contains(&index) && matches!(aim, Aim::Replace(_)) => None,
         None => left_out(field, aim, &mut faults),
     });
     let values: Vec<Option<Value>> = values.collect();

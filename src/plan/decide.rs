@@ -8,7 +8,7 @@ use super::admit::complete;
 use super::{Action, Collection, Count, Draft, Outcome, Refusal, Values};
 use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::model::{Field, Model, Resource, ResourceIndex, Unique, UniqueScope, types};
-use crate::permit::Access;
+use crate::permit::{Access, Unseen};
 use crate::problem::{Code, Fault};
 use crate::value::{Id, Item, Moment, Value};
 
@@ -107,18 +107,20 @@ pub fn decide(
         }
         Action::Replace { draft, .. } => {
             let stored = found.item.ok_or(Refusal::Missing)?;
-            require_of(resource, conditions, &stored)?;
+            require_of(model, collection, conditions, &stored)?;
+            let limits = Limits::of_stored(resource, collection, &stored);
             // What is stored was seen before, and need not be seen again to stay.
             let lost = found.lost_references.into_iter();
-            let lost: Vec<_> =
-                lost.filter(|at| !is_unchanged(resource, &stored, &draft, at)).collect();
+            let stays = |at: &String| is_unchanged(resource, limits.unseen, (&stored, &draft), at);
+            let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
             refuse_lost(&lost)?;
-            replace(resource, Limits::of(collection), (stored, draft), found.now)
+            replace(resource, limits, (stored, draft), found.now)
         }
         // The store has made a `Replace` of it.
         Action::Amend { .. } => Err(Refusal::Missing),
         Action::Remove { .. } => {
-            require_of(resource, conditions, found.item.as_ref().ok_or(Refusal::Missing)?)?;
+            let stored = found.item.as_ref().ok_or(Refusal::Missing)?;
+            require_of(model, collection, conditions, stored)?;
             if let Some(by) = found.restricted_by {
                 return Err(Refusal::Referenced(by));
             }
@@ -128,16 +130,20 @@ pub fn decide(
     }
 }
 
-/// Step 11, of an item that is to be changed.
+/// Step 11, of an item that is to be changed. Who cannot see it has no validators of it: no tag matches,
+/// and nothing tells its version or its date.
 pub fn require_of(
-    resource: &Resource,
+    model: &Model,
+    collection: &Collection,
     conditions: &Conditions,
     item: &Item,
 ) -> Result<(), Refusal> {
+    let resource = model.resource(collection.resource);
     if resource.require_if_match && !conditions.has_if_match() {
         return Err(Refusal::Unconditional);
     }
-    require(conditions, Some(Validators::of(item)))
+    let is_shown = conditions.is_none() || collection.reach.shows(resource, item);
+    require(conditions, is_shown.then(|| Validators::of(item)))
 }
 
 /// Step 11, of what may have nothing to be compared by.
@@ -153,31 +159,38 @@ pub fn require(conditions: &Conditions, current: Option<Validators>) -> Result<(
 struct Limits<'a> {
     access: Option<&'a Access>,
     user: Option<&'a str>,
+    /// What must not be told of what is stored.
+    unseen: Unseen<'a>,
 }
 
 impl<'a> Limits<'a> {
     fn of(collection: &'a Collection) -> Self {
         let reach = &collection.reach;
-        Self { access: reach.access(collection.resource), user: reach.user() }
+        let unseen = Unseen::Fields(&[]);
+        Self { access: reach.access(collection.resource), user: reach.user(), unseen }
+    }
+
+    fn of_stored(resource: &Resource, collection: &'a Collection, stored: &Item) -> Self {
+        Self { unseen: collection.reach.unseen(resource, stored), ..Self::of(collection) }
     }
 
     fn hidden(self) -> &'a [usize] {
         self.access.map_or(&[], |access| &access.hidden)
     }
 
-    /// Whether the caller may make an item as it will be; `before` is what its fields are without
-    /// anything being sent.
+    /// Whether the caller may make an item as it will be; `is_changed` says of a read-only field whether
+    /// the request would set it.
     fn check(
         self,
         resource: &Resource,
         root: &str,
         values: &[Value],
-        before: impl Fn(usize, &Field) -> Value,
+        is_changed: impl Fn(usize, &Field) -> bool,
     ) -> Result<(), Refusal> {
         let Some(access) = self.access else { return Ok(()) };
         let fields = access.readonly.iter().filter_map(|at| {
             let field = resource.fields.get(*at).filter(|field| field.computed.is_none())?;
-            (values.get(*at) != Some(&before(*at, field))).then_some(field)
+            is_changed(*at, field).then_some(field)
         });
         let fault = |field: &Field| Fault {
             pointer: format!("{root}/{}", field.name),
@@ -198,10 +211,19 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// Whether a reference, by its pointer, is the one that is stored.
-fn is_unchanged(resource: &Resource, stored: &Item, draft: &Draft, pointer: &str) -> bool {
+/// Whether a reference, by its pointer, is the one that is stored. Where the caller may not see that, no
+/// reference is.
+fn is_unchanged(
+    resource: &Resource,
+    unseen: Unseen<'_>,
+    (stored, draft): (&Item, &Draft),
+    pointer: &str,
+) -> bool {
     let name = pointer.strip_prefix(&*draft.root).and_then(|rest| rest.strip_prefix('/'));
     let Some((index, _)) = name.and_then(|name| resource.field(name)) else { return false };
+    if unseen.contains(index) {
+        return false;
+    }
     let sent = match &draft.values {
         Values::Complete(values) => values.get(index),
         Values::Partial(values) => values.get(index).and_then(Option::as_ref),
@@ -220,8 +242,11 @@ fn create(
     for (draft, id) in drafts.into_iter().zip(found.ids) {
         let Draft { root, values, .. } = draft;
         let values = settle(resource, (&root, limits.hidden()), values, None)?;
-        let default = |_, field: &Field| field.default.clone().map_or(Value::Null, types::seal);
-        limits.check(resource, &root, &values, default)?;
+        let is_changed = |at: usize, field: &Field| {
+            let default = field.default.clone().map_or(Value::Null, types::seal);
+            values.get(at) != Some(&default)
+        };
+        limits.check(resource, &root, &values, is_changed)?;
         // A new item starts where the model says it starts.
         if let Some((index, states)) = resource.state()
             && let Some(Value::Text(to)) = values.get(index)
@@ -252,19 +277,25 @@ fn replace(
     now: Moment,
 ) -> Result<Script, Refusal> {
     let Draft { root, values, .. } = draft;
-    let sent = sent_secrets(resource, &values);
+    let sent = sent_unseen(resource, limits.unseen, &values);
     let values = settle(resource, (&root, limits.hidden()), values, Some(&stored))?;
     refuse_unfixed(resource, &root, &stored.values, &values)?;
-    let as_stored = |at: usize, _: &Field| stored.values.get(at).cloned().unwrap_or(Value::Null);
-    limits.check(resource, &root, &values, as_stored)?;
+    // To tell whether an unseen value is the stored one would tell the stored one.
+    let is_changed =
+        |at: usize, _: &Field| sent.contains(&at) || values.get(at) != stored.values.get(at);
+    limits.check(resource, &root, &values, is_changed)?;
     if let Some((index, states)) = resource.state()
         && let (Some(Value::Text(from)), Some(Value::Text(to))) =
             (stored.values.get(index), values.get(index))
         && from != to
         && !states.allowed(from).contains(to)
     {
-        let allowed = states.allowed(from).to_vec();
-        return Err(Refusal::Transition { from: Some(from.clone()), to: to.clone(), allowed });
+        let (from, to) = (from.clone(), to.clone());
+        if limits.unseen.contains(index) {
+            return Err(Refusal::UnseenTransition { to });
+        }
+        let allowed = states.allowed(&from).to_vec();
+        return Err(Refusal::Transition { from: Some(from), to, allowed });
     }
     let pairs = stored.values.iter().zip(&values).enumerate();
     let changed: Vec<usize> = pairs
@@ -285,14 +316,17 @@ fn replace(
     })
 }
 
-/// The secrets that were sent. One that is sent counts as changed: whether it is the same is not told.
-fn sent_secrets(resource: &Resource, values: &Values) -> Vec<usize> {
+/// The fields that were sent and that the caller cannot see, secrets among them. One that is sent counts
+/// as changed: whether it is the same is not told.
+fn sent_unseen(resource: &Resource, unseen: Unseen<'_>, values: &Values) -> Vec<usize> {
     let is_sent = |at: usize| match values {
         Values::Complete(_) => true,
         Values::Partial(values) => values.get(at).is_some_and(Option::is_some),
     };
-    let secrets = resource.fields.iter().enumerate().filter(|(_, field)| field.secret);
-    secrets.map(|(at, _)| at).filter(|at| is_sent(*at)).collect()
+    let fields = resource.fields.iter().enumerate();
+    let hidden = fields
+        .filter(|(at, field)| field.secret || unseen.contains(*at) && field.computed.is_none());
+    hidden.map(|(at, _)| at).filter(|at| is_sent(*at)).collect()
 }
 
 /// What is fixed stays as it was created.

@@ -23,7 +23,7 @@ use crate::model::{Model, ResourceIndex, Verb};
 use crate::permit::{Caller, Reach};
 use crate::problem::{self, Fault, Kind, Problem};
 use crate::value::{Id, Item, Page};
-use admit::{Aim, Sent};
+use admit::{Aim, FieldRights, Sent};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -136,9 +136,10 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// What is hidden changes the bytes of an item, and this tells it.
+    /// What is hidden changes the bytes of an item, and this tells it. Answers show what GET shows, so they
+    /// have the tags of GET.
     pub fn mark(&self) -> u32 {
-        self.reach.access(self.resource).map_or(0, |access| access.mark)
+        self.reach.read_access(self.resource).map_or(0, |access| access.mark)
     }
 }
 
@@ -255,6 +256,10 @@ pub enum Refusal {
         to: Box<str>,
         allowed: Vec<Box<str>>,
     },
+    /// The same, for a caller who may not see the state.
+    UnseenTransition {
+        to: Box<str>,
+    },
     /// The caller may not change these.
     ReadOnly(Vec<Fault>),
     /// The item would be out of the caller's reach, or clashes with one that is.
@@ -330,7 +335,7 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
             model.resource(collection.resource),
             Sent { root, parent, members },
             Aim::Create,
-            access,
+            FieldRights { access, unseen: &[] },
         )
     };
     let (count, admitted) = match bodies {
@@ -362,8 +367,10 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
     let parent = collection.ancestors.last().copied();
     let sent = Sent { root: format!("/{}", body.wrapper), parent, members: body.members };
     let access = collection.reach.access(collection.resource);
+    let rights =
+        FieldRights { access, unseen: collection.reach.unseen_fields(collection.resource) };
     let resource = model.resource(collection.resource);
-    let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), access);
+    let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), rights);
     if faults.is_empty() {
         let (action, conditions) = (Action::Replace { id, draft }, Conditions::default());
         Plan::Write(Box::new(Write { collection, action, conditions, by, once: None }))

@@ -52,6 +52,7 @@ impl Once {
                 | Refusal::Patch(_)
                 | Refusal::Invalid(_)
                 | Refusal::Transition { .. }
+                | Refusal::UnseenTransition { .. }
                 | Refusal::Taken(_)
                 | Refusal::Referenced(_)
                 | Refusal::TooMany { .. } => true,

@@ -3,15 +3,17 @@
 //! Pure: the store calls it inside its transaction, with the item it has locked.
 //! The document that is patched is what the caller would read. So what is hidden can be neither seen nor
 //! changed, and what the server sets is not looked at afterwards.
+//! The one surprising thing: a field that the caller may patch and not read is not in the document either.
+//! A `test` of it fails whatever is stored, it can be set, and what the patch does not name stays.
 
-use super::admit::{self, Aim, Draft, Sent};
+use super::admit::{self, Aim, Draft, FieldRights, Sent};
 use super::{Collection, Refusal};
 use crate::formats::{View, json as written};
 use crate::intent::Patch;
 use crate::json::patch::{self, Failed, Why};
 use crate::json::{self, Json};
 use crate::model::{Field, Model, Resource};
-use crate::permit::Access;
+use crate::permit::{Access, Unseen};
 use crate::problem::{Code, Fault};
 use crate::value::Item;
 
@@ -26,29 +28,82 @@ pub fn patched(
     stored: &Item,
 ) -> Result<Draft, Refusal> {
     let resource = model.resource(collection.resource);
-    let hidden = collection.reach.hidden(collection.resource);
-    let mut text = Vec::with_capacity(512);
-    (written::FORMAT.item)(&mut text, View { resource, hidden, chosen: None }, stored);
+    let reach = &collection.reach;
+    let (hidden, unseen) = (reach.hidden(resource.index), reach.unseen(resource, stored));
+    let text = visible_text(resource, (hidden, unseen), stored);
     let bytes_max = model.server.limits.body_bytes_max;
-    let (root, document) = match patch {
-        Patch::Merge(sent) => merged(resource, read(&text)?, read(sent)?)?,
+    let (root, document, removed) = match patch {
+        Patch::Merge(sent) => {
+            let sent = read(sent)?;
+            let removed = removed_unseen(resource, unseen, &sent);
+            let (root, document) = merged(resource, visible(resource, unseen, &text)?, sent)?;
+            (root, document, removed)
+        }
         Patch::Operations(sent) => {
             let steps = patch::operations(read(sent)?).map_err(|_| unreadable())?;
-            let document = patch::apply(read(&text)?, &steps, bytes_max);
+            let document = patch::apply(visible(resource, unseen, &text)?, &steps, bytes_max);
             let document = document.map_err(|why| failed(&why))?;
-            (format!("/{}", resource.name), document)
+            (format!("/{}", resource.name), document, Vec::new())
         }
     };
     if document.bytes() > bytes_max {
         return Err(whole(Code::Length, format!("expected at most {bytes_max} bytes")));
     }
     let members = members(resource, document)?;
-    refuse_stateless(resource, hidden, (&root, &members))?;
-    let access = collection.reach.access(collection.resource);
-    refuse_readonly(resource, access, stored, (&root, &members))?;
+    let stays = |at: &usize| unseen.contains(*at) && !removed.contains(at);
+    let stays: Vec<usize> = (0..resource.fields.len()).filter(stays).collect();
+    let kept = [hidden, &stays].concat();
+    refuse_stateless(resource, &kept, (&root, &members))?;
+    let access = reach.access(resource.index);
+    let is_there = |at: usize| match unseen.contains(at) {
+        true => removed.contains(&at),
+        false => stored.values.get(at).is_some_and(|value| !value.is_null()),
+    };
+    refuse_readonly(resource, access, is_there, (&root, &members))?;
     let sent = Sent { root, parent: stored.parent, members };
-    let (draft, faults) = admit::admit(resource, sent, Aim::Replace(stored.id), access);
+    let rights = FieldRights { access, unseen: &stays };
+    let (draft, faults) = admit::admit(resource, sent, Aim::Replace(stored.id), rights);
     if faults.is_empty() { Ok(draft) } else { Err(Refusal::Invalid(faults)) }
+}
+
+/// What the caller would read of an item, as text.
+fn visible_text(
+    resource: &Resource,
+    (hidden, unseen): (&[usize], Unseen<'_>),
+    stored: &Item,
+) -> Vec<u8> {
+    let is_hidden = |at: &usize| hidden.contains(at) || unseen.contains(*at);
+    let hidden: Vec<usize> = (0..resource.fields.len()).filter(is_hidden).collect();
+    let mut text = Vec::with_capacity(512);
+    (written::FORMAT.item)(&mut text, View { resource, hidden: &hidden, chosen: None }, stored);
+    text
+}
+
+/// The document to be patched. Of an item that GET does not show it has what the path says.
+fn visible<'a>(
+    resource: &Resource,
+    unseen: Unseen<'_>,
+    text: &'a [u8],
+) -> Result<Json<'a>, Refusal> {
+    let mut document = read(text)?;
+    if unseen.is_all()
+        && let Json::Object(wrapped) = &mut document
+        && let Some((_, Json::Object(members))) = wrapped.first_mut()
+    {
+        let key = resource.parent_key.as_deref();
+        members.retain(|(name, _)| name == "id" || Some(&**name) == key);
+    }
+    Ok(document)
+}
+
+/// The fields that a merge patch takes away although the caller cannot see them, by index: in the document
+/// that is patched they are not there to be taken away.
+fn removed_unseen(resource: &Resource, unseen: Unseen<'_>, sent: &Json<'_>) -> Vec<usize> {
+    let Json::Object(wrapped) = sent else { return Vec::new() };
+    let Some((_, Json::Object(members))) = wrapped.first() else { return Vec::new() };
+    let nulls = members.iter().filter(|(_, value)| matches!(value, Json::Null));
+    let fields = nulls.filter_map(|(name, _)| resource.field(name));
+    fields.map(|(index, _)| index).filter(|index| unseen.contains(*index)).collect()
 }
 
 fn read(text: &[u8]) -> Result<Json<'_>, Refusal> {
@@ -105,14 +160,13 @@ fn whole(code: Code, detail: String) -> Refusal {
 fn refuse_readonly(
     resource: &Resource,
     access: Option<&Access>,
-    stored: &Item,
+    is_there: impl Fn(usize) -> bool,
     (root, members): (&str, &[crate::intent::Member<'_>]),
 ) -> Result<(), Refusal> {
     let Some(access) = access else { return Ok(()) };
     let is_taken = |at: &usize, field: &Field| {
         let is_shown = !access.hidden.contains(at) && field.computed.is_none() && !field.secret;
-        let is_stored = stored.values.get(*at).is_some_and(|value| !value.is_null());
-        is_shown && is_stored && !members.iter().any(|(name, _)| **name == *field.name)
+        is_shown && is_there(*at) && !members.iter().any(|(name, _)| **name == *field.name)
     };
     let fields = access.readonly.iter().filter_map(|at| resource.fields.get(*at).zip(Some(at)));
     let fault = |field: &Field| Fault {

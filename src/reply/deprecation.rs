@@ -34,7 +34,7 @@ pub(super) fn note(
     items: Option<&[Item]>,
 ) {
     let (index, reach) = (about.resource, &about.reach);
-    let hidden = reach.hidden(index);
+    let hidden = reach.unseen_fields(index);
     let lineage = model.lineage(index);
     let resources = lineage.iter().filter_map(|resource| resource.deprecated.as_ref());
     let fields = model.resource(index).fields.iter().enumerate();

@@ -48,6 +48,8 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
         Refusal::KeyUsed => Problem::new(&problem::IDEMPOTENCY_KEY_USED),
         Refusal::KeyUnderWay => Problem::new(&problem::REQUEST_UNDER_WAY)
             .header(header::RETRY_AFTER, HeaderValue::from_static("1")),
+        Refusal::UnseenTransition { to } => Problem::new(&problem::TRANSITION_NOT_ALLOWED)
+            .detail(format!("the {name} cannot become {to} now")),
         Refusal::Transition { from, to, allowed } => {
             let texts = allowed.iter().map(ToString::to_string).collect();
             let detail = match &from {

@@ -10,6 +10,7 @@ mod failure;
 pub mod kept;
 mod listed;
 mod slow;
+mod unseen;
 
 pub use coded::coded;
 pub use content::{Content, Cut, Flow, Pieces};
@@ -145,6 +146,9 @@ impl Replies {
             (Outcome::Page(page), _) => {
                 self.listed(model, (&collection, list), (format, conditions), page)?
             }
+            (_, Verdict::Holds) if !unseen::is_shown(model, &collection, outcome) => {
+                return Ok(self.unseen(model, &collection, outcome));
+            }
             (_, Verdict::Holds) => self.found(model, (&collection, list), format, outcome),
             (_, Verdict::NotModified) => self.not_modified(&collection, format, outcome),
             (_, Verdict::Fails) => {
@@ -266,9 +270,9 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
     }
 }
 
-/// A resource as the caller knows it, and as much of it as a list asks for.
+/// A resource as GET shows it to the caller, and as much of it as a list asks for.
 pub fn view<'a>(model: &'a Model, collection: &'a Collection, list: Option<&'a List>) -> View<'a> {
-    let hidden = collection.reach.hidden(collection.resource);
+    let hidden = collection.reach.unseen_fields(collection.resource);
     let chosen = list.and_then(|list| list.chosen.as_deref());
     View { resource: model.resource(collection.resource), hidden, chosen }
 }

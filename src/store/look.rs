@@ -77,7 +77,7 @@ async fn amended<D: Driver>(
 ) -> Result<Found, Halt<()>> {
     let (now, model) = (driver.now(), &context.model);
     let stored = locked(driver, context, collection, id).await?.ok_or(Refusal::Missing)?;
-    require_of(model.resource(collection.resource), conditions, &stored)?;
+    require_of(model, collection, conditions, &stored)?;
     let draft = patched(model, collection, patch, &stored)?;
     if draft.has_clear() {
         return Err(broken("a secret on its way to the disk as it was sent"));

@@ -142,7 +142,7 @@ async fn save<D: Driver>(
                 return Err(Failure::Engine(message).into());
             };
             let reach = &log.collection.reach;
-            let hidden = reach.hidden(resource.index);
+            let hidden = [reach.hidden(resource.index), reach.unseen_fields(resource.index)];
             let rules = broken_rules(driver, context, resource, (before, blamed)).await?;
             if !are_holders_seen(driver, context, reach, (&rules, &blamed.after)).await? {
                 return Err(Refusal::Outside.into());
@@ -150,7 +150,7 @@ async fn save<D: Driver>(
             let rules: Vec<_> = rules.into_iter().map(|rule| rule.unique).collect();
             // Whoever stood in the way may be gone by now.
             let rules = if rules.is_empty() { vec![rule] } else { rules };
-            Err(taken(resource, &rules, (&blamed.root, hidden)).into())
+            Err(taken(resource, &rules, (&blamed.root, &hidden.concat())).into())
         }
         (failure, _) => Err(failure.into()),
     }

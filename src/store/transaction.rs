@@ -23,6 +23,7 @@ use super::{StoreError, users};
 use crate::intent::List;
 use crate::intent::conditions::Conditions;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
+use crate::permit::Unseen;
 use crate::plan::decide::{Script, lost, require, require_of};
 use crate::plan::{
     Action, Collection, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
@@ -273,11 +274,14 @@ async fn refused<D: Driver>(
         let reached = context.reached(*resource, reach);
         let stored = item(driver, context, *resource, reached.item(id, ancestors)).await?;
         let Some(stored) = stored else { return Ok(Refusal::Missing) };
-        if let Err(refusal) = require_of(declared, &refuse.conditions, &stored) {
+        let required = require_of(&context.model, &refuse.collection, &refuse.conditions, &stored);
+        if let Err(refusal) = required {
             return Ok(refusal);
         }
-        let kept =
-            references.iter().filter(|one| !reach.is_all() && is_stored(declared, &stored, one));
+        let unseen = reach.unseen(declared, &stored);
+        let kept = references
+            .iter()
+            .filter(|one| !reach.is_all() && is_stored((declared, unseen), &stored, one));
         let kept: Vec<&str> = kept.map(|one| &*one.pointer).collect();
         lost_pointers.retain(|pointer| !kept.contains(&&**pointer));
     }
@@ -286,10 +290,16 @@ async fn refused<D: Driver>(
     Ok(Refusal::Invalid(faults))
 }
 
-/// Whether a reference is what is stored: that may stay, also where it leads out of sight.
-fn is_stored(resource: &Resource, stored: &Item, reference: &Reference) -> bool {
+/// Whether a reference is what is stored: that may stay, also where it leads out of sight. Where the caller
+/// may not see what is stored, none is.
+fn is_stored(
+    (resource, unseen): (&Resource, Unseen<'_>),
+    stored: &Item,
+    reference: &Reference,
+) -> bool {
     let name = reference.pointer.rsplit('/').next().unwrap_or_default();
-    let value = resource.field(name).and_then(|(index, _)| stored.values.get(index));
+    let field = resource.field(name).filter(|(index, _)| !unseen.contains(*index));
+    let value = field.and_then(|(index, _)| stored.values.get(index));
     match (value, reference.id) {
         (Some(Value::Text(text)), id @ Id::Uuid(_)) => IdKind::Uuid.parse(text) == Some(id),
         (Some(Value::Integer(number)), Id::Integer(id)) => *number == id,

@@ -4,6 +4,7 @@
 //! The one surprising thing: there is one user, whose roles are changed from column to column; a
 //! password costs time, and a change of roles takes effect at the next request.
 
+mod answers;
 mod hidden;
 
 use std::fmt::Write as _;
@@ -32,7 +33,11 @@ struct Office {
 
 impl Office {
     fn open(backend: Backend) -> Self {
-        let server = Setup::new(backend).model(MODEL).closed().start();
+        Self::of(backend, MODEL)
+    }
+
+    fn of(backend: Backend, model: &str) -> Self {
+        let server = Setup::new(backend).model(model).closed().start();
         let ann = Person::new("ann", "one for all roles");
         let path = server.add_user(&ann, &[]);
         let (admin, ann) = (server.admin().basic(), ann.basic());
@@ -56,6 +61,11 @@ impl Office {
         let headers = [("Authorization", self.ann.as_str())];
         let headers = if self.is_anyone { &[] } else { &headers[..] };
         self.client.request(line, headers, body)
+    }
+
+    fn ask_with(&mut self, line: &str, header: (&str, &str), body: &str) -> Answer {
+        let headers = [("Authorization", self.ann.as_str()), header];
+        self.client.request(line, &headers, body)
     }
 
     fn by_admin(&mut self, line: &str, body: &str) -> Answer {

@@ -1,0 +1,59 @@
+//! Answers to writes whose item a GET by the same caller would not show: status and `Location` alone.
+//!
+//! Pure. The verb of a write has rights of its own, so a caller may change what they cannot read; the answer
+//! must not read it to them.
+
+use http::header::LOCATION;
+use http::{HeaderValue, StatusCode};
+
+use super::{Replies, Reply, bare, deprecation, set};
+use crate::intent::path;
+use crate::model::Model;
+use crate::plan::{Collection, Outcome};
+
+impl Replies {
+    /// A write whose item a GET by the same caller would not show: it was done, and no more is said.
+    pub(super) fn unseen(
+        &self,
+        model: &Model,
+        collection: &Collection,
+        outcome: &Outcome,
+    ) -> Reply {
+        let mut reply = match outcome {
+            Outcome::Created(item) => {
+                let mut reply = bare(StatusCode::CREATED);
+                let location =
+                    path(model, collection.resource, &collection.ancestors, Some(item.id));
+                set(&mut reply, LOCATION, HeaderValue::try_from(location).ok());
+                reply
+            }
+            Outcome::CreatedMany(_) => bare(StatusCode::CREATED),
+            _ => bare(StatusCode::NO_CONTENT),
+        };
+        if self.may_be_deprecated.get(collection.resource.0) == Some(&true) {
+            deprecation::note(&mut reply.headers, model, collection, Some(&[]));
+        }
+        reply
+    }
+}
+
+/// Whether all that an outcome speaks of may be shown. What was read was read by the rules of GET.
+pub(super) fn is_shown(model: &Model, collection: &Collection, outcome: &Outcome) -> bool {
+    let resource = model.resource(collection.resource);
+    match outcome {
+        Outcome::Created(_)
+        | Outcome::CreatedMany(_)
+        | Outcome::Updated(_)
+        | Outcome::Amended(_) => {
+            outcome.items().iter().all(|item| collection.reach.shows(resource, item))
+        }
+        Outcome::Ready
+        | Outcome::Positions(_)
+        | Outcome::User(_)
+        | Outcome::Stamp(_)
+        | Outcome::Item(_)
+        | Outcome::Page(_)
+        | Outcome::Removed
+        | Outcome::Said(_) => true,
+    }
+}

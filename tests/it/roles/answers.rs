@@ -1,0 +1,309 @@
+//! The answer to a write shows no more than a GET by the same caller, and its status tells no value that GET
+//! does not show.
+
+use super::{Office, id};
+use crate::harness::{Answer, Backend, Folder, Masks, run};
+
+const STAFF: &str = r#"
+title = "Staff"
+
+[resources.team.fields]
+name = { type = "text", required = true }
+
+[resources.person]
+plural = "people"
+
+[resources.person.fields]
+name   = { type = "text", required = true }
+group  = { type = "text", default = "a" }
+salary = { type = "integer", default = 1000 }
+bonus  = { type = "integer" }
+stage  = { type = "state", initial = "new", next = { new = ["hired"], hired = [] } }
+team   = { type = "ref", to = "team" }
+
+[roles.reader]
+person = { verbs = ["get"], hide = ["salary", "bonus", "stage", "team"], where = "group = 'a'" }
+
+[roles.editor]
+person = ["post", "put", "patch", "delete"]
+
+[roles.payroll]
+person = { verbs = ["put", "patch"], readonly = ["salary", "bonus"] }
+"#;
+
+const JSON_PATCH: (&str, &str) = ("Content-Type", "application/json-patch+json");
+
+fn office(backend: Backend, roles: &[&str]) -> Office {
+    let mut office = Office::of(backend, STAFF);
+    office.play_all(roles);
+    office
+}
+
+fn person(office: &mut Office, body: &str) -> String {
+    office.make("POST /people", body)
+}
+
+/// What the admin reads of it.
+fn stored(office: &mut Office, path: &str) -> serde_json::Value {
+    office.by_admin(&format!("GET {path}"), "").json()["person"].clone()
+}
+
+/// Everything that an answer says, but for what is new every time.
+fn told(answer: &Answer) -> String {
+    Masks::default().answer(answer)
+}
+
+fn assert_mute(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.text(), "", "{answer:?}");
+    for name in ["ETag", "Last-Modified", "Content-Type"] {
+        assert_eq!(answer.header(name), None, "{answer:?}");
+    }
+}
+
+on_every_backend! {
+    fn write_answer_has_the_fields_and_the_tag_of_get(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let path = person(&mut office, r#"{"person":{"name":"Eve","salary":5000}}"#);
+        let seen = office.ask(&format!("GET {path}"), "");
+        assert_eq!(seen.status, 200);
+        let empty = office.ask(&format!("PATCH {path}"), r#"{"person":{}}"#);
+        assert_eq!((empty.status, empty.text()), (200, seen.text()));
+        assert_eq!(empty.header("ETag"), seen.header("ETag"));
+        let put = office.ask(&format!("PUT {path}"), r#"{"person":{"name":"Eva"}}"#);
+        assert_eq!(put.status, 200);
+        assert_eq!(put.text(), office.ask(&format!("GET {path}"), "").text());
+        let made = office.ask("POST /people", r#"{"person":{"name":"Joe","salary":7}}"#);
+        assert_eq!(made.status, 201);
+        for answer in [&put, &empty, &made] {
+            assert!(!answer.text().contains("salary") && !answer.text().contains("stage"), "{answer:?}");
+        }
+        let many = office.ask("POST /people", r#"{"people":[{"name":"Joe","salary":7}]}"#);
+        assert_eq!(many.status, 201);
+        assert!(!many.text().contains("salary"), "{many:?}");
+    }
+
+    /// What GET does not show cannot be put back, so a PUT of what GET has shown leaves it.
+    fn put_without_a_field_that_get_hides_keeps_it(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let path = person(&mut office, r#"{"person":{"name":"Eve","salary":5000,"bonus":3}}"#);
+        let seen = office.ask(&format!("GET {path}"), "").text().replace("Eve", "Eva");
+        assert_eq!(office.ask(&format!("PUT {path}"), &seen).status, 200);
+        let now = stored(&mut office, &path);
+        assert_eq!((&now["name"], &now["salary"], &now["bonus"]), (&"Eva".into(), &5000.into(), &3.into()));
+        let sent = office.ask(&format!("PUT {path}"), r#"{"person":{"name":"Eva","salary":1}}"#);
+        assert_eq!(sent.status, 200);
+        assert_eq!(stored(&mut office, &path)["salary"], 1);
+    }
+
+    fn patch_of_a_field_that_get_hides_tells_no_value(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let make = |office: &mut Office| person(office, r#"{"person":{"name":"Eve","salary":5000}}"#);
+        // The same for the right guess and for a wrong one, and the version too.
+        let guesses = [5000, 4999].map(|guess| {
+            let path = make(&mut office);
+            let body = format!(r#"{{"person":{{"salary":{guess}}}}}"#);
+            let answer = office.ask(&format!("PATCH {path}"), &body);
+            assert_eq!(answer.json()["person"]["version"], 2, "{answer:?}");
+            assert_eq!(stored(&mut office, &path)["salary"], guess);
+            told(&answer)
+        });
+        assert_eq!(guesses[0], guesses[1]);
+        let path = make(&mut office);
+        let line = format!("PATCH {path}");
+        for op in [
+            r#"{"op":"test","path":"/person/salary","value":GUESS}"#,
+            r#"{"op":"replace","path":"/person/salary","value":GUESS}"#,
+            r#"{"op":"copy","from":"/person/salary","path":"/person/name"}"#,
+            r#"{"op":"remove","path":"/person/salary"}"#,
+            r#"{"op":"remove","path":"/person/bonus"}"#,
+        ] {
+            let [right, wrong] = ["5000", "4999"].map(|guess| {
+                let body = format!("[{}]", op.replace("GUESS", guess));
+                office.ask_with(&line, JSON_PATCH, &body)
+            });
+            assert_eq!(right.status, 409, "{op}: {right:?}");
+            assert_eq!(told(&right), told(&wrong), "{op}");
+        }
+        // It can be set, and taken away, without being seen.
+        let body = r#"[{"op":"add","path":"/person/salary","value":1}]"#;
+        assert_eq!(office.ask_with(&line, JSON_PATCH, body).status, 200);
+        assert_eq!(stored(&mut office, &path)["salary"], 1);
+        assert_eq!(office.ask(&line, r#"{"person":{"salary":null,"bonus":null}}"#).status, 200);
+        let now = stored(&mut office, &path);
+        assert_eq!((&now["salary"], now.get("bonus")), (&1000.into(), None));
+        let body = r#"{"person":{"stage":null}}"#;
+        assert_eq!(office.ask(&line, body).status, 422);
+    }
+
+    fn refused_transition_of_a_hidden_state_does_not_name_it(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let path = person(&mut office, r#"{"person":{"name":"Eve"}}"#);
+        let line = format!("PATCH {path}");
+        assert_eq!(office.ask(&line, r#"{"person":{"stage":"hired"}}"#).status, 200);
+        let refused = office.ask(&line, r#"{"person":{"stage":"new"}}"#);
+        assert_eq!((refused.status, refused.problem().as_str()), (409, "transition-not-allowed"));
+        assert!(!refused.text().contains("hired") && !refused.text().contains("allowed\":"), "{refused:?}");
+    }
+
+    fn readonly_field_that_get_hides_cannot_be_guessed(backend: Backend) {
+        let mut office = office(backend, &["reader", "payroll"]);
+        for path in ["a", "b"].map(|group| {
+            person(&mut office, &format!(r#"{{"person":{{"name":"Eve","group":"{group}","salary":5000}}}}"#))
+        }) {
+            for body in [
+                r#"{"person":{"name":"Eve","salary":GUESS}}"#,
+                r#"{"person":{"name":"Eve","bonus":null,"salary":GUESS}}"#,
+            ] {
+                for verb in ["PUT", "PATCH"] {
+                    let [right, wrong] = ["5000", "4999"].map(|guess| {
+                        office.ask(&format!("{verb} {path}"), &body.replace("GUESS", guess))
+                    });
+                    assert!(matches!(right.status, 403 | 422), "{verb} {body}: {right:?}");
+                    assert_eq!(told(&right), told(&wrong), "{verb} {body}");
+                }
+            }
+            let removed = office.ask(&format!("PATCH {path}"), r#"{"person":{"bonus":null}}"#);
+            assert_eq!(removed.status, 403, "{removed:?}");
+        }
+    }
+
+    /// A reference out of sight may stay where the caller can see that it is there already.
+    fn reference_that_get_hides_cannot_be_guessed(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let [right, wrong] = ["one", "two"].map(|name| {
+            let team = office.make("POST /teams", &format!(r#"{{"team":{{"name":"{name}"}}}}"#));
+            id(&team).to_owned()
+        });
+        let body = format!(r#"{{"person":{{"name":"Eve","team":"{right}"}}}}"#);
+        let path = person(&mut office, &body);
+        for verb in ["PUT", "PATCH"] {
+            for rest in ["", r#","salary":"much""#] {
+                let [right, wrong] = [&right, &wrong].map(|team| {
+                    let body = format!(r#"{{"person":{{"name":"Eve","team":"{team}"{rest}}}}}"#);
+                    office.ask(&format!("{verb} {path}"), &body)
+                });
+                assert_eq!(right.status, 422, "{right:?}");
+                assert_eq!(told(&right), told(&wrong));
+            }
+        }
+    }
+
+    /// GET is 404, and the writes are granted.
+    fn write_to_a_row_that_get_does_not_show_has_no_body(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let path = person(&mut office, r#"{"person":{"name":"Eve","group":"b"}}"#);
+        let line = format!("PATCH {path}");
+        assert_eq!(office.ask(&format!("GET {path}"), "").status, 404);
+        assert_mute(&office.ask(&line, r#"{"person":{}}"#), 204);
+        assert_eq!(stored(&mut office, &path)["version"], 1);
+        assert_mute(&office.ask(&line, r#"{"person":{"name":"Eva"}}"#), 204);
+        assert_eq!(stored(&mut office, &path)["name"], "Eva");
+        let put = r#"{"person":{"name":"Eva","group":"b"}}"#;
+        assert_mute(&office.ask(&format!("PUT {path}"), put), 204);
+        // Neither what is stored nor its version can be asked for.
+        for op in [
+            r#"{"op":"test","path":"/person/name","value":"GUESS"}"#,
+            r#"{"op":"test","path":"/person/version","value":GUESS}"#,
+            r#"{"op":"replace","path":"/person/name","value":"GUESS"}"#,
+        ] {
+            let version = stored(&mut office, &path)["version"].to_string();
+            let guesses = if op.contains("version") { [version.as_str(), "77"] } else { ["Eva", "Evi"] };
+            let [right, wrong] = guesses.map(|guess| {
+                let body = format!("[{}]", op.replace("GUESS", guess));
+                office.ask_with(&line, JSON_PATCH, &body)
+            });
+            assert_eq!(right.status, 409, "{right:?}");
+            assert_eq!(told(&right), told(&wrong));
+        }
+        let version = stored(&mut office, &path)["version"].to_string();
+        for verb in ["PATCH", "DELETE"] {
+            let [right, wrong] = [&*version, "77"].map(|guess| {
+                let tag = format!("\"{guess}\"");
+                office.ask_with(&format!("{verb} {path}"), ("If-Match", &tag), r#"{"person":{}}"#)
+            });
+            assert_eq!(right.status, 412, "{right:?}");
+            assert_eq!(told(&right), told(&wrong));
+            assert_eq!((right.header("ETag"), right.header("Last-Modified")), (None, None));
+            assert!(!right.text().contains("version"), "{right:?}");
+        }
+        assert_mute(&office.ask_with(&line, ("If-Match", "*"), r#"{"person":{}}"#), 204);
+        let old = ("If-Unmodified-Since", "Mon, 01 Jan 2001 00:00:00 GMT");
+        assert_mute(&office.ask_with(&line, old, r#"{"person":{}}"#), 204);
+        // What becomes visible is shown, and what goes out of sight is not.
+        let shown = office.ask(&line, r#"{"person":{"group":"a"}}"#);
+        assert_eq!((shown.status, &shown.json()["person"]["name"]), (200, &"Eva".into()));
+        assert_mute(&office.ask(&line, r#"{"person":{"group":"b"}}"#), 204);
+        assert_eq!(office.ask(&format!("DELETE {path}"), "").status, 204);
+    }
+
+    fn created_row_that_get_does_not_show_has_a_location_alone(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let made = office.ask("POST /people", r#"{"person":{"name":"Eve","group":"b"}}"#);
+        assert_mute(&made, 201);
+        let path = made.header("Location").unwrap().to_owned();
+        assert_eq!(stored(&mut office, &path)["name"], "Eve");
+        let many = office.ask("POST /people", r#"{"people":[{"name":"Joe"},{"name":"Eve","group":"b"}]}"#);
+        assert_mute(&many, 201);
+    }
+
+    fn write_without_get_has_no_body(backend: Backend) {
+        let mut office = office(backend, &["editor"]);
+        let made = office.ask("POST /people", r#"{"person":{"name":"Eve"}}"#);
+        assert_mute(&made, 201);
+        let path = made.header("Location").unwrap().to_owned();
+        assert_eq!(office.ask(&format!("GET {path}"), "").status, 403);
+        assert_mute(&office.ask("POST /people", r#"{"people":[{"name":"Joe"}]}"#), 201);
+        assert_mute(&office.ask(&format!("PATCH {path}"), r#"{"person":{"salary":5}}"#), 204);
+        assert_mute(&office.ask(&format!("PUT {path}"), r#"{"person":{"name":"Eva"}}"#), 204);
+        let now = stored(&mut office, &path);
+        assert_eq!((&now["name"], &now["salary"]), (&"Eva".into(), &1000.into()));
+        assert_eq!(office.ask(&format!("DELETE {path}"), "").status, 204);
+    }
+
+    /// An answer that was kept is not told again to one who may see less by now.
+    fn kept_answer_is_not_replayed_to_narrower_rights(backend: Backend) {
+        let mut office = office(backend, &["reader", "editor"]);
+        let path = person(&mut office, r#"{"person":{"name":"Eve"}}"#);
+        let (line, key) = (format!("PATCH {path}"), ("Idempotency-Key", "k1"));
+        let body = r#"{"person":{"name":"Eva"}}"#;
+        let first = office.ask_with(&line, key, body);
+        let again = office.ask_with(&line, key, body);
+        assert_eq!((first.status, again.status), (200, 200));
+        assert_eq!(again.header("Idempotent-Replayed"), Some("true"));
+        assert!(!first.text().contains("salary"), "{first:?}");
+        office.play_all(&["editor"]);
+        let narrower = office.ask_with(&line, key, body);
+        assert_eq!(narrower.status, 422, "{narrower:?}");
+        assert!(!narrower.text().contains("Eva"), "{narrower:?}");
+        let muted = office.ask_with(&line, ("Idempotency-Key", "k2"), body);
+        assert_mute(&muted, 204);
+        let muted = office.ask_with(&line, ("Idempotency-Key", "k2"), body);
+        assert_mute(&muted, 204);
+        assert_eq!(muted.header("Idempotent-Replayed"), Some("true"));
+    }
+}
+
+#[test]
+fn check_warns_of_a_role_that_writes_what_it_cannot_get() {
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("nouns.toml"), STAFF).unwrap();
+    let checked = run(folder.path(), &["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let warnings: Vec<&str> = checked.stderr.lines().collect();
+    assert_eq!(
+        warnings,
+        [
+            "nouns.toml: warning: role `editor` may post, put and patch `person` but not get it: the answers have no body",
+            "nouns.toml: warning: role `payroll` may put and patch `person` but not get it: the answers have no body",
+        ]
+    );
+    let part = STAFF.replace(
+        "[roles.editor]",
+        "[roles.anyone]\nperson = { verbs = [\"get\"], where = \"group = 'a'\" }\n\n[roles.editor]",
+    );
+    std::fs::write(folder.path().join("nouns.toml"), part).unwrap();
+    let checked = run(folder.path(), &["check"]);
+    let first = "nouns.toml: warning: role `editor` may post, put and patch rows of `person` that it may not get: the answers have no body";
+    assert_eq!(checked.stderr.lines().next(), Some(first));
+}
