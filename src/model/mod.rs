@@ -243,6 +243,8 @@ impl States {
 pub struct Role {
     pub name: Box<str>,
     pub grants: Vec<Grant>,
+    /// Whether it may read `/-/metrics`.
+    pub reads_metrics: bool,
 }
 
 #[derive(Debug)]

@@ -79,7 +79,16 @@ fn role() -> Schema {
     object([
         ("type", text("object")),
         ("description", text("grants by resource; \"*\" stands for every resource not named here")),
+        ("properties", object(keys::SERVER_PATHS.map(|path| (path, get_alone())))),
         ("additionalProperties", object([("anyOf", choices)])),
+    ])
+}
+
+/// What can be granted of a path of the server's own.
+fn get_alone() -> Schema {
+    object([
+        ("description", text("reading a path of the server's own")),
+        ("const", Json::List(vec![text("get")])),
     ])
 }
 

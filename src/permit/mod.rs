@@ -137,13 +137,11 @@ fn is_granted(rights: &Rights, route: &Route) -> bool {
         Place::Home => rights.has_any(),
         Place::Collection(address) | Place::Item(address) => granted_verb(route.verb)
             .is_some_and(|verb| rights.access(address.resource, verb).is_some()),
-        // Of the server's own, for admins alone; those open to everyone were let in before.
-        Place::Metrics
-        | Place::Health
-        | Place::Ready
-        | Place::Logout(_)
-        | Place::Explanation(_)
-        | Place::Server => false,
+        Place::Metrics => rights.reads_metrics(),
+        // Those open to everyone were let in before.
+        Place::Health | Place::Ready | Place::Logout(_) | Place::Explanation(_) | Place::Server => {
+            false
+        }
     }
 }
 

@@ -20,6 +20,7 @@ const VERBS: [Verb; 5] = [Verb::Get, Verb::Post, Verb::Put, Verb::Patch, Verb::D
 pub struct Rights {
     /// By resource; `None` is everything.
     grants: Option<Vec<Verbs>>,
+    reads_metrics: bool,
     /// How often the caller may ask; mostly as often as they like.
     pub rate_limit: Option<RateLimit>,
     key: u128,
@@ -105,7 +106,7 @@ fn mark(resource: &Resource, hidden: &[usize]) -> u32 {
 impl Rights {
     /// Everything, `/-/` included.
     pub fn all() -> Self {
-        Self { grants: None, rate_limit: None, key: 0 }
+        Self { grants: None, reads_metrics: true, rate_limit: None, key: 0 }
     }
 
     /// What these roles may do together. `admin` is everything; names the model does not know count
@@ -127,7 +128,9 @@ impl Rights {
             })
         };
         let grants = model.resources.iter().map(of_resource).collect();
-        Self { grants: Some(grants), rate_limit: rate_limit(model, &roles), key: key(&roles) }
+        let reads_metrics = roles.iter().any(|role| role.reads_metrics);
+        let rate_limit = rate_limit(model, &roles);
+        Self { grants: Some(grants), reads_metrics, rate_limit, key: key(&roles) }
     }
 
     pub fn is_all(&self) -> bool {
@@ -138,8 +141,13 @@ impl Rights {
     pub fn has_any(&self) -> bool {
         match &self.grants {
             None => true,
-            Some(grants) => grants.iter().flatten().any(Option::is_some),
+            Some(grants) => self.reads_metrics || grants.iter().flatten().any(Option::is_some),
         }
+    }
+
+    /// Whether they may read `/-/metrics`.
+    pub fn reads_metrics(&self) -> bool {
+        self.reads_metrics
     }
 
     /// `None` when the verb is not granted.

@@ -193,6 +193,9 @@ pub(in crate::model) static GRANT: &[Key] = &[
     key("readonly", Holds::Names, "fields that this role may not change"),
 ];
 
+/// Paths of the server's own that a role may be granted.
+pub(in crate::model) const SERVER_PATHS: [&str; 2] = ["/-/metrics", "/-/users"];
+
 pub(in crate::model) static SERVER: &[Key] = &[
     key("database", Holds::Text, "where the data lives: sqlite:PATH or postgres://USER@HOST/NAME"),
     key(

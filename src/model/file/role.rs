@@ -1,4 +1,6 @@
 //! Roles and their grants. `"*"` stands for every resource that the role does not name itself.
+//!
+//! A grant may also name a path of the server's own, for reading alone.
 
 use super::resource::Draft;
 use super::tree::{Entry, Table, check_name};
@@ -25,9 +27,19 @@ fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Rol
     let table = entry.table(mistakes).unwrap_or_default();
     let mut grants: Vec<Grant> = Vec::new();
     let mut all = None;
+    let mut reads_metrics = false;
     for entry in table.entries() {
         if entry.key == "*" {
             all = grant_all(entry, mistakes);
+        } else if entry.key.starts_with('/') {
+            match server_path(entry, mistakes) {
+                Some(ServerPath::Metrics) => reads_metrics = true,
+                // The users come behind all that the file declares.
+                Some(ServerPath::Users) => {
+                    grants.push(plain(ResourceIndex(drafts.len()), vec![Verb::Get]));
+                }
+                None => {}
+            }
         } else if let Some(draft) = drafts.iter().find(|draft| *draft.resource.name == *entry.key) {
             grants.extend(grant(entry, draft, mistakes));
         } else {
@@ -42,7 +54,39 @@ fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Rol
         }
     }
     grants.sort_by_key(|grant| grant.resource);
-    Role { name: entry.key.into(), grants }
+    Role { name: entry.key.into(), grants, reads_metrics }
+}
+
+/// A path of the server's own that a role may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServerPath {
+    Metrics,
+    Users,
+}
+
+/// Reading alone can be granted: who may write users could make themselves an admin.
+fn server_path(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<ServerPath> {
+    let path = match entry.key {
+        "/-/metrics" => ServerPath::Metrics,
+        "/-/users" => ServerPath::Users,
+        "/-/changes" => {
+            let help = "take the grant out until it is";
+            mistakes.add_with(entry.key_span.clone(), "`/-/changes` is not served yet", help);
+            return None;
+        }
+        other => {
+            let message = format!("`{other}` cannot be granted");
+            mistakes.add_unknown(entry.key_span.clone(), message, other, keys::SERVER_PATHS);
+            return None;
+        }
+    };
+    let is_get = |verbs: Vec<Verb>| verbs == [Verb::Get];
+    if entry.node.get_ref().is_array() && verbs(entry, mistakes).is_some_and(is_get) {
+        return Some(path);
+    }
+    let message = format!("of `{}` only reading can be granted", entry.key);
+    mistakes.add_with(entry.span(), message, "write [\"get\"]; the rest is for admins");
+    None
 }
 
 fn plain(resource: ResourceIndex, verbs: Vec<Verb>) -> Grant {

@@ -6,6 +6,7 @@
 
 mod answers;
 mod hidden;
+mod server_paths;
 
 use std::fmt::Write as _;
 
