@@ -91,6 +91,9 @@ pub struct Writer {
     pub commit: Histogram,
     pub checkpoint: Histogram,
     pub log_pages: Gauge,
+    /// How often long reads were held back until the log file could begin anew, and how often in vain.
+    pub log_resets: Count,
+    pub log_resets_given_up: Count,
     /// Set when a commit failed in a way that leaves its outcome open: nothing is written any more.
     pub stopped: Arc<AtomicBool>,
 }
@@ -167,6 +170,8 @@ impl Metrics {
                 commit: Histogram::new(&TIMES),
                 checkpoint: Histogram::new(&TIMES),
                 log_pages: Gauge::default(),
+                log_resets: Count::default(),
+                log_resets_given_up: Count::default(),
                 stopped: Arc::default(),
             })
         }))

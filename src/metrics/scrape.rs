@@ -216,6 +216,16 @@ impl Metrics {
         .optional_histogram(writer.map(|writer| &writer.checkpoint));
         text.family("nouns_writer_log_pages", Kind::Gauge, "Pages in the log file")
             .optional(writer.map(|writer| writer.log_pages.value()));
+        let family = text.family(
+            "nouns_writer_log_resets_total",
+            Kind::Counter,
+            "Times that long reads were held back until the log file could begin anew",
+        );
+        if let Some(writer) = writer {
+            family
+                .sample(&[("outcome", "done")], writer.log_resets.value())
+                .sample(&[("outcome", "given_up")], writer.log_resets_given_up.value());
+        }
         text.family(
             "nouns_writer_stopped",
             Kind::Gauge,

@@ -86,3 +86,5 @@ mod tls;
 mod twins;
 #[cfg(test)]
 mod users;
+#[cfg(test)]
+mod wal_growth;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::{SqliteDriver, failure};
-use super::open::{CACHE_KIB, Files, explain, inspect, lock, open_unserved, prepare, sync_fully};
+use super::open::{
+    CACHE_KIB, Files, explain, inspect, lock, open_unserved, prepare, recover_unserved, sync_fully,
+};
 use crate::model::diff::{Difference, compare};
 use crate::model::{Model, read_shape};
 use crate::plan::{Outcome, Read, Write};
@@ -43,6 +45,7 @@ impl Beside {
         if files.is_empty() {
             return open_unserved(&files, model).map(opened);
         }
+        recover_unserved(&files)?;
         let explain = |error: rusqlite::Error| explain(&files.shown, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;

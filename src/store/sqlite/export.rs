@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::log_reset::{ReadGate, log_pages_max};
 use super::reader::{Reader, STEPS};
 use crate::clock;
 use crate::fault;
@@ -29,8 +30,6 @@ const CACHE_KIB: u32 = 256;
 const STALLED: Duration = Duration::from_secs(1);
 /// Of the log file's limit, the part that clients who do not read may make it grow to.
 const STALLED_PART: usize = 16;
-/// SQLite's own, which no database of ours changes.
-const PAGE_BYTES: usize = 4_096;
 /// How long the end of the server waits for exports that were told to end.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
@@ -45,20 +44,28 @@ pub(super) struct Exports {
     exports_max: usize,
     /// Pages of the log file from which on exports are ended.
     log_pages_max: usize,
+    /// Closed while the log file is to begin anew.
+    gate: Arc<ReadGate>,
     count: AtomicUsize,
     list: Mutex<Vec<Arc<Pipe>>>,
     one_ended: Condvar,
 }
 
 impl Exports {
-    pub(super) fn new(path: PathBuf, context: &Arc<Context>, metrics: &Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn new(
+        path: PathBuf,
+        context: &Arc<Context>,
+        metrics: &Arc<Metrics>,
+        gate: &Arc<ReadGate>,
+    ) -> Arc<Self> {
         let limits = &context.model.server.limits;
         Arc::new(Self {
             path,
             patience: Patience::of(limits),
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
             exports_max: limits.exports_max,
-            log_pages_max: limits.export_log_bytes_max.div_ceil(PAGE_BYTES),
+            log_pages_max: log_pages_max(limits),
+            gate: Arc::clone(gate),
             context: Arc::clone(context),
             metrics: Arc::clone(metrics),
             count: AtomicUsize::new(0),
@@ -81,6 +88,11 @@ impl Exports {
             StoreError::Unavailable(format!("cannot start a thread for an export: {error}"))
         })?;
         Exported::begin(fetcher).await
+    }
+
+    /// Whether there are any.
+    pub(super) fn is_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
     }
 
     /// Called with the size of the log file after each commit: ends exports that make it grow too far.
@@ -145,7 +157,9 @@ impl Place {
     }
 
     fn read(&self, mut export: Export, maker: &Maker) -> Result<Bytes, StoreError> {
-        let Exports { path, context, statement_max, .. } = &*self.exports;
+        let Exports { path, context, statement_max, gate, .. } = &*self.exports;
+        // One that begins while the log file is to begin anew would be in its way for minutes.
+        drop(gate.enter(clock::now() + *statement_max).ok_or(StoreError::TimedOut)?);
         let pipe = Arc::clone(&self.pipe);
         let reader = Reader::open(path, context, (CACHE_KIB, STEPS))
             .and_then(|mut reader| reader.begin_long(move || pipe.is_halted()).map(|()| reader))

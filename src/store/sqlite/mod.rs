@@ -9,10 +9,12 @@ mod beside;
 mod changes;
 mod driver;
 mod export;
+mod log_reset;
 mod mail;
 mod open;
 mod queue;
 mod reader;
+mod recovery;
 #[cfg(any(fuzzing, test))]
 mod rehearsal;
 #[cfg(test)]

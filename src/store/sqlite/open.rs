@@ -17,11 +17,13 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::SqliteDriver;
 use super::export::Exports;
+use super::log_reset::{LogReset, ReadGate};
 use super::queue::Queue;
 use super::reader::Pool;
+use super::recovery::{self, StartupCheckpoint};
 use super::writer::Writer;
 use super::{OpenError, Shared};
-use crate::log::Log;
+use crate::log::{Level, Log};
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::store::claims::Claims;
@@ -37,7 +39,7 @@ const APPLICATION_ID: i64 = 0x4E4F_554E;
 /// The form of our own tables; a larger one was written by a newer version.
 const FORMAT: i64 = 1;
 /// Another process's lock is waited for this long.
-const BUSY_MAX: Duration = Duration::from_secs(5);
+pub(super) const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Databases up to this size are checked page by page at every start.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
 /// What the writer keeps of the database in memory.
@@ -55,7 +57,7 @@ pub(in crate::store) fn open(
 
 /// Makes the database of a model, or brings it up to the model, while no server has it.
 pub(super) fn open_unserved(file: &Files, model: &Model) -> Result<Connection, OpenError> {
-    locked(file, |_lock| connect(file, model).map(|(connection, _)| connection))
+    locked(file, |_lock| connect(file, model).map(|connected| connected.connection))
 }
 
 /// Opens something with the lock of a server.
@@ -129,7 +131,7 @@ impl Files {
         Ok(Self { shown, real: real.canonicalize().unwrap_or(real) })
     }
 
-    fn beside(&self, end: &str) -> PathBuf {
+    pub(super) fn beside(&self, end: &str) -> PathBuf {
         let mut name = self.real.as_os_str().to_owned();
         name.push(end);
         name.into()
@@ -172,12 +174,18 @@ fn open_locked(
     (log, metrics): (&Log, &Arc<Metrics>),
     lock: File,
 ) -> Result<Arc<Shared>, OpenError> {
-    let (connection, log_pages) = connect(files, model)?;
+    let Connected { connection, log_pages, checkpoint } = connect(files, model)?;
+    if checkpoint == StartupCheckpoint::Blocked {
+        let message =
+            "another process reads the database, so the log file an earlier server left stays";
+        log.event(Level::Warning, message, &[("database", &files.shown)]);
+    }
     let context = Context::new(model, &SQLITE);
     let (pool, mut readers) = Pool::start(&files.real, &context)?;
-    let (wide, listers) = Pool::start_wide(&files.real, &context)?;
+    let gate = Arc::new(ReadGate::default());
+    let (wide, listers) = Pool::start_wide(&files.real, &context, &gate)?;
     readers.extend(listers);
-    let exports = Exports::new(files.real.clone(), &context, metrics);
+    let exports = Exports::new(files.real.clone(), &context, metrics, &gate);
     let counted = metrics.writer();
     let (queue, jobs) = Queue::new(&counted);
     let stopped = Arc::clone(&counted.stopped);
@@ -188,6 +196,7 @@ fn open_locked(
         jobs,
         stopped: Arc::clone(&stopped),
         log_pages,
+        log_reset: LogReset::new(gate, &model.server.limits),
         exports: Arc::clone(&exports),
         log: log.clone(),
         metrics: Arc::clone(metrics),
@@ -255,7 +264,7 @@ fn is_same(file: &File, path: &Path) -> bool {
         .is_some_and(|(held, named)| (held.dev(), held.ino()) == (named.dev(), named.ino()))
 }
 
-fn full(shown: &str) -> String {
+pub(super) fn full(shown: &str) -> String {
     format!("the disk that holds {shown} is full; free some space and start again")
 }
 
@@ -271,15 +280,55 @@ pub(super) fn prepare(connection: &Connection, cache_kib: u32) -> rusqlite::Resu
     connection.pragma_update(None, "cache_size", -i64::from(cache_kib))
 }
 
-fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>), OpenError> {
+/// The connection of the writer, with the database brought up to the model.
+struct Connected {
+    connection: Connection,
+    /// Pages in the log file, as of the last commit.
+    log_pages: Arc<AtomicUsize>,
+    checkpoint: StartupCheckpoint,
+}
+
+/// Opens the database and finds out whose it is. Until the start has succeeded, closing the connection
+/// leaves the log file as it is.
+fn open_inspected(files: &Files) -> Result<(Connection, bool), OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
+    let connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(explain)?;
     prepare(&connection, CACHE_KIB).map_err(explain)?;
     let is_empty = inspect(files, &connection)?;
+    Ok((connection, is_empty))
+}
+
+/// Opens the database; what an earlier process left in its log is made durable and moved first.
+fn open_recovered(files: &Files) -> Result<(Connection, bool, StartupCheckpoint), OpenError> {
+    let (connection, is_empty) = open_inspected(files)?;
+    if !recovery::has_log(files) {
+        check_pages(files, &connection)?;
+        return Ok((connection, is_empty, StartupCheckpoint::Done));
+    }
+    recovery::rewrite_log(files, &connection)?;
+    drop(connection);
+    let (connection, is_empty) = open_inspected(files)?;
     check_pages(files, &connection)?;
+    let checkpoint = recovery::checkpoint(files, &connection)?;
+    Ok((connection, is_empty, checkpoint))
+}
+
+/// For commands, before they append to the log: the same while no server has the database. A server that
+/// has it has done it.
+pub(super) fn recover_unserved(files: &Files) -> Result<(), OpenError> {
+    match recovery::has_log(files).then(|| lock(files)) {
+        Some(Ok(_lock)) => open_recovered(files).map(drop),
+        Some(Err(_)) | None => Ok(()),
+    }
+}
+
+fn connect(files: &Files, model: &Model) -> Result<Connected, OpenError> {
+    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
+    let (mut connection, is_empty, checkpoint) = open_recovered(files)?;
     if journal_in_log(&connection).map_err(explain)? != "wal" {
         let shown = &files.shown;
         return Err(OpenError(format!(
@@ -297,7 +346,8 @@ fn connect(files: &Files, model: &Model) -> Result<(Connection, Arc<AtomicUsize>
     };
     connection.wal_hook(Some(count)).map_err(explain)?;
     bring_up(files, &connection, model, is_empty)?;
-    Ok((connection, log_pages))
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
+    Ok(Connected { connection, log_pages, checkpoint })
 }
 
 /// An answered write is on disk: every commit is synced.

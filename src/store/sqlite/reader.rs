@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
 use super::driver::SqliteDriver;
+use super::log_reset::ReadGate;
 use crate::clock;
 use crate::fault;
 use crate::plan::{Outcome, Read};
@@ -139,13 +140,15 @@ impl Pool {
         context: &Arc<Context>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
         let readers = (0..THREADS).map(|_| Reader::open(path, context, (CACHE_KIB, POOL_STEPS)));
-        Self::of(readers.collect::<Result<_, _>>()?, "reader")
+        Self::of(readers.collect::<Result<_, _>>()?, "reader", None)
     }
 
-    /// For lists that may look at every row. What they have to sort goes to disk when it is large.
+    /// For lists that may look at every row. What they have to sort goes to disk when it is large. They
+    /// are held back while the log file is to begin anew.
     pub(super) fn start_wide(
         path: &Path,
         context: &Arc<Context>,
+        gate: &Arc<ReadGate>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
         let open = |_| {
             let reader = Reader::open(path, context, (CACHE_KIB, POOL_STEPS))?;
@@ -153,17 +156,21 @@ impl Pool {
             set.map_err(|error| OpenError(format!("cannot read: {error}")))?;
             Ok(reader)
         };
-        Self::of((0..WIDE_THREADS).map(open).collect::<Result<_, _>>()?, "lister")
+        Self::of((0..WIDE_THREADS).map(open).collect::<Result<_, _>>()?, "lister", Some(gate))
     }
 
-    fn of(readers: Vec<Reader>, name: &str) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
+    fn of(
+        readers: Vec<Reader>,
+        name: &str,
+        gate: Option<&Arc<ReadGate>>,
+    ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
         let (queue, asked) = sync_channel(WAITING_MAX);
         let asked = Arc::new(Mutex::new(asked));
         let mut threads = Vec::new();
         for (number, reader) in readers.into_iter().enumerate() {
-            let asked = Arc::clone(&asked);
+            let (asked, gate) = (Arc::clone(&asked), gate.map(Arc::clone));
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
-            let thread = thread.spawn(move || work(reader, &asked));
+            let thread = thread.spawn(move || work(reader, &asked, gate.as_deref()));
             threads.push(
                 thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?,
             );
@@ -193,19 +200,25 @@ impl Pool {
     }
 }
 
-fn work(mut reader: Reader, asked: &Mutex<Receiver<Asked>>) {
+fn work(mut reader: Reader, asked: &Mutex<Receiver<Asked>>, gate: Option<&ReadGate>) {
     // A panic outside of a read costs its client an answer, never the pool a thread.
     while !matches!(
-        catch_unwind(AssertUnwindSafe(|| turn(&mut reader, asked))),
+        catch_unwind(AssertUnwindSafe(|| turn(&mut reader, asked, gate))),
         Ok(ControlFlow::Break(()))
     ) {}
 }
 
-fn turn(reader: &mut Reader, asked: &Mutex<Receiver<Asked>>) -> ControlFlow<()> {
+fn turn(
+    reader: &mut Reader,
+    asked: &Mutex<Receiver<Asked>>,
+    gate: Option<&ReadGate>,
+) -> ControlFlow<()> {
     // The lock is held while waiting: one thread waits, the others wait for it.
     let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
     let Ok(Asked { read, until, answer }) = next else { return ControlFlow::Break(()) };
     fault::point("pool");
+    // Held back up to its deadline, it is told so below.
+    let _permit = gate.and_then(|gate| gate.enter(until));
     if answer.is_closed() {
         return ControlFlow::Continue(());
     }

@@ -17,7 +17,9 @@ use rusqlite::{Connection, Error, ErrorCode};
 
 use super::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, failure};
 use super::export::Exports;
+use super::log_reset::{LogAction, LogBlocker, LogReset};
 use super::mail::{Answer, Ticket, send_all};
+use super::open::BUSY_MAX;
 use super::queue::{Job, Jobs};
 use crate::clock;
 use crate::fault;
@@ -34,10 +36,10 @@ const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 // A test says itself which requests share a commit.
 const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 5 });
-/// The log file is brought into the database when it has so many pages (8 MiB): fewer, and a page
-/// that is written often is brought over often; more, and a start after a kill reads longer, and
-/// from 4,096 on so does every reader.
-const CHECKPOINT_PAGES: usize = 2_000;
+/// A checkpoint that resets the log file waits so long at a time for short reads to end.
+const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
+/// While long reads are held back, the writer looks so often whether those in flight have ended.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 pub(super) fn stopped() -> StoreError {
     StoreError::Unavailable("writing has stopped after a failure of the storage".to_owned())
@@ -53,6 +55,7 @@ pub(super) struct Writer {
     pub(super) stopped: Arc<AtomicBool>,
     /// Pages in the log file, as of the last commit.
     pub(super) log_pages: Arc<AtomicUsize>,
+    pub(super) log_reset: LogReset,
     pub(super) exports: Arc<Exports>,
     pub(super) log: Log,
     pub(super) metrics: Arc<Metrics>,
@@ -125,8 +128,12 @@ impl Writer {
     /// A group, if there is one before it is time to sweep, and a step of the sweep when it is.
     fn group_or_sweep(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let wait = next_sweep.saturating_duration_since(clock::now());
+        let wait = if self.log_reset.is_holding() { wait.min(DRAIN_POLL) } else { wait };
         match self.jobs.next_within(wait) {
             Ok(job) => self.group(job),
+            Err(RecvTimeoutError::Timeout) if self.log_reset.is_holding() => {
+                self.checkpoint_when_due();
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
         }
@@ -308,19 +315,58 @@ impl Writer {
         let pages = self.log_pages.load(Ordering::Relaxed);
         self.counted.log_pages.set(pages);
         self.exports.relieve(pages);
-        if pages < CHECKPOINT_PAGES {
-            return;
-        }
-        let began = clock::now();
-        let done = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        self.counted.checkpoint.observe_time(clock::now().saturating_duration_since(began));
-        match done {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
-                self.stop(&error.to_string());
+        match self.log_reset.next_action(pages) {
+            LogAction::Nothing => {}
+            LogAction::Checkpoint => {
+                self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
+                self.log_reset.hold_when_due(pages, self.exports.is_any());
             }
-            // A reader is in the way, or the disk is full: the log file grows until the next time.
-            Ok(()) | Err(_) => {}
+            LogAction::Reset => self.reset_log(pages),
+            LogAction::GiveUp(blocker) => self.give_up_reset(pages, blocker),
         }
+    }
+
+    /// Says whether nobody was in the way. A reader may be, or the disk may be full: the log file grows
+    /// until the next time.
+    fn checkpoint(&self, pragma: &str) -> bool {
+        let began = clock::now();
+        let busy = self.connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
+        self.counted.checkpoint.observe_time(clock::now().saturating_duration_since(began));
+        if let Err(error) = &busy
+            && error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+        {
+            self.stop(&error.to_string());
+        }
+        busy.is_ok_and(|busy| busy == 0)
+    }
+
+    /// No long read is in flight: makes the checkpoint after which the log file begins anew.
+    fn reset_log(&self, pages: usize) {
+        if self.stopped.load(Ordering::Relaxed) {
+            return self.log_reset.give_up(pages, LogBlocker::Others);
+        }
+        let wait = |busy_max| self.connection.busy_timeout(busy_max);
+        let is_reset =
+            wait(RESET_BUSY_MAX).is_ok() && self.checkpoint("PRAGMA wal_checkpoint(RESTART)");
+        // A wait that cannot be set is one of ours that is wrong; the shorter one stays.
+        let _ = wait(BUSY_MAX);
+        if is_reset {
+            self.log_pages.store(0, Ordering::Relaxed);
+            self.counted.log_pages.set(0);
+            self.counted.log_resets.add(1);
+            self.log_reset.finish();
+        } else if self.log_reset.is_last_try() {
+            self.give_up_reset(pages, LogBlocker::Others);
+        }
+    }
+
+    fn give_up_reset(&self, pages: usize, blocker: LogBlocker) {
+        self.counted.log_resets_given_up.add(1);
+        if blocker == LogBlocker::Others {
+            let message = "the log file cannot begin anew: another process reads the database";
+            self.log.event(Level::Warning, message, &[("pages", &pages)]);
+        }
+        self.log_reset.give_up(pages, blocker);
     }
 
     fn commit_failed(&self, done: Done, error: &Error) {

@@ -124,7 +124,9 @@ fn a_sync_of_the_log_file_fails() {
 /// A checkpoint answers nobody; its failure must not be overlooked all the same.
 #[test]
 fn a_sync_of_the_database_fails() {
-    let left = Left::grown();
+    // One whose log file has frames makes a checkpoint when it starts, which `a_start_whose_nth_call_fails`
+    // is about.
+    let left = Left::empty();
     let injection =
         Injection { calls: SYNC, files: DATABASE, what: "error=EIO", when: "1".to_owned() };
     let mut ledger = left.ledger.clone();
@@ -201,18 +203,20 @@ fn a_start_whose_nth_call_fails() {
 /// The last checkpoint fails: the log file stays, and with it what was answered.
 #[test]
 fn a_stop_whose_checkpoint_fails() {
-    let left = Left::grown();
+    let left = Left::empty();
     for calls in ["pwrite64", SYNC, "ftruncate"] {
         for error in ["error=EIO", "error=ENOSPC"] {
             let injection =
                 Injection { calls, files: DATABASE, what: error, when: "1+".to_owned() };
             let of = format!("{}, {injection:?}", left.of);
-            let folder = copy(left.folder.path());
-            let server = injection.set_up(setup(), &folder).start_in(folder);
+            let mut ledger = left.ledger.clone();
+            let server = start(copy(left.folder.path()));
+            burst(&server, &mut ledger, 1);
+            let _tracer = injection.attach(&server);
             server.terminate();
             let (status, folder) = server.wait();
             assert_eq!(status.code(), Some(0), "{of}");
-            check(&start(folder), &mut left.ledger.clone(), &of);
+            check(&start(folder), &mut ledger, &of);
         }
     }
 }

@@ -121,7 +121,10 @@ fn a_bulk_that_is_half_there_is_found_although_nobody_was_answered() {
     let bulk = ids(inside).to_owned();
     let refused = |id: &str| !found.log.iter().any(|change| change.request_id == id);
     let view = || {
-        ledger.as_of(|id| id != bulk && (answered.iter().any(|known| known == id) || refused(id)))
+        ledger.as_of(
+            |id| id != bulk && (answered.iter().any(|known| known == id) || refused(id)),
+            false,
+        )
     };
     for (to, faults) in [(inside + 1, vec!["half there"]), (inside, Vec::new())] {
         let first = found.log[..to].iter().position(|change| change.request_id == bulk);

@@ -22,13 +22,19 @@ pub const CONNECTIONS: usize = 64;
 const SHARED: usize = 3;
 const TURNED_AWAY_MAX: usize = 8;
 
+/// A page in the log file, with its head.
+pub const FRAME_BYTES: u64 = 4_096 + 24;
+/// From so many pages on the log file is brought into the database: a quarter of its limit.
+pub const CHECKPOINT_PAGES: u64 = 500;
+
 /// The built-in store, where no two customers have one e-mail address: a bulk of new customers can so
-/// be refused after some of them were written.
+/// be refused after some of them were written. A small limit for the log file makes checkpoints frequent.
 pub fn model() -> String {
     let store = include_str!("../../../examples/store/nouns.toml");
     let unique = store.replace(r#"{ type = "email","#, r#"{ type = "email", unique = true,"#);
     assert_ne!(store, unique);
-    unique
+    let log_bytes_max = 4 * CHECKPOINT_PAGES * 4_096;
+    format!("{unique}\n[server.limits]\nexport_log_bytes_max = {log_bytes_max}\n")
 }
 
 #[derive(Debug, Clone)]
@@ -183,8 +189,13 @@ impl Ledger {
     }
 
     /// The book as it stood when only the answers that `is_answered` knows by their request ids had
-    /// come: each connection had then asked one thing more at most.
-    pub fn as_of(&self, is_answered: impl Fn(&str) -> bool) -> Vec<(&Entry, &Outcome)> {
+    /// come: each connection had then asked one thing more at most. `is_settled`: what became of those
+    /// without an answer had been seen.
+    pub fn as_of(
+        &self,
+        is_answered: impl Fn(&str) -> bool,
+        is_settled: bool,
+    ) -> Vec<(&Entry, &Outcome)> {
         const OPEN: &Outcome = &Outcome::Open;
         let mut view = Vec::new();
         for page in &self.pages {
@@ -192,6 +203,10 @@ impl Ledger {
                 match &entry.outcome {
                     Outcome::Answered(answered) if is_answered(&answered.request_id) => {
                         view.push((entry, &entry.outcome));
+                    }
+                    // Whoever asked it goes on with something else at the next server.
+                    Outcome::Seen(_) | Outcome::Missing => {
+                        view.push((entry, if is_settled { &entry.outcome } else { OPEN }));
                     }
                     _ => {
                         view.push((entry, OPEN));

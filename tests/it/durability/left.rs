@@ -4,12 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use super::chance::seed;
-use super::ledger::Ledger;
+use super::ledger::{CHECKPOINT_PAGES, FRAME_BYTES, Ledger};
 use super::serving::{burst, check, start};
 use crate::harness::{Folder, wait_until};
-
-/// A page in the log file, with its head.
-const FRAME_BYTES: u64 = 4_096 + 24;
 
 #[derive(Debug)]
 pub struct Left {
@@ -32,15 +29,15 @@ impl Left {
         Self::new()
     }
 
-    /// A store that was killed when its log file was nearly long enough for a checkpoint, which is made
-    /// from 2,000 pages on.
+    /// A store that was killed when its log file was nearly long enough for a checkpoint.
     pub fn grown() -> Self {
         let Self { folder, mut ledger, of } = Self::new();
         let server = start(folder);
         let log = server.folder().join("nouns.db-wal");
         wait_until("the log file has grown", || {
             burst(&server, &mut ledger, 1);
-            (fs::metadata(&log).unwrap().len() > 1_700 * FRAME_BYTES).then_some(())
+            (fs::metadata(&log).unwrap().len() > CHECKPOINT_PAGES * 4 / 5 * FRAME_BYTES)
+                .then_some(())
         });
         check(&server, &mut ledger, &of);
         Self { folder: server.kill(), ledger, of }

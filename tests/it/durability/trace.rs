@@ -7,8 +7,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use crate::harness::{Folder, Setup};
+use crate::harness::{Folder, Process, Server, Setup, wait_until};
 
 /// The files of a database, by their ends.
 pub const DATABASE: &[&str] = &[""];
@@ -40,24 +41,37 @@ pub struct Injection<'a> {
 impl Injection<'_> {
     /// A server with this injection. As the tracer is no parent of it, the server stays our child.
     pub fn set_up(&self, setup: Setup, folder: &Folder) -> Setup {
+        let mut words = self.words(folder.path());
+        words.extend(["-D", "-qq"].map(str::to_owned));
+        // Quicker, since other calls do not stop; but a signal cannot be sent at such a stop.
+        if !self.what.starts_with("signal") {
+            words.push("--seccomp-bpf".to_owned());
+        }
+        setup.under(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Lets a server that runs meet this injection from now on. Its calls are counted from here.
+    pub fn attach(&self, server: &Server) -> Process {
+        let words = self.words(server.folder());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["-p", &server.process_id().to_string()]);
+        let tracer = Process::spawn(&mut command);
+        wait_until("strace is attached", || tracer.stderr().contains("attached").then_some(()));
+        tracer
+    }
+
+    fn words(&self, folder: &Path) -> Vec<String> {
         let Self { calls, files, what, when } = self;
         let trace = format!("trace={}", CHANGES.join(","));
         let inject = format!("inject={calls}:{what}:when={when}");
-        let output = folder.path().join(OUTPUT).display().to_string();
-        let mut words =
-            vec!["strace", "-D", "-f", "-y", "-qq", "-o", &output, "-e", &trace, "-e", &inject];
-        let paths: Vec<_> = files
-            .iter()
-            .map(|end| folder.path().join(format!("nouns.db{end}")).display().to_string())
-            .collect();
-        for path in &paths {
-            words.extend(["-P", path]);
+        let output = folder.join(OUTPUT).display().to_string();
+        let words = ["strace", "-f", "-y", "-o", &output, "-e", &trace, "-e", &inject];
+        let mut words: Vec<_> = words.map(str::to_owned).into();
+        for end in *files {
+            let path = folder.join(format!("nouns.db{end}")).display().to_string();
+            words.extend(["-P".to_owned(), path]);
         }
-        // Quicker, since other calls do not stop; but a signal cannot be sent at such a stop.
-        if !what.starts_with("signal") {
-            words.push("--seccomp-bpf");
-        }
-        setup.under(&words)
+        words
     }
 
     /// The call that has failed by now, with the path of its file.

@@ -21,7 +21,7 @@ const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
 
 /// A server whose `entries` have so many rows of about 400 bytes each.
-fn entries(backend: Backend, rows: usize, limits: &str) -> Server {
+pub fn entries(backend: Backend, rows: usize, limits: &str) -> Server {
     let server = Setup::new(backend).model(&model(limits)).start();
     fill(&server, rows);
     server

@@ -3,27 +3,26 @@
 //!
 //! It knows nothing of SQLite. It is stricter than most file systems: a name is durable only after a
 //! sync of the folder, a file's bytes and length only after a sync of the file, and nothing is kept in
-//! the order in which it was written.
+//! the order in which it was written. A sync that failed leaves its pages in the page cache, clean: the
+//! processes go on reading them, and no later sync writes them, until something is written to them anew.
 //! The one surprising thing: what is overwritten before a sync may still win. A sector can be as it was
 //! after any of the writes to it, and each sector goes its own way.
 
 use std::collections::{BTreeMap, HashMap};
 
-use sha2::{Digest, Sha256};
-
+use super::sectors::{Change, Layer, SECTOR, hash, old, sector_hash};
 use super::strace::{Call, Step};
 use crate::durability::chance::Chance;
 
-/// What a disk writes as a whole.
-const SECTOR: usize = 512;
-const ZEROS: [u8; SECTOR] = [0; SECTOR];
+/// Sectors of a page of the page cache, which is clean or dirty as a whole.
+const PAGE_SECTORS: usize = 8;
 
 /// Which of the unsynced changes survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survives {
     /// Nothing.
     Synced,
-    /// Everything: as after the end of the process alone.
+    /// Everything that the page cache has: as after the end of the process alone.
     All,
     /// Some of the calls, each of them whole.
     Calls,
@@ -42,16 +41,12 @@ struct Pending<T> {
     what: T,
 }
 
-#[derive(Debug, Clone)]
-enum Change {
-    Write { offset: usize, bytes: Vec<u8> },
-    Resize(usize),
-}
-
 #[derive(Debug, Default)]
 struct File {
     synced: Vec<u8>,
     synced_hash: u64,
+    /// Sectors that a failed sync left clean: what the page cache has, and the disk has not.
+    lost: BTreeMap<usize, Vec<u8>>,
     pending: Vec<Pending<Change>>,
 }
 
@@ -88,13 +83,6 @@ impl State {
     }
 }
 
-/// Changed sectors of one file.
-#[derive(Debug, Clone)]
-struct Layer {
-    sectors: BTreeMap<usize, Vec<u8>>,
-    length: usize,
-}
-
 impl Disk {
     /// A disk that holds these files, all synced.
     pub fn new(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
@@ -129,13 +117,17 @@ impl Disk {
             Call::Remove(name) => self.rename(name, call, None),
             Call::Write { file, offset, bytes } => {
                 let change = Change::Write { offset: *offset, bytes: bytes.clone() };
-                self.file(file).pending.push(Pending { call, has_returned: false, what: change });
+                let file = self.file(file);
+                file.dirty_again(call, *offset..offset + bytes.len());
+                file.pending.push(Pending { call, has_returned: false, what: change });
             }
             Call::Resize { file, length } => {
                 let change = Change::Resize(*length);
-                self.file(file).pending.push(Pending { call, has_returned: false, what: change });
+                let file = self.file(file);
+                file.cut_off_lost(*length);
+                file.pending.push(Pending { call, has_returned: false, what: change });
             }
-            Call::Sync(file) => {
+            Call::Sync(file) | Call::SyncFailed(file) => {
                 let synced = returned(&self.file(file).pending);
                 self.syncs.insert(call, synced);
                 return false;
@@ -174,6 +166,11 @@ impl Disk {
                 let changed = !changes.is_empty();
                 file.settle(&changes);
                 return changed;
+            }
+            Call::SyncFailed(file) => {
+                let failed = self.syncs.remove(&call).unwrap();
+                self.file(file).lose(&failed);
+                return true;
             }
             Call::SyncFolder => {
                 let synced = self.syncs.remove(&call).unwrap();
@@ -273,8 +270,58 @@ impl File {
         self.synced = layer.put_on(&self.synced);
     }
 
+    /// The length that the processes see.
+    fn length(&self) -> usize {
+        self.pending.iter().fold(self.synced.len(), |length, one| one.what.reach(length).1)
+    }
+
+    /// A sync of these calls has failed: their pages are clean, and not on the disk. How long the file is
+    /// stands elsewhere, and is written by the next sync.
+    fn lose(&mut self, failed: &[usize]) {
+        let cached = self.cut(Survives::All, &mut Chance::new(0));
+        let mut length = self.synced.len();
+        let mut kept = Vec::new();
+        for mut one in std::mem::take(&mut self.pending) {
+            let (sectors, after) = one.what.reach(length);
+            let is_lost = failed.contains(&one.call) && matches!(one.what, Change::Write { .. });
+            if is_lost {
+                self.lost.extend(sectors.map(|sector| (sector, cached.sectors[&sector].clone())));
+                one.what = Change::Resize(after);
+            }
+            if !is_lost || after > length {
+                kept.push(one);
+            }
+            length = after;
+        }
+        self.pending = kept;
+    }
+
+    /// A write makes the pages dirty that it touches, with all that the page cache has of them.
+    fn dirty_again(&mut self, call: usize, range: std::ops::Range<usize>) {
+        let page = SECTOR * PAGE_SECTORS;
+        let sectors = range.start / page * PAGE_SECTORS..range.end.div_ceil(page) * PAGE_SECTORS;
+        let length = self.length();
+        for (sector, mut bytes) in self.lost.extract_if(sectors, |_, _| true) {
+            let offset = sector * SECTOR;
+            bytes.truncate(length.saturating_sub(offset));
+            let what = Change::Write { offset, bytes };
+            self.pending.push(Pending { call, has_returned: false, what });
+        }
+    }
+
+    fn cut_off_lost(&mut self, length: usize) {
+        self.lost.retain(|sector, bytes| {
+            let left = length.saturating_sub(sector * SECTOR).min(SECTOR);
+            bytes[left..].fill(0);
+            left > 0
+        });
+    }
+
     fn cut(&self, survives: Survives, chance: &mut Chance) -> Layer {
         let mut layer = Layer { sectors: BTreeMap::new(), length: self.synced.len() };
+        if survives == Survives::All {
+            layer.sectors.clone_from(&self.lost);
+        }
         // Few, half, or most of the calls.
         let odds = [1, 4, 7][chance.below(3)];
         match survives {
@@ -299,6 +346,9 @@ impl File {
     /// Each sector as it was after some of the changes to it, each for itself.
     fn torn(&self, chance: &mut Chance) -> Layer {
         let mut layer = Layer { sectors: BTreeMap::new(), length: self.synced.len() };
+        // A sync that failed may have written a part.
+        let written = self.lost.iter().filter(|_| chance.below(2) == 0);
+        layer.sectors.extend(written.map(|(sector, bytes)| (*sector, bytes.clone())));
         let mut lengths = vec![layer.length];
         // How many more changes each sector takes.
         let mut left: HashMap<usize, usize> = HashMap::new();
@@ -331,80 +381,5 @@ impl File {
         layer.sectors.iter().fold(self.synced_hash, |hash, (sector, bytes)| {
             hash ^ sector_hash(*sector, &old(&self.synced, *sector)) ^ sector_hash(*sector, bytes)
         })
-    }
-}
-
-/// Zeros count for nothing, so that a longer file of zeros need not be looked at.
-fn sector_hash(sector: usize, bytes: &[u8]) -> u64 {
-    if bytes == ZEROS { 0 } else { hash(&[&sector.to_le_bytes(), bytes]) }
-}
-
-/// A hash from a library: code of our own would be slow where tests are not optimised.
-pub fn hash(parts: &[&[u8]]) -> u64 {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        hasher.update(part);
-    }
-    u64::from_le_bytes(hasher.finalize()[..8].try_into().unwrap())
-}
-
-/// A sector as it was synced; zeros where the file has none.
-fn old(synced: &[u8], sector: usize) -> Vec<u8> {
-    let start = (sector * SECTOR).min(synced.len());
-    let there = &synced[start..synced.len().min(start + SECTOR)];
-    [there, &ZEROS[there.len()..]].concat()
-}
-
-impl Change {
-    /// The sectors it touches in a file of this length, and the length after it.
-    fn reach(&self, length: usize) -> (std::ops::Range<usize>, usize) {
-        match self {
-            Self::Write { offset, bytes } => {
-                let end = offset + bytes.len();
-                (offset / SECTOR..end.div_ceil(SECTOR), length.max(end))
-            }
-            Self::Resize(to) => (to / SECTOR..length.div_ceil(SECTOR).max(to / SECTOR), *to),
-        }
-    }
-}
-
-impl Layer {
-    /// Makes a change in those of its sectors that are `kept`.
-    fn change(&mut self, synced: &[u8], change: &Change, mut kept: impl FnMut(usize) -> bool) {
-        let (sectors, length) = change.reach(self.length);
-        for sector in sectors.filter(|sector| kept(*sector)) {
-            let start = sector * SECTOR;
-            let target = self.sectors.entry(sector).or_insert_with(|| old(synced, sector));
-            match change {
-                Change::Write { offset, bytes } => {
-                    let (from, to) =
-                        (start.max(*offset), (start + SECTOR).min(offset + bytes.len()));
-                    target[from - start..to - start]
-                        .copy_from_slice(&bytes[from - offset..to - offset]);
-                }
-                Change::Resize(to) => target[to.saturating_sub(start).min(SECTOR)..].fill(0),
-            }
-        }
-        self.length = length;
-    }
-
-    /// Makes the file this long, whatever it was.
-    fn cut_off(&mut self, synced: &[u8], length: usize) {
-        self.length = self.length.max(synced.len());
-        let last = self.sectors.keys().next_back().map_or(0, |sector| (sector + 1) * SECTOR);
-        self.length = self.length.max(last);
-        self.change(synced, &Change::Resize(length), |_| true);
-    }
-
-    /// The whole file.
-    fn put_on(&self, synced: &[u8]) -> Vec<u8> {
-        let end = self.sectors.keys().next_back().map_or(0, |sector| (sector + 1) * SECTOR);
-        let mut bytes = vec![0; end.max(synced.len()).max(self.length)];
-        bytes[..synced.len()].copy_from_slice(synced);
-        for (sector, changed) in &self.sectors {
-            bytes[sector * SECTOR..][..SECTOR].copy_from_slice(changed);
-        }
-        bytes.truncate(self.length);
-        bytes
     }
 }

@@ -94,6 +94,29 @@ fn a_file_that_is_cut_off_loses_its_end_when_that_is_synced() {
     assert_eq!(text(&after(&calls, 0), Survives::Synced), "o\0\0", "the end does not come back");
 }
 
+/// What a failed sync was to write is in the page cache alone, until its page is written to again.
+#[test]
+fn failed_sync_leaves_pages_clean_and_lost() {
+    let failed = || Call::SyncFailed(NAME.to_owned());
+    let mut calls = vec![write(0, b"new"), write(3, b"er"), failed(), sync()];
+    let disk = after(&calls, 0);
+    assert_eq!(text(&disk, Survives::All), "newer", "the processes see it");
+    assert_eq!(text(&disk, Survives::Synced), "old\0\0", "the next sync wrote the length alone");
+    assert_eq!(text(&disk, Survives::AllBut(9)), "old\0\0");
+    // Another page: it changes nothing for the first one.
+    calls.extend([write(4_096, b"x"), sync()]);
+    let found = file(&after(&calls, 0), NAME, Survives::Synced, 0).unwrap();
+    assert_eq!((&found[..6], found.len(), found[4_096]), (&b"old\0\0\0"[..], 4_097, b'x'));
+    // The same page: it is written whole.
+    calls.extend([write(1, b"E"), sync()]);
+    let found = file(&after(&calls, 0), NAME, Survives::Synced, 0).unwrap();
+    assert_eq!((&found[..6], found.len()), (&b"nEwer\0"[..], 4_097));
+    // What is cut off is in no cache.
+    let resize = |length| Call::Resize { file: NAME.to_owned(), length };
+    let calls = [write(0, b"newer"), failed(), resize(2), resize(4)];
+    assert_eq!(text(&after(&calls, 0), Survives::All), "ne\0\0");
+}
+
 /// A write of three sectors over old ones: each of them is old or new, all eight ways come up, and
 /// nothing else does.
 #[test]
@@ -122,8 +145,9 @@ fn hashes_are_equal_for_equal_files_alone() {
     let mut chance = Chance::new(1);
     for _ in 0..40 {
         let calls: Vec<Call> = (0..30)
-            .map(|_| match chance.below(8) {
+            .map(|_| match chance.below(9) {
                 0 => sync(),
+                8 => Call::SyncFailed(NAME.to_owned()),
                 1 => Call::Resize { file: NAME.to_owned(), length: chance.below(3_000) },
                 _ => {
                     let byte = u8::try_from(chance.below(3)).unwrap();

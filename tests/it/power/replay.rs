@@ -13,9 +13,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
-use super::disk::{Disk, Shape, State, Survives, hash};
+use super::disk::{Disk, Shape, State, Survives};
 use super::run::Run;
 use super::scratch::Scratch;
+use super::sectors::hash;
 use super::serve::serve;
 use super::strace::{Call, Step};
 use crate::durability::chance::Chance;
@@ -71,6 +72,14 @@ impl std::fmt::Display for Figures {
 }
 
 impl Figures {
+    /// Adds those of another run.
+    pub fn sum(&mut self, other: Self) {
+        let (points, states) = (self.points + other.points, self.states + other.states);
+        self.add(other);
+        (self.points, self.states) = (points, states);
+    }
+
+    /// Adds those of another thread, which has seen the same points and states.
     fn add(&mut self, other: Self) {
         self.points = other.points;
         self.states = other.states;

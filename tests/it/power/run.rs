@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use super::disk::{Disk, Survives};
 use super::strace::{CALLS, Call, Log};
 use crate::durability::chance::Chance;
-use crate::durability::ledger::{Entry, Ledger, Outcome};
+use crate::durability::judge::{Found, judge};
+use crate::durability::ledger::{CHECKPOINT_PAGES, Entry, FRAME_BYTES, Ledger, Outcome};
 use crate::durability::serving::{self, burst};
-use crate::harness::{Folder, Setup, wait_until};
+use crate::harness::{Folder, Process, Server, wait_until};
 
 pub type Files = BTreeMap<String, Vec<u8>>;
 
@@ -24,6 +26,9 @@ pub enum Syncs {
     Done,
     /// Answered with success, and not done.
     LeftOut,
+    /// Of a server that runs already, the sync of this number fails, counted from the beginning of the
+    /// log on. Another server then goes on.
+    Fails(usize),
 }
 
 /// What is to be run.
@@ -41,12 +46,23 @@ pub struct Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
     Nothing,
-    /// A database whose log file will soon be brought into it.
-    Grown,
+    /// A server that runs, with a log file of at least so many bytes.
+    Running {
+        log_bytes: u64,
+    },
 }
 
-/// From 2,000 frames on the server brings the log file into the database.
-const GROWN_BYTES: u64 = 1_850 * 4_120;
+impl Begin {
+    /// Soon the server will bring the log file into the database.
+    pub const GROWN: Self = Self::Running { log_bytes: CHECKPOINT_PAGES * 9 / 10 * FRAME_BYTES };
+}
+
+/// How a server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Kill,
+    Stop,
+}
 
 /// Everything that is known of a run.
 #[derive(Debug)]
@@ -58,37 +74,68 @@ pub struct Run {
     answers: HashMap<String, usize>,
     /// Those that were answered before the log began.
     answered_before: BTreeSet<String>,
+    /// The call from which on it was known what had become of the requests without an answer.
+    settled_from: usize,
 }
 
 impl Run {
-    /// Three servers, one after the other on one database, of which the second is stopped in peace.
+    /// Several servers, one after the other on one database.
     pub fn record(work: Work) -> Self {
         let mut ledger = Ledger::of(work.seed, work.connections);
-        let mut folder = match work.begin {
-            Begin::Nothing => Folder::new(),
-            Begin::Grown => grown(&mut ledger),
+        let (mut traced, before) = match work.begin {
+            Begin::Nothing => {
+                let folder = Folder::new();
+                let before = files_in(folder.path());
+                (Traced::start(folder, work.syncs), before)
+            }
+            Begin::Running { log_bytes } => {
+                let server = grown(&mut ledger, log_bytes);
+                let before = files_in(server.folder());
+                (Traced::attach(server, work.syncs), before)
+            }
         };
-        let before = files_in(folder.path());
         let answered_before: BTreeSet<_> = answered(&ledger).map(str::to_owned).collect();
-        let mut log = Log::default();
-        for is_stopped in [false, true, false] {
-            let trace = Trace::new();
-            let server = trace.setup(work.syncs).start_in(folder);
-            burst(&server, &mut ledger, work.requests_each);
-            folder = if is_stopped { server.stop() } else { server.kill() };
-            let (steps_before, after) = (log.steps.len(), files_in(folder.path()));
-            log.read(&trace.text(), &folder.path().canonicalize().unwrap());
+        let (mut log, mut settled_from) = (Log::default(), usize::MAX);
+        let ends: &[End] = match work.syncs {
+            Syncs::Done | Syncs::LeftOut => &[End::Kill, End::Stop, End::Kill],
+            Syncs::Fails(_) => &[End::Kill, End::Kill],
+        };
+        for (number, end) in ends.iter().enumerate() {
+            burst(&traced.server, &mut ledger, work.requests_each);
+            let (steps_before, calls_before) = (log.steps.len(), log.calls.len());
+            let folder = traced.end(*end, &mut log);
+            let after = files_in(folder.path());
             // A call that was about to begin when its thread was killed may not have been made.
             if difference(&before, &log, &after).is_some() {
                 log.forget_unfinished(steps_before);
             }
             assert_eq!(difference(&before, &log, &after), None);
+            if number > 0 && matches!(work.syncs, Syncs::Fails(_)) {
+                let sent = log.calls.iter().skip(calls_before);
+                let first = sent.take_while(|call| !matches!(call, Call::Send(_))).count();
+                settled_from = calls_before + first;
+            }
+            if number + 1 == ends.len() {
+                break;
+            }
+            traced = Traced::start(
+                folder,
+                if let Syncs::Fails(_) = work.syncs { Syncs::Done } else { work.syncs },
+            );
+            if let Syncs::Fails(_) = work.syncs {
+                settle(&traced.server, &mut ledger);
+            }
         }
-        let answers = answers(&log);
+        let mut answers = answers(&log);
         let unknown = |id: &&str| !answers.contains_key(*id) && !answered_before.contains(*id);
         assert_eq!(answered(&ledger).find(unknown), None, "an answer is not in the log");
+        if let Syncs::Fails(_) = work.syncs {
+            // Those that were told that their outcome is unknown are open in the book.
+            let known: BTreeSet<_> = answered(&ledger).collect();
+            answers.retain(|id, _| known.contains(id.as_str()));
+        }
         assert_eq!(answers.len() + answered_before.len(), answered(&ledger).count());
-        Self { before, log, ledger, answers, answered_before }
+        Self { before, log, ledger, answers, answered_before, settled_from }
     }
 
     /// How many requests the log has.
@@ -103,21 +150,30 @@ impl Run {
 
     /// The book as it stood then.
     pub fn book(&self, last: usize) -> Vec<(&Entry, &Outcome)> {
-        self.ledger.as_of(|id| {
+        let is_answered = |id: &str| {
             self.answered_before.contains(id)
                 || self.answers.get(id).is_some_and(|call| *call <= last)
-        })
+        };
+        self.ledger.as_of(is_answered, self.settled_from <= last)
     }
 }
 
-/// What a server left whose log file had grown.
-fn grown(ledger: &mut Ledger) -> Folder {
+/// A server that rests, with a log file of at least so many bytes.
+fn grown(ledger: &mut Ledger, log_bytes: u64) -> Server {
     let server = serving::start(Folder::new());
     let log = server.folder().join("nouns.db-wal");
-    while fs::metadata(&log).unwrap().len() < GROWN_BYTES {
+    while fs::metadata(&log).unwrap().len() < log_bytes {
         burst(&server, ledger, 1);
     }
-    server.kill()
+    server
+}
+
+/// Looks up what became of the requests without an answer.
+fn settle(server: &Server, ledger: &mut Ledger) {
+    let found = Found::read(server.folder()).unwrap();
+    let verdict = judge(&ledger.now(), &found);
+    verdict.assert_sound("the page cache");
+    ledger.settle(&verdict.open, &found.stored());
 }
 
 /// The ids of the requests that were answered.
@@ -128,51 +184,78 @@ fn answered(ledger: &Ledger) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where strace writes.
+/// A server, and what strace writes of it.
 #[derive(Debug)]
-struct Trace(Folder);
+struct Traced {
+    server: Server,
+    /// strace, where it is not the child of the server.
+    tracer: Option<Process>,
+    output: Folder,
+}
 
-impl Trace {
-    fn new() -> Self {
-        Self(Folder::new())
+/// The words of a command line that log every call. The bytes of each write are wanted whole.
+fn strace(output: &Folder, syncs: Syncs) -> Vec<String> {
+    let log = output.path().join("log").display().to_string();
+    let calls = format!("trace={CALLS}");
+    let words = ["strace", "-f", "-y", "-xx", "-s", "67108864", "-e", &calls, "-o", &log];
+    let mut words: Vec<_> = words.map(str::to_owned).into();
+    let inject = match syncs {
+        Syncs::Done => return words,
+        Syncs::LeftOut => "retval=0".to_owned(),
+        Syncs::Fails(number) => format!("error=EIO:when={number}"),
+    };
+    words.extend(["-e".to_owned(), format!("inject=fsync,fdatasync:{inject}")]);
+    words
+}
+
+impl Traced {
+    /// From its first call on. -D: strace is the child of the server, and not the other way round.
+    fn start(folder: Folder, syncs: Syncs) -> Self {
+        let output = Folder::new();
+        let mut words = strace(&output, syncs);
+        words.extend(["-D".to_owned(), "--seccomp-bpf".to_owned()]);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let server = serving::setup().under(&words).start_in(folder);
+        Self { server, tracer: None, output }
     }
 
-    fn setup(&self, syncs: Syncs) -> Setup {
-        let log = self.0.path().join("log");
-        let (calls, log) = (format!("trace={CALLS}"), log.to_str().unwrap());
-        // -D: strace is the child of the server, and not the other way round. The bytes of each write
-        // are wanted whole.
-        let mut program =
-            vec!["strace", "-D", "-f", "-y", "-xx", "-s", "67108864", "--seccomp-bpf"];
-        program.extend(["-e", &calls, "-o", log]);
-        if syncs == Syncs::LeftOut {
-            program.extend(["-e", "inject=fsync,fdatasync:retval=0"]);
-        }
-        serving::setup().under(&program)
+    /// From now on.
+    fn attach(server: Server, syncs: Syncs) -> Self {
+        let output = Folder::new();
+        let words = strace(&output, syncs);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["-p", &server.process_id().to_string()]);
+        let tracer = Process::spawn(&mut command);
+        wait_until("strace is attached", || tracer.stderr().contains("attached").then_some(()));
+        Self { server, tracer: Some(tracer), output }
     }
 
-    /// The log, once it has the end of the process: strace may still be writing when that is gone.
-    fn text(self) -> String {
-        let path = self.0.path().join("log");
+    /// Ends the server, and adds what it did to the log.
+    fn end(self, end: End, log: &mut Log) -> Folder {
+        let path = self.output.path().join("log");
+        let thread = format!("{} ", self.server.process_id());
+        let folder = match end {
+            End::Kill => self.server.kill(),
+            End::Stop => self.server.stop(),
+        };
+        // strace may still be writing when the server is gone. The first thread is the last to end.
         wait_until("strace has logged the end", || {
-            let file = File::open(&path).unwrap();
-            let (begin, end) =
-                (line_at(&file, 0)?, line_at(&file, file.metadata().unwrap().len())?);
-            // The first thread is the last to end.
-            let thread = begin.split(' ').next()?;
-            (end.ends_with("+++") && end.starts_with(thread)).then_some(())
+            let last = last_line(&File::open(&path).unwrap())?;
+            (last.ends_with("+++") && last.starts_with(&thread)).then_some(())
         });
-        fs::read_to_string(path).unwrap()
+        log.read(&fs::read_to_string(path).unwrap(), &folder.path().canonicalize().unwrap());
+        drop(self.tracer);
+        folder
     }
 }
 
-/// The line at the beginning of a file, or that before `end`; short ones only.
-fn line_at(file: &File, end: u64) -> Option<String> {
+/// The last line of a file, when it is a short one.
+fn last_line(file: &File) -> Option<String> {
     let mut bytes = [0; 100];
+    let end = file.metadata().unwrap().len();
     let count = file.read_at(&mut bytes, end.saturating_sub(100)).unwrap();
     let text = String::from_utf8_lossy(&bytes[..count]);
-    let line = if end == 0 { text.lines().next() } else { text.trim_end().lines().last() };
-    line.map(str::to_owned)
+    text.trim_end().lines().last().map(str::to_owned)
 }
 
 /// The files of a database, without those that hold nothing.

@@ -30,6 +30,8 @@ pub enum Call {
         length: usize,
     },
     Sync(String),
+    /// A sync that strace let fail.
+    SyncFailed(String),
     SyncFolder,
     Remove(String),
     /// Bytes for a client.
@@ -70,15 +72,20 @@ impl Log {
     pub fn read(&mut self, text: &str, folder: &Path) {
         let mut steps = Vec::new();
         for entry in entries(text) {
-            if entry.result.contains("(INJECTED)") {
+            let (failed, injected) =
+                (entry.result.starts_with("-1"), entry.result.contains("(INJECTED)"));
+            if injected {
                 assert!(matches!(entry.name, "fsync" | "fdatasync"), "{} injected", entry.name);
-                self.syncs_left_out += 1;
+                self.syncs_left_out += usize::from(!failed);
+            }
+            if failed != injected {
                 continue;
             }
-            if entry.result.starts_with("-1") {
-                continue;
-            }
-            let Some(call) = call(&entry, folder) else { continue };
+            let call = match call(&entry, folder) {
+                None => continue,
+                Some(Call::Sync(file)) if failed => Call::SyncFailed(file),
+                Some(call) => call,
+            };
             let number = self.calls.len();
             self.calls.push(call);
             steps.push((entry.began, Step::Begin(number)));
@@ -270,6 +277,7 @@ mod tests {
 7 <... fsync resumed>)              = 0
 8 write(3<anon_inode:[eventfd]>, "\x01", 1) = 1
 7 fsync(5</d/nouns.db-wal>) = 0 (INJECTED)
+7 fsync(5</d/nouns.db-wal>) = -1 EIO (x) (INJECTED)
 7 openat(AT_FDCWD</d>, "\x2f\x64\x2f\x6e\x6f\x75\x6e\x73\x2e\x64\x62", O_RDWR|O_CREAT, 0644) = -1 EROFS (x)
 7 ftruncate(5</d/nouns.db>, 4096 <unfinished ...>
 8 fsync(5</d>)                      = ?
@@ -283,12 +291,24 @@ mod tests {
             Call::Write { file: wal(), offset: 32, bytes: b"ab".to_vec() },
             Call::Sync(wal()),
             Call::Send(b"HIJ".to_vec()),
+            Call::SyncFailed(wal()),
             Call::Resize { file: "nouns.db".to_owned(), length: 4096 },
             Call::SyncFolder,
         ];
         assert_eq!(log.calls, calls);
         use Step::{Begin, End};
-        let steps = [Begin(0), End(0), Begin(1), Begin(2), End(2), End(1), Begin(3), Begin(4)];
+        let steps = [
+            Begin(0),
+            End(0),
+            Begin(1),
+            Begin(2),
+            End(2),
+            End(1),
+            Begin(3),
+            End(3),
+            Begin(4),
+            Begin(5),
+        ];
         assert_eq!(log.steps, steps);
         assert_eq!(log.syncs_left_out, 1);
     }

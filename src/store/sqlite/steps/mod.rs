@@ -19,6 +19,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 use uuid::Uuid;
 
 use super::driver::SqliteDriver;
+use super::export::Exports;
+use super::log_reset::{LogReset, ReadGate};
 use super::mail::{Answer, Mailbox};
 use super::queue::{Job, Queue};
 use super::writer::Writer;
@@ -91,6 +93,7 @@ impl Trial {
         let counted = metrics.writer();
         let (queue, jobs) = Queue::new(&counted);
         let context = Context::new(&model, &SQLITE);
+        let gate = Arc::new(ReadGate::default());
         let writer = Writer {
             connection,
             context: Arc::clone(&context),
@@ -98,7 +101,8 @@ impl Trial {
             jobs,
             stopped: Arc::new(AtomicBool::new(false)),
             log_pages: Arc::new(AtomicUsize::new(0)),
-            exports: super::export::Exports::new(std::path::PathBuf::new(), &context, &metrics),
+            log_reset: LogReset::new(Arc::clone(&gate), &model.server.limits),
+            exports: Exports::new(std::path::PathBuf::new(), &context, &metrics, &gate),
             log: LOG.clone(),
             metrics,
             counted,

@@ -1,0 +1,272 @@
+//! Resetting the write-ahead log while reads never pause.
+//!
+//! SQLite begins its log anew when every frame has been moved into the database and no reader has a
+//! snapshot that needs one. Reads of milliseconds leave such a gap by themselves. Lists that look at every
+//! row run back to back on several threads, each on a snapshot of its own, and leave none: the log then
+//! grows with every write. So from a size on the writer holds back reads of that kind that have not begun
+//! (`ReadGate`), goes on writing until those in flight are done, and then makes a checkpoint that resets
+//! the log, which takes as long as a checkpoint and no longer.
+//!
+//! A hold is short below the bound of the log, and as long as a statement may take beyond it, so that it
+//! always comes to its end. Reads of items and pages by id are never held back. Exports keep their snapshot
+//! for minutes: below the bound there is no hold while one is under way, and at the bound the writer ends
+//! them (`export`).
+
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::model::settings::Limits;
+
+/// SQLite's own, which no database of ours changes.
+const PAGE_BYTES: usize = 4_096;
+/// The log is brought into the database when it has so many pages (8 MiB): fewer, and a page that is
+/// written often is brought over often; more, and a start after a kill reads longer, and from 4,096 on so
+/// does every reader.
+const CHECKPOINT_PAGES: usize = 2_000;
+/// From so many on (32 MiB), long reads are held back.
+const HOLD_PAGES: usize = 8_192;
+/// How long they are held back at most, as long as the log is below its bound.
+const HOLD_MAX: Duration = Duration::from_secs(1);
+/// When something else than our own long reads was in the way, the next hold waits for so much more.
+const FOREIGN_FACTOR: usize = 8;
+
+/// Admission of long reads: closed while the log is to be reset.
+#[derive(Debug, Default)]
+pub(super) struct ReadGate {
+    state: Mutex<GateState>,
+    opened: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    /// Closed until then, unless it is opened earlier.
+    closed_until: Option<Instant>,
+    in_flight: usize,
+}
+
+/// A long read that is in flight.
+#[derive(Debug)]
+pub(super) struct ReadPermit<'a>(&'a ReadGate);
+
+impl Drop for ReadPermit<'_> {
+    fn drop(&mut self) {
+        self.0.state().in_flight -= 1;
+    }
+}
+
+impl ReadGate {
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until reads are let in; nothing when it is `until` before that.
+    pub(super) fn enter(&self, until: Instant) -> Option<ReadPermit<'_>> {
+        let mut state = self.state();
+        loop {
+            let now = clock::now();
+            match state.closed_until {
+                _ if now >= until => return None,
+                Some(closed_until) if now < closed_until => {
+                    let wait = closed_until.min(until).saturating_duration_since(now);
+                    state = self
+                        .opened
+                        .wait_timeout(state, wait)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
+                }
+                _ => {
+                    state.in_flight += 1;
+                    return Some(ReadPermit(self));
+                }
+            }
+        }
+    }
+
+    fn close(&self, until: Instant) {
+        self.state().closed_until = Some(until);
+    }
+
+    fn open(&self) {
+        self.state().closed_until = None;
+        self.opened.notify_all();
+    }
+
+    fn is_drained(&self) -> bool {
+        self.state().in_flight == 0
+    }
+}
+
+/// When the writer makes which checkpoint. The writer's own.
+#[derive(Debug)]
+pub(super) struct LogReset {
+    gate: Arc<ReadGate>,
+    checkpoint_pages: usize,
+    hold_pages: usize,
+    /// The bound of the log: from here on exports are ended.
+    log_pages_max: usize,
+    statement_max: Duration,
+    /// The end of the hold that is under way.
+    holding_until: Cell<Option<Instant>>,
+    /// Pages from which on the next hold begins.
+    next_hold: Cell<usize>,
+}
+
+/// What the writer has to do about the log after a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogAction {
+    Nothing,
+    /// A checkpoint that waits for nobody.
+    Checkpoint,
+    /// A checkpoint that resets the log.
+    Reset,
+    /// Long reads were held back in vain, and are let in again.
+    GiveUp(LogBlocker),
+}
+
+/// Who was in the way of a reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogBlocker {
+    LongReads,
+    /// Another process, or an export that is about to end.
+    Others,
+}
+
+/// Pages of a log of the largest size that it may have.
+pub(super) fn log_pages_max(limits: &Limits) -> usize {
+    limits.export_log_bytes_max.div_ceil(PAGE_BYTES)
+}
+
+impl LogReset {
+    pub(super) fn new(gate: Arc<ReadGate>, limits: &Limits) -> Self {
+        let log_pages_max = log_pages_max(limits);
+        let hold_pages = HOLD_PAGES.min(log_pages_max / 2);
+        Self {
+            gate,
+            checkpoint_pages: CHECKPOINT_PAGES.min(log_pages_max / 4),
+            hold_pages,
+            log_pages_max,
+            statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+            holding_until: Cell::new(None),
+            next_hold: Cell::new(hold_pages),
+        }
+    }
+
+    pub(super) fn is_holding(&self) -> bool {
+        self.holding_until.get().is_some()
+    }
+
+    /// What is due with a log of so many pages.
+    pub(super) fn next_action(&self, pages: usize) -> LogAction {
+        match self.holding_until.get() {
+            None if pages < self.checkpoint_pages => LogAction::Nothing,
+            None => LogAction::Checkpoint,
+            Some(_) if self.gate.is_drained() => LogAction::Reset,
+            Some(until) if clock::now() < until => LogAction::Nothing,
+            Some(_) => LogAction::GiveUp(LogBlocker::LongReads),
+        }
+    }
+
+    /// After a checkpoint that may have left frames behind: holds long reads back when the log is too
+    /// large. Below its bound, a hold would be in vain while exports are under way.
+    pub(super) fn hold_when_due(&self, pages: usize, has_exports: bool) {
+        let is_over = pages >= self.log_pages_max;
+        if pages < self.next_hold.get() || (has_exports && !is_over) {
+            return;
+        }
+        let length = if is_over { self.statement_max } else { HOLD_MAX.min(self.statement_max) };
+        let until = clock::now() + length;
+        self.gate.close(until);
+        self.holding_until.set(Some(until));
+    }
+
+    /// A checkpoint that was to reset the log has not; says whether that was the last try of this hold.
+    pub(super) fn is_last_try(&self) -> bool {
+        self.holding_until.get().is_none_or(|until| clock::now() >= until)
+    }
+
+    /// The log begins anew.
+    pub(super) fn finish(&self) {
+        self.next_hold.set(self.hold_pages);
+        self.release();
+    }
+
+    /// Long reads are let in, and held back again when the log has grown further.
+    pub(super) fn give_up(&self, pages: usize, blocker: LogBlocker) {
+        let more = match blocker {
+            LogBlocker::LongReads => self.hold_pages,
+            LogBlocker::Others => self.hold_pages.saturating_mul(FOREIGN_FACTOR),
+        };
+        self.next_hold.set(pages.saturating_add(more));
+        self.release();
+    }
+
+    fn release(&self) {
+        self.holding_until.set(None);
+        self.gate.open();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn reset_with(gate: &Arc<ReadGate>, log_bytes: usize) -> LogReset {
+        let limits = Limits { export_log_bytes_max: log_bytes, ..Limits::default() };
+        LogReset::new(Arc::clone(gate), &limits)
+    }
+
+    #[test]
+    fn log_reset_waits_for_reads_in_flight_and_admits_the_others_after_it() {
+        let gate = Arc::new(ReadGate::default());
+        let reset = reset_with(&gate, 1 << 20);
+        assert_eq!(reset.next_action(63), LogAction::Nothing);
+        assert_eq!(reset.next_action(64), LogAction::Checkpoint);
+        let later = clock::now() + Duration::from_secs(600);
+        let permit = gate.enter(later).unwrap();
+        reset.hold_when_due(127, false);
+        assert!(!reset.is_holding(), "below the size of a hold");
+        reset.hold_when_due(128, true);
+        assert!(!reset.is_holding(), "an export would be in the way");
+        reset.hold_when_due(128, false);
+        assert_eq!(reset.next_action(130), LogAction::Nothing, "one is in flight");
+        assert!(gate.enter(clock::now()).is_none(), "held back up to its deadline");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.enter(later).is_some());
+            drop(permit);
+            assert_eq!(reset.next_action(130), LogAction::Reset);
+            reset.finish();
+            assert!(waiting.join().unwrap());
+        });
+        assert_eq!(reset.next_action(0), LogAction::Nothing);
+    }
+
+    #[test]
+    fn log_reset_gives_up_at_the_end_of_a_hold_and_tries_again_when_the_log_has_grown() {
+        let gate = Arc::new(ReadGate::default());
+        let reset = reset_with(&gate, 1 << 20);
+        let later = clock::now() + Duration::from_secs(600);
+        let permit = gate.enter(later).unwrap();
+        reset.hold_when_due(128, false);
+        reset.holding_until.set(Some(clock::now()));
+        assert_eq!(reset.next_action(130), LogAction::GiveUp(LogBlocker::LongReads));
+        reset.give_up(130, LogBlocker::LongReads);
+        drop(gate.enter(later).unwrap());
+        reset.hold_when_due(257, false);
+        assert!(!reset.is_holding());
+        // At the bound also beside exports, which are ended then.
+        reset.hold_when_due(258, true);
+        assert!(reset.is_holding());
+        drop(permit);
+    }
+
+    #[test]
+    fn read_gate_opens_by_itself_when_a_hold_is_over() {
+        let gate = ReadGate::default();
+        gate.close(clock::now() + Duration::from_millis(20));
+        assert!(gate.enter(clock::now() + Duration::from_secs(600)).is_some());
+    }
+}

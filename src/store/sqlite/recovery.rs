@@ -1,0 +1,91 @@
+//! Recovery at startup: what an earlier process left in the write-ahead log is made durable and moved into
+//! the database before anything is appended to the log.
+//!
+//! A sync that fails leaves its pages in the page cache, marked clean: every process goes on reading them,
+//! no later sync writes them, and a power cut takes them away (the kernel's behaviour after EIO on fsync).
+//! A server that was killed after such a failure leaves a log whose last frames may exist in the page cache
+//! alone. Two mistakes are possible from there:
+//!
+//! - Frames appended behind the lost ones are synced, and still lost: after a power cut SQLite reads the log
+//!   up to the first frame whose checksum does not fit, and discards all that follows.
+//! - A checkpoint writes the lost frames into the database. Until the log is truncated, durably, the disk
+//!   has a new database and an older log that SQLite would replay over it: pages of two states.
+//!
+//! So the log's own bytes are written once more, in place, which makes their pages dirty again, and
+//! synced. A power cut in between leaves each sector as it was or as it is, and the checksums tell how far
+//! the log is valid. Only then is it read for recovery, by a new connection, and checkpointed.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rusqlite::Connection;
+
+use super::open::{Files, explain};
+use crate::store::OpenError;
+
+/// How much of the log is copied at once.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// What a checkpoint at startup came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StartupCheckpoint {
+    /// The log is empty.
+    Done,
+    /// Another process reads from the log. All of it is durable, and the writer moves it later.
+    Blocked,
+}
+
+/// Whether an earlier process left something in the log.
+pub(super) fn has_log(files: &Files) -> bool {
+    fs::metadata(files.beside("-wal")).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+/// Writes the log's bytes over themselves and syncs them. Nobody else appends meanwhile: the connection
+/// holds SQLite's write lock. It is to be closed then, so that the log is read anew.
+pub(super) fn rewrite_log(files: &Files, connection: &Connection) -> Result<(), OpenError> {
+    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
+    rewrite(files).map_err(|error| {
+        let shown = &files.shown;
+        OpenError(match error.kind() {
+            io::ErrorKind::StorageFull => super::open::full(shown),
+            _ => format!("{shown}-wal cannot be read or written ({error}); check the disk"),
+        })
+    })?;
+    connection.execute_batch("ROLLBACK").map_err(explain)
+}
+
+fn rewrite(files: &Files) -> io::Result<()> {
+    let log = File::options().read(true).write(true).open(files.beside("-wal"))?;
+    let (mut block, mut offset) = (vec![0; BLOCK_BYTES], 0);
+    loop {
+        let count = log.read_at(&mut block, offset)?;
+        let Some(bytes) = block.get(..count).filter(|bytes| !bytes.is_empty()) else { break };
+        log.write_all_at(bytes, offset)?;
+        offset += u64::try_from(count).unwrap_or(u64::MAX);
+    }
+    log.sync_data()
+}
+
+/// Moves every frame into the database and truncates the log. The database is synced in between.
+pub(super) fn checkpoint(
+    files: &Files,
+    connection: &Connection,
+) -> Result<StartupCheckpoint, OpenError> {
+    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
+    // SQLite says whether somebody was in the way, and how many frames the log has and had moved.
+    let row: (i64, i64, i64) = connection
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .map_err(explain)?;
+    match row {
+        (0, frames, moved) if frames == moved && !has_log(files) => Ok(StartupCheckpoint::Done),
+        (1, ..) => Ok(StartupCheckpoint::Blocked),
+        (_, frames, moved) => Err(OpenError(format!(
+            "{shown}-wal cannot be brought into {shown} ({moved} of {frames} frames were); check the disk",
+            shown = files.shown
+        ))),
+    }
+}

@@ -1,0 +1,126 @@
+//! SQLite: the write-ahead log stays bounded while lists that look at every row are asked for without a
+//! pause, and others write.
+//!
+//! `NOUNS_SOAK=1` keeps the load up for ten minutes; the short version writes as much as would make the log
+//! pass its bound.
+
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::exports::entries;
+use crate::harness::{Backend, Client, Server};
+
+const ROWS: usize = 40_000;
+const CLIENTS: usize = 4;
+/// The server holds long reads back from 32 MiB on; what is written until those in flight are done comes
+/// on top of it.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// How long requests of one kind took.
+#[derive(Default)]
+struct Latencies(Mutex<Vec<Duration>>);
+
+impl Latencies {
+    fn measure(&self, client: &mut Client, line: &str, body: &str, expected: u16) {
+        let began = Instant::now();
+        let answer = client.request(line, &[], body);
+        assert_eq!(answer.status, expected, "{line}: {answer:?}");
+        self.0.lock().unwrap().push(began.elapsed());
+    }
+
+    fn summary(&self) -> String {
+        let mut all = self.0.lock().unwrap().clone();
+        all.sort();
+        let at = |part: usize| all.get(all.len() * part / 1_000).copied().unwrap_or_default();
+        let last = all.last().copied().unwrap_or_default();
+        format!(
+            "{} requests, median {:?}, 99 % {:?}, longest {last:?}",
+            all.len(),
+            at(500),
+            at(990)
+        )
+    }
+}
+
+/// The load: when it ends, and what each write brings.
+struct Load {
+    writes_max: usize,
+    until: Option<Instant>,
+    text_bytes: usize,
+}
+
+/// Runs the load and gives the largest size that the log file had.
+fn run_load(server: &Server, load: &Load) -> u64 {
+    let (lists, writes, reads) =
+        (&Latencies::default(), &Latencies::default(), &Latencies::default());
+    let (is_over, written) = (&AtomicBool::new(false), &AtomicUsize::new(0));
+    let body = &json!({"entry": {"number": 1, "text": "z".repeat(load.text_bytes)}}).to_string();
+    let (address, log) = (server.address, server.folder().join("nouns.db-wal"));
+    let mut largest = 0;
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                while !is_over.load(Ordering::Relaxed) {
+                    lists.measure(&mut client, "GET /entries?sort=updated_at&limit=1", "", 200);
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut client = Client::connect(address);
+            while !is_over.load(Ordering::Relaxed) {
+                reads.measure(&mut client, "GET /entries/7", "", 200);
+            }
+        });
+        let writers: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    while written.fetch_add(1, Ordering::Relaxed) < load.writes_max
+                        && load.until.is_none_or(|until| Instant::now() < until)
+                    {
+                        writes.measure(&mut client, "POST /entries", body, 201);
+                    }
+                })
+            })
+            .collect();
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            largest = largest.max(fs::metadata(&log).map_or(0, |file| file.len()));
+            thread::park_timeout(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    println!("log file: {largest} bytes at most");
+    println!(
+        "lists: {}\nwrites: {}\nitems: {}",
+        lists.summary(),
+        writes.summary(),
+        reads.summary()
+    );
+    let resets = |outcome| {
+        server.metric::<u64>(&format!("nouns_writer_log_resets_total{{outcome=\"{outcome}\"}}"))
+    };
+    println!("resets: {:?} done, {:?} given up", resets("done"), resets("given_up"));
+    largest
+}
+
+#[test]
+fn wal_growth_beside_sorted_lists_stays_bounded() {
+    // A busy machine may take longer for a list than the five seconds that it has otherwise.
+    let server = entries(Backend::Sqlite, ROWS, "statement_seconds_max = 30");
+    let load = match std::env::var_os("NOUNS_SOAK") {
+        Some(_) => Load {
+            writes_max: usize::MAX,
+            until: Some(Instant::now() + Duration::from_secs(600)),
+            text_bytes: 300,
+        },
+        None => Load { writes_max: 3_000, until: None, text_bytes: 20_000 },
+    };
+    let largest = run_load(&server, &load);
+    assert!(largest < LOG_BYTES_MAX, "the log file had {largest} bytes");
+}
