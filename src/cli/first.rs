@@ -6,12 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Refusal, refusal};
-use crate::auth::key::Keys;
+use crate::auth::key::{Keys, Source};
 use crate::auth::password;
 use crate::model::own::ADMIN;
 use crate::model::{Model, Scheme};
 use crate::plan::{By, Outcome, Read, Refusal as Refused, Write};
-use crate::store::{Beside, StoreError};
+use crate::store::{Beside, Database, StoreError};
 use crate::value::Value;
 
 const NAME: &str = "admin";
@@ -109,4 +109,34 @@ pub(super) fn line(model: &Model, password: &str, place: &str) -> String {
     format!(
         "nouns: the first user is {NAME}; this is told once:\n  curl {scheme} -u {NAME}:{password} {place}"
     )
+}
+
+/// Refuses to make a database where the files beside it say that there was one: a key or a password file
+/// is made only after its database. A key that the operator named may be older, and with another database
+/// in the folder both may be that one's.
+pub(super) fn refuse_lost_database(
+    database: &Database,
+    key: Option<&Source>,
+    is_key_named: bool,
+) -> Result<(), Refusal> {
+    let Database::Sqlite(path) = database else { return Ok(()) };
+    if !database.is_absent() || database.has_neighbour() {
+        return Ok(());
+    }
+    let key_file = match key {
+        Some(Source::File(path)) => Some(path.as_path()),
+        Some(Source::Environment(_)) | None => None,
+    };
+    let Telling::Write(password_file) = Telling::beside(key_file) else { return Ok(()) };
+    let left = [key_file.filter(|_| !is_key_named), Some(password_file.as_path())];
+    let left: Vec<_> = left.into_iter().flatten().filter(|path| path.exists()).collect();
+    let Some(first) = left.first() else { return Ok(()) };
+    let is_key = key_file == Some(*first);
+    let names: Vec<_> = left.iter().map(|path| path.display().to_string()).collect();
+    let (names, database) = (names.join(" and "), path.display());
+    let or_name = if is_key { ", or name the key with --key-file" } else { "" };
+    Err(refusal(format!(
+        "there is no database {database}, but {names}, which a server makes after it: the database was lost \
+         or moved; put it back, or restore it from a backup; if a new one is meant, move {names} away{or_name}"
+    )))
 }

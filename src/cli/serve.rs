@@ -59,6 +59,8 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let metrics = Metrics::new(&model);
     // A server that needs a key says so before it touches anything.
     let key = if is_open { key.ok() } else { Some(key.map_err(refusal)?) };
+    let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
+    first::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
     let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
     let admission = admit(&database, &model, key, is_open);
     let outcome = admission.and_then(|admission| {

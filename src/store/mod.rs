@@ -128,6 +128,24 @@ impl Database {
     }
 }
 
+impl Database {
+    /// SQLite alone: whether there is no database yet, or an empty file in its place.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            Self::Sqlite(path) => sqlite::is_absent(path),
+            Self::Postgres(_) => false,
+        }
+    }
+
+    /// SQLite alone: whether another database of ours is in the same folder.
+    pub fn has_neighbour(&self) -> bool {
+        match self {
+            Self::Sqlite(path) => sqlite::has_neighbour(path),
+            Self::Postgres(_) => false,
+        }
+    }
+}
+
 /// Why a store could not be opened: one message for the operator, and nothing was changed.
 #[derive(Debug)]
 pub struct OpenError(pub String);

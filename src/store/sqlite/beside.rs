@@ -10,8 +10,9 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::{SqliteDriver, failure};
+use super::files::Files;
 use super::open::{
-    CACHE_KIB, Files, explain, inspect, lock, open_unserved, prepare, recover_unserved, sync_fully,
+    CACHE_KIB, explain, inspect, lock, open_unserved, prepare, recover_unserved, sync_fully,
 };
 use crate::model::diff::{Difference, compare};
 use crate::model::{Model, read_shape};
@@ -40,6 +41,7 @@ impl std::fmt::Debug for Beside {
 impl Beside {
     pub(in crate::store) fn open(path: &Path, model: &Arc<Model>) -> Result<Self, OpenError> {
         let files = Files::find(path)?;
+        files.check()?;
         let context = Context::new(model, &SQLITE);
         let opened = |connection| Self { connection, context, ids: Ids::default() };
         if files.is_empty() {

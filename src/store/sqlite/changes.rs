@@ -5,6 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 
 use super::driver::SqliteDriver;
+use super::files::Files;
 use crate::store::OpenError;
 use crate::store::changes;
 use crate::store::driver::{Failure, at_once};
@@ -27,6 +28,7 @@ impl Changes {
                 "there is no database {shown}; name one with --database sqlite:PATH"
             )));
         }
+        Files::find(path)?.check()?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(path, flags);
         let connection = opened.and_then(|connection| {

@@ -9,6 +9,7 @@ mod beside;
 mod changes;
 mod driver;
 mod export;
+mod files;
 mod log_reset;
 mod mail;
 mod open;
@@ -25,7 +26,7 @@ mod sweep;
 mod writer;
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -36,6 +37,16 @@ pub use changes::Changes;
 pub(super) use open::open;
 #[cfg(any(fuzzing, test))]
 pub(super) use rehearsal::rehearse;
+
+/// Whether there is nothing at this path, or an empty file.
+pub(super) fn is_absent(path: &Path) -> bool {
+    files::Files::find(path).is_ok_and(|files| files.is_empty())
+}
+
+/// Whether the folder has another database of ours.
+pub(super) fn has_neighbour(path: &Path) -> bool {
+    files::Files::find(path).is_ok_and(|files| files.has_neighbour())
+}
 
 use super::claims::Claims;
 use super::export::{Export, Exported};

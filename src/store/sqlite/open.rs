@@ -4,9 +4,9 @@
 //! that did not exist before does not exist after a failed start.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::SqliteDriver;
 use super::export::Exports;
+use super::files::{Files, LOCK, MODE};
 use super::log_reset::{LogReset, ReadGate};
 use super::queue::Queue;
 use super::reader::Pool;
@@ -67,7 +68,7 @@ fn locked<T>(
 ) -> Result<T, OpenError> {
     let (lock, lock_is_new) = lock(file)?;
     let was_there = Files::ENDS.map(|end| file.beside(end).symlink_metadata().is_ok());
-    let opened = file.refuse_strays().and_then(|()| open(lock));
+    let opened = file.check().and_then(|()| open(lock));
     if opened.is_err() {
         for (end, was_there) in Files::ENDS.iter().zip(was_there) {
             if !was_there {
@@ -81,93 +82,6 @@ fn locked<T>(
     opened
 }
 
-const LOCK: &str = "-lock";
-/// As many as the kernel follows.
-const LINKS_MAX: usize = 40;
-
-/// The database and the files beside it. SQLite follows a link to the database and keeps the others
-/// beside the file it leads to; so must we.
-pub(super) struct Files {
-    /// As the operator wrote it, for messages.
-    pub(super) shown: String,
-    pub(super) real: PathBuf,
-}
-
-impl Files {
-    const ENDS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
-
-    pub(super) fn find(path: &Path) -> Result<Self, OpenError> {
-        let shown = path.display().to_string();
-        if path.is_dir() {
-            return Err(OpenError(format!(
-                "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
-            )));
-        }
-        // A link that leads nowhere yet is as good as the file it names.
-        let mut target = path.to_owned();
-        for _ in 0..LINKS_MAX {
-            let Ok(to) = fs::read_link(&target) else { break };
-            target = target.parent().unwrap_or(Path::new("")).join(to);
-        }
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let name = target.file_name().ok_or_else(|| {
-            OpenError(format!("{shown} names no file; name one: --database sqlite:nouns.db"))
-        })?;
-        let real = folder.canonicalize().map_err(|error| {
-            let folder = folder.display();
-            OpenError(match error.kind() {
-                ErrorKind::NotFound => {
-                    format!(
-                        "the folder {folder} does not exist; create it, or name another --database"
-                    )
-                }
-                _ => format!(
-                    "cannot look into the folder {folder} ({error}); name another --database"
-                ),
-            })
-        })?;
-        let real = real.join(name);
-        Ok(Self { shown, real: real.canonicalize().unwrap_or(real) })
-    }
-
-    pub(super) fn beside(&self, end: &str) -> PathBuf {
-        let mut name = self.real.as_os_str().to_owned();
-        name.push(end);
-        name.into()
-    }
-
-    /// Whether there is nothing in the database yet.
-    pub(super) fn is_empty(&self) -> bool {
-        fs::metadata(&self.real).map_or(true, |metadata| metadata.len() == 0)
-    }
-
-    /// A log file without its database holds answered writes; SQLite would throw it away.
-    fn refuse_strays(&self) -> Result<(), OpenError> {
-        let is_empty = self.is_empty();
-        let stray = ["-wal", "-journal"].into_iter().find(|end| {
-            let path = self.beside(end);
-            let has_bytes = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0);
-            has_bytes && !(*end == "-journal" && was_begun_empty(&path))
-        });
-        match stray {
-            Some(end) if is_empty => Err(OpenError(format!(
-                "{shown}{end} is here, but the database it belongs to is not; put {shown} back, or move {shown}{end} away",
-                shown = self.shown
-            ))),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Whether a rollback journal leads back to a database without a page, as when the first start was
-/// killed before it wrote one: such a journal holds nothing. The number stands at byte 16 of its head.
-fn was_begun_empty(journal: &Path) -> bool {
-    let mut head = [0; 20];
-    let read = File::open(journal).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head.ends_with(&[0; 4])
-}
-
 fn open_locked(
     files: &Files,
     model: &Arc<Model>,
@@ -179,6 +93,12 @@ fn open_locked(
         let message =
             "another process reads the database, so the log file an earlier server left stays";
         log.event(Level::Warning, message, &[("database", &files.shown)]);
+    }
+    if let Some(mode) = files.mode_for_others() {
+        let (shown, mode) = (&files.shown, format!("{mode:03o}"));
+        let remedy = format!("chmod 600 {shown} {shown}-wal {shown}-shm");
+        let message = "others on this machine can read the database, which holds password hashes";
+        log.event(Level::Warning, message, &[("mode", &mode), ("remedy", &remedy)]);
     }
     let context = Context::new(model, &SQLITE);
     let (pool, mut readers) = Pool::start(&files.real, &context)?;
@@ -229,7 +149,7 @@ pub(super) fn lock(files: &Files) -> Result<(File, bool), OpenError> {
     let shown = &files.shown;
     loop {
         let is_new = path.symlink_metadata().is_err();
-        let open = File::options().create(true).truncate(false).write(true).open(&path);
+        let open = File::options().create(true).truncate(false).write(true).mode(MODE).open(&path);
         let file = open.map_err(|error| {
             OpenError(match error.kind() {
                 ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
@@ -255,6 +175,15 @@ pub(super) fn lock(files: &Files) -> Result<(File, bool), OpenError> {
             }
         }
     }
+}
+
+fn cannot_create(shown: &str, error: &io::Error) -> OpenError {
+    OpenError(match error.kind() {
+        ErrorKind::StorageFull => full(shown),
+        _ => format!(
+            "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
+        ),
+    })
 }
 
 fn is_same(file: &File, path: &Path) -> bool {
@@ -292,9 +221,8 @@ struct Connected {
 /// leaves the log file as it is.
 fn open_inspected(files: &Files) -> Result<(Connection, bool), OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    files.create_private().map_err(|error| cannot_create(&files.shown, &error))?;
     let connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(explain)?;
     prepare(&connection, CACHE_KIB).map_err(explain)?;

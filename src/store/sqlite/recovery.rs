@@ -21,7 +21,8 @@ use std::os::unix::fs::FileExt;
 
 use rusqlite::Connection;
 
-use super::open::{Files, explain};
+use super::files::Files;
+use super::open::explain;
 use crate::store::OpenError;
 
 /// How much of the log is copied at once.

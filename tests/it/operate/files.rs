@@ -1,13 +1,14 @@
 //! The database by another name, and the files beside it without it.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use expect_test::expect;
 
 use super::database::in_namespace;
 use super::{ANN, SERVE, check_refusal, refused};
-use crate::harness::{Backend, Folder, Setup, run};
+use crate::harness::{Backend, Folder, Setup, run, wait_until};
 
 /// A folder with `link.db`, which leads to `there/nouns.db`, and `chain.db`, which leads to `link.db`.
 fn linked_folder() -> Folder {
@@ -107,4 +108,166 @@ fn a_link_that_leads_nowhere_was_removed_by_a_failed_start() {
             nouns: the disk that holds nouns.db is full; free some space and start again
         "#]],
     );
+}
+
+/// Under a second name SQLite would keep a second log and second locks.
+#[test]
+fn hard_linked_database_is_refused() {
+    let server = Setup::new(Backend::Sqlite).start();
+    server.create("/customers", ANN);
+    fs::hard_link(server.folder().join("nouns.db"), server.folder().join("other.db")).unwrap();
+    server.pause();
+    let args = ["serve", "--open", "--listen", "127.0.0.1:0", "--database", "sqlite:other.db"];
+    let message = |name: &str| {
+        format!(
+            "nouns: {name} is one file under 2 names (hard links), and under each of them another server could \
+             write it; remove the others (find / -xdev -samefile {name} shows them), or copy it: cp {name} new.db\n"
+        )
+    };
+    let ended = run(server.folder(), &args);
+    assert_eq!((ended.code, ended.stderr), (Some(2), message("other.db")));
+    for command in [&["user", "list", "--database"][..], &["changes", "--database"]] {
+        let ended = run(server.folder(), &[command, &["sqlite:other.db"]].concat());
+        assert_eq!((ended.code, ended.stderr), (Some(2), message("other.db")), "{command:?}");
+    }
+    server.resume();
+    assert_eq!(server.get("/customers").status, 200);
+    let folder = server.stop();
+    let ended = run(folder.path(), SERVE);
+    assert_eq!((ended.code, ended.stderr), (Some(2), message("nouns.db")));
+    fs::remove_file(folder.path().join("other.db")).unwrap();
+    let server = Setup::new(Backend::Sqlite).start_in(folder);
+    assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
+}
+
+/// SQLite takes one byte for an empty database, and deletes the log beside it.
+#[test]
+fn database_cut_off_to_a_few_bytes_is_refused_and_its_log_kept() {
+    let server = Setup::new(Backend::Sqlite).start();
+    server.create("/customers", ANN);
+    let folder = server.kill();
+    let file = |name: &str| folder.path().join(name);
+    let (database, log) =
+        (fs::read(file("nouns.db")).unwrap(), fs::read(file("nouns.db-wal")).unwrap());
+    assert!(!log.is_empty());
+    for bytes in [1, 2, 16, 99] {
+        fs::write(file("nouns.db"), &database[..bytes]).unwrap();
+        let message = format!(
+            "nouns: nouns.db is damaged (it has been cut off: {bytes} bytes are left); restore it from a backup, \
+             and keep nouns.db-wal, which holds answered writes, or name another --database\n"
+        );
+        for args in [
+            SERVE,
+            &["user", "list", "--database", "sqlite:nouns.db"],
+            &["changes", "--database", "sqlite:nouns.db"],
+        ] {
+            let ended = run(folder.path(), args);
+            assert_eq!((ended.code, &ended.stderr), (Some(2), &message), "{args:?}");
+            assert_eq!(fs::read(file("nouns.db-wal")).unwrap(), log, "{args:?}");
+        }
+    }
+    fs::remove_file(file("nouns.db-wal")).unwrap();
+    fs::write(file("nouns.db"), "x").unwrap();
+    refused(
+        folder.path(),
+        SERVE,
+        &expect![[r#"
+            nouns: nouns.db is damaged (it has been cut off: 1 bytes are left); restore it from a backup, or name another --database
+        "#]],
+    );
+    fs::write(file("nouns.db"), database).unwrap();
+    fs::write(file("nouns.db-wal"), log).unwrap();
+    let server = Setup::new(Backend::Sqlite).start_in(folder);
+    assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
+}
+
+/// An empty file with a log is no new database for a command either.
+#[test]
+fn log_beside_an_empty_database_is_kept_by_commands() {
+    let server = Setup::new(Backend::Sqlite).start();
+    server.create("/customers", ANN);
+    let folder = server.kill();
+    fs::write(folder.path().join("nouns.db"), "").unwrap();
+    let log = fs::read(folder.path().join("nouns.db-wal")).unwrap();
+    for command in [&["user", "list", "--database"][..], &["changes", "--database"]] {
+        let ended = run(folder.path(), &[command, &["sqlite:nouns.db"]].concat());
+        assert_eq!(ended.code, Some(2), "{command:?}: {ended:?}");
+        assert_eq!(fs::read(folder.path().join("nouns.db-wal")).unwrap(), log, "{command:?}");
+    }
+}
+
+/// A database that is gone while its key or its password file is there was lost: no new one is made.
+#[test]
+fn lost_database_is_refused_by_what_is_left_beside_it() {
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--database", "sqlite:nouns.db"];
+    let folder = Setup::new(Backend::Sqlite).closed().start().stop();
+    let file = |name: &str| folder.path().join(name);
+    fs::remove_file(file("nouns.db")).unwrap();
+    let both = expect![[r#"
+        nouns: there is no database nouns.db, but nouns.key and nouns.admin-password, which a server makes after it: the database was lost or moved; put it back, or restore it from a backup; if a new one is meant, move nouns.key and nouns.admin-password away, or name the key with --key-file
+    "#]];
+    refused(folder.path(), &serve, &both);
+    refused(folder.path(), SERVE, &both);
+    fs::write(file("nouns.db"), "").unwrap();
+    refused(folder.path(), &serve, &both);
+    let named = [&serve[..], &["--key-file", "nouns.key"]].concat();
+    refused(
+        folder.path(),
+        &named,
+        &expect![[r#"
+            nouns: there is no database nouns.db, but nouns.admin-password, which a server makes after it: the database was lost or moved; put it back, or restore it from a backup; if a new one is meant, move nouns.admin-password away
+        "#]],
+    );
+    fs::remove_file(file("nouns.admin-password")).unwrap();
+    refused(
+        folder.path(),
+        &serve,
+        &expect![[r#"
+            nouns: there is no database nouns.db, but nouns.key, which a server makes after it: the database was lost or moved; put it back, or restore it from a backup; if a new one is meant, move nouns.key away, or name the key with --key-file
+        "#]],
+    );
+    // A key that the operator names may be older than its database.
+    let key_file = file("nouns.key");
+    let folder = Setup::new(Backend::Sqlite).key_file(key_file).start_in(folder).stop();
+    // And here it may be that of the other database.
+    Setup::new(Backend::Sqlite).closed().database("room.db").start_in(folder);
+}
+
+/// The mode of a file, as `chmod` wants it.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// The database holds password hashes.
+#[test]
+fn database_files_are_made_for_their_owner_alone() {
+    let umask = ["sh", "-c", "umask 022; exec \"$@\"", "sh"];
+    let server = Setup::new(Backend::Sqlite).under(&umask).start();
+    server.create("/customers", ANN);
+    for end in ["", "-wal", "-shm", "-lock"] {
+        let path = server.folder().join(format!("nouns.db{end}"));
+        assert_eq!(format!("{:03o}", mode(&path)), "600", "{}", path.display());
+    }
+    const OTHERS: &str =
+        "others on this machine can read the database, which holds password hashes";
+    assert!(!server.log().contains(OTHERS));
+    // One that is there keeps its mode: a group may be meant to read it, others hardly.
+    let folder = server.stop();
+    for (now, is_told) in [(0o640, false), (0o644, true)] {
+        let path = folder.path().join("nouns.db");
+        fs::set_permissions(&path, fs::Permissions::from_mode(now)).unwrap();
+        let copy = Backend::Sqlite.copy(&folder);
+        fs::set_permissions(copy.path().join("nouns.db"), fs::Permissions::from_mode(now)).unwrap();
+        let server = Setup::new(Backend::Sqlite).start_in(copy);
+        server.create("/customers", ANN);
+        if is_told {
+            wait_until("the log tells", || server.log().contains(OTHERS).then_some(()));
+            let path = server.folder().join("nouns.db").display().to_string();
+            let remedy = format!("chmod 600 {path} {path}-wal {path}-shm");
+            assert!(server.log().contains(&remedy), "{}", server.log());
+        } else {
+            assert!(!server.log().contains(OTHERS), "{}", server.log());
+        }
+        assert_eq!(mode(&server.folder().join("nouns.db")), now);
+    }
 }

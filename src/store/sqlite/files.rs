@@ -1,0 +1,178 @@
+//! The files of a database, and whether they can be the ones that a server left.
+//!
+//! What is checked here is checked before SQLite opens anything: it takes an empty file, and one of a single
+//! byte, for a new database, and deletes the write-ahead log beside it.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::store::OpenError;
+
+/// What the name of the lock file ends with.
+pub(super) const LOCK: &str = "-lock";
+/// The header of a database: its first bytes, and how many it has.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+const HEADER_BYTES: u64 = 100;
+/// The database holds password hashes: it is its owner's alone.
+pub(super) const MODE: u32 = 0o600;
+/// As many as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// The database and the files beside it. SQLite follows a link to the database and keeps the others
+/// beside the file it leads to; so must we.
+pub(super) struct Files {
+    /// As the operator wrote it, for messages.
+    pub(super) shown: String,
+    pub(super) real: PathBuf,
+}
+
+impl Files {
+    pub(super) const ENDS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+    pub(super) fn find(path: &Path) -> Result<Self, OpenError> {
+        let shown = path.display().to_string();
+        if path.is_dir() {
+            return Err(OpenError(format!(
+                "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
+            )));
+        }
+        // A link that leads nowhere yet is as good as the file it names.
+        let mut target = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let Ok(to) = fs::read_link(&target) else { break };
+            target = target.parent().unwrap_or(Path::new("")).join(to);
+        }
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let name = target.file_name().ok_or_else(|| {
+            OpenError(format!("{shown} names no file; name one: --database sqlite:nouns.db"))
+        })?;
+        let real = folder.canonicalize().map_err(|error| {
+            let folder = folder.display();
+            OpenError(match error.kind() {
+                ErrorKind::NotFound => {
+                    format!(
+                        "the folder {folder} does not exist; create it, or name another --database"
+                    )
+                }
+                _ => format!(
+                    "cannot look into the folder {folder} ({error}); name another --database"
+                ),
+            })
+        })?;
+        let real = real.join(name);
+        Ok(Self { shown, real: real.canonicalize().unwrap_or(real) })
+    }
+
+    pub(super) fn beside(&self, end: &str) -> PathBuf {
+        let mut name = self.real.as_os_str().to_owned();
+        name.push(end);
+        name.into()
+    }
+
+    /// Whether there is nothing in the database yet.
+    pub(super) fn is_empty(&self) -> bool {
+        fs::metadata(&self.real).map_or(true, |metadata| metadata.len() == 0)
+    }
+
+    /// Makes the file of a new database, so that nobody else can read it, nor what SQLite makes beside it
+    /// with the same mode.
+    pub(super) fn create_private(&self) -> io::Result<()> {
+        match OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.real) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The mode of a database that others on this machine can read or write.
+    pub(super) fn mode_for_others(&self) -> Option<u32> {
+        let mode = fs::metadata(&self.real).ok()?.mode() & 0o777;
+        (mode & 0o007 != 0).then_some(mode)
+    }
+
+    /// Refuses files that SQLite would misunderstand, with the way out. Nothing is opened or changed.
+    pub(super) fn check(&self) -> Result<(), OpenError> {
+        self.refuse_strays()?;
+        let Ok(metadata) = fs::metadata(&self.real) else { return Ok(()) };
+        self.refuse_hard_links(&metadata)?;
+        self.refuse_short(&metadata)
+    }
+
+    /// SQLite finds the log and its locks by the name of the file: under two names there are two of each.
+    fn refuse_hard_links(&self, metadata: &Metadata) -> Result<(), OpenError> {
+        match metadata.nlink() {
+            0 | 1 => Ok(()),
+            count => Err(OpenError(format!(
+                "{shown} is one file under {count} names (hard links), and under each of them another server \
+                 could write it; remove the others (find / -xdev -samefile {shown} shows them), or copy it: \
+                 cp {shown} new.db",
+                shown = self.shown
+            ))),
+        }
+    }
+
+    /// A file that is shorter than the header of a database was cut off, unless the first start was killed
+    /// before it had written a page.
+    fn refuse_short(&self, metadata: &Metadata) -> Result<(), OpenError> {
+        let bytes = metadata.len();
+        if !(1..HEADER_BYTES).contains(&bytes) || was_begun_empty(&self.beside("-journal")) {
+            return Ok(());
+        }
+        let shown = &self.shown;
+        let kept = match has_bytes(&self.beside("-wal")) {
+            true => format!(", and keep {shown}-wal, which holds answered writes"),
+            false => String::new(),
+        };
+        Err(OpenError(format!(
+            "{shown} is damaged (it has been cut off: {bytes} bytes are left); restore it from a backup{kept}, \
+             or name another --database"
+        )))
+    }
+
+    /// Whether another database of ours is in the folder.
+    pub(super) fn has_neighbour(&self) -> bool {
+        let is_other = |path: &Path| {
+            let mut lock = path.as_os_str().to_owned();
+            lock.push(LOCK);
+            *path != self.real && Path::new(&lock).exists() && begins_with_magic(path)
+        };
+        let folder = self.real.parent().and_then(|folder| fs::read_dir(folder).ok());
+        folder.into_iter().flatten().flatten().any(|entry| is_other(&entry.path()))
+    }
+
+    /// A log file without its database holds answered writes; SQLite would throw it away.
+    fn refuse_strays(&self) -> Result<(), OpenError> {
+        let is_empty = self.is_empty();
+        let stray = ["-wal", "-journal"].into_iter().find(|end| {
+            let path = self.beside(end);
+            has_bytes(&path) && !(*end == "-journal" && was_begun_empty(&path))
+        });
+        match stray {
+            Some(end) if is_empty => Err(OpenError(format!(
+                "{shown}{end} is here, but the database it belongs to is not; put {shown} back, or move {shown}{end} away",
+                shown = self.shown
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a rollback journal leads back to a database without a page, as when the first start was
+/// killed before it wrote one: such a journal holds nothing. The number stands at byte 16 of its head.
+fn was_begun_empty(journal: &Path) -> bool {
+    let mut head = [0; 20];
+    let read = File::open(journal).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head.ends_with(&[0; 4])
+}
+
+fn has_bytes(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+fn begins_with_magic(path: &Path) -> bool {
+    let mut head = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == MAGIC
+}
