@@ -36,6 +36,8 @@ pub struct Metrics {
     pub server: Server,
     /// Entries that the sweep took from the change log.
     pub changes_swept: Count,
+    /// Reads of items that could not be read as they are stored.
+    pub damaged_items: Arc<Count>,
     /// Exports that hold a state of the data.
     pub exports: Gauge,
     writer: OnceLock<Arc<Writer>>,
@@ -148,6 +150,7 @@ impl Metrics {
             shards: Mutex::default(),
             server: Server::default(),
             changes_swept: Count::default(),
+            damaged_items: Arc::default(),
             exports: Gauge::default(),
             writer: OnceLock::new(),
             pool: OnceLock::new(),

@@ -193,6 +193,12 @@ impl Metrics {
             "Entries that this server has swept from the change log",
         )
         .sample(&[], self.changes_swept.value());
+        text.family(
+            "nouns_damaged_items_total",
+            Kind::Counter,
+            "Reads of items with an impossible stored value; the log names them",
+        )
+        .sample(&[], self.damaged_items.value());
     }
 
     /// SQLite's.

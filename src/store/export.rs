@@ -140,7 +140,7 @@ impl Press {
         row: &dyn Columns,
     ) -> Result<usize, Broken> {
         let resource = context.model.resource(export.collection.resource);
-        let item = read_item(&context.model, resource, row)?;
+        let item = read_item(&context.model, resource, row, &context.damaged_items)?;
         let before = self.0.len();
         (export.write)(&mut self.0, &item);
         Ok(self.0.len() - before)

@@ -5,6 +5,7 @@
 use super::Broken;
 use super::driver::{Bind, Columns};
 use super::sql::ENTRY_BINDS;
+use crate::metrics::Count;
 use crate::model::{Class, Field, Model, Resource, Unique, UniqueScope};
 use crate::value::{Decimal, Id, IdKind, Item, Value};
 
@@ -69,28 +70,49 @@ fn bind<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
     }
 }
 
+/// The item of a row. One that is damaged is counted, and named to the operator.
 pub(super) fn read_item(
     model: &Model,
     resource: &Resource,
     row: &dyn Columns,
+    damaged: &Count,
 ) -> Result<Item, Broken> {
-    let missing = |column: &str| Broken(format!("{}: {column} has no value", resource.table));
+    read_columns(model, resource, row).map_err(|Broken(cause)| {
+        damaged.add(1);
+        let name = &resource.name;
+        Broken(match row.id(0, resource.id) {
+            Ok(Some(id)) => format!("the stored {name} {id} is damaged: {cause}"),
+            Ok(None) | Err(_) => format!("a stored {name} is damaged: {cause}"),
+        })
+    })
+}
+
+fn read_columns(model: &Model, resource: &Resource, row: &dyn Columns) -> Result<Item, Broken> {
     let mut at = 0..;
     let mut next = || at.next().unwrap_or_default();
-    let id = row.id(next(), resource.id)?.ok_or_else(|| missing("id"))?;
+    let id = required("id", row.id(next(), resource.id))?;
     let parent = match resource.parent {
-        Some(parent) => row.id(next(), model.resource(parent).id)?,
+        Some(parent) => named("the id of its parent", row.id(next(), model.resource(parent).id))?,
         None => None,
     };
-    let created_at = row.moment(next())?.ok_or_else(|| missing("created_at"))?;
-    let updated_at = row.moment(next())?.ok_or_else(|| missing("updated_at"))?;
-    let version = row.integer(next())?.ok_or_else(|| missing("version"))?;
+    let created_at = required("created_at", row.moment(next()))?;
+    let updated_at = required("updated_at", row.moment(next()))?;
+    let version = required("version", row.integer(next()))?;
     let values = resource
         .fields
         .iter()
-        .map(|field| read_value(field, row, next()))
+        .map(|field| named(&field.name, read_value(field, row, next())))
         .collect::<Result<_, _>>()?;
     Ok(Item { id, parent, created_at, updated_at, version, values })
+}
+
+/// Says of a column that cannot be read which one it is.
+fn named<T>(column: &str, read: Result<T, Broken>) -> Result<T, Broken> {
+    read.map_err(|Broken(cause)| Broken(format!("{column}: {cause}")))
+}
+
+fn required<T>(column: &str, read: Result<Option<T>, Broken>) -> Result<T, Broken> {
+    named(column, read)?.ok_or_else(|| Broken(format!("{column} has no value")))
 }
 
 fn read_value(field: &Field, row: &dyn Columns, at: usize) -> Result<Value, Broken> {

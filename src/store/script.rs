@@ -244,7 +244,7 @@ async fn remove<D: Driver>(
         let read = |at: usize, row: &dyn Columns| {
             let dependent = piece.get(at).ok_or_else(|| Broken("rows nobody asked for".into()))?;
             let resource = context.model.resource(dependent.collection.resource);
-            read_item(&context.model, resource, row)
+            read_item(&context.model, resource, row, &context.damaged_items)
         };
         let gone = driver.rows_each(&strokes.collect::<Vec<_>>(), read).await?;
         let entries = piece.iter().zip(&gone).flat_map(|(dependent, items)| {

@@ -22,6 +22,7 @@ use super::sql::{Dialect, Listing, Part, READY, Sql};
 use super::{StoreError, users};
 use crate::intent::List;
 use crate::intent::conditions::Conditions;
+use crate::metrics::Count;
 use crate::model::{Model, Resource, ResourceIndex, Verb};
 use crate::permit::Unseen;
 use crate::plan::decide::{Script, lost, require, require_of};
@@ -37,12 +38,23 @@ pub(super) struct Context {
     pub(super) sql: Sql,
     /// By the rights, the verb and the resource.
     pub(super) parts: Cache<(u128, Verb, ResourceIndex), Arc<Part>>,
+    /// Counts the items that could not be read as they are stored.
+    pub(super) damaged_items: Arc<Count>,
 }
 
 impl Context {
     pub(super) fn new(model: &Arc<Model>, dialect: &'static Dialect) -> Arc<Self> {
+        Self::counted(model, dialect, Arc::default())
+    }
+
+    /// For a server, which shows the count.
+    pub(super) fn counted(
+        model: &Arc<Model>,
+        dialect: &'static Dialect,
+        damaged_items: Arc<Count>,
+    ) -> Arc<Self> {
         let (sql, parts) = (Sql::new(model, dialect), Cache::new(PARTS_MAX));
-        Arc::new(Self { model: Arc::clone(model), sql, parts })
+        Arc::new(Self { model: Arc::clone(model), sql, parts, damaged_items })
     }
 }
 
@@ -146,7 +158,7 @@ pub(super) async fn item<D: Driver>(
     stroke: Stroke<'_>,
 ) -> Result<Option<Item>, Failure> {
     let resource = context.model.resource(resource);
-    let read = |row: &dyn Columns| read_item(&context.model, resource, row);
+    let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
     Ok(driver.rows(&stroke.sql, &stroke.binds, read).await?.pop())
 }
 
@@ -160,7 +172,7 @@ async fn page<D: Driver>(
     let resource = model.resource(collection.resource);
     // One more than asked for tells whether there is a next page.
     let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let read = |row: &dyn Columns| read_item(model, resource, row);
+    let read = |row: &dyn Columns| read_item(model, resource, row, &context.damaged_items);
     let bytes = Cell::new(0);
     let is_full = || bytes.get() > PAGE_BYTES_MAX;
     let is_enough = |item: &Item| {

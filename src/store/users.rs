@@ -44,7 +44,7 @@ pub(super) async fn user<D: Driver>(
     name: &str,
 ) -> Result<Option<Item>, Failure> {
     let resource = context.model.resource(context.model.users);
-    let read = |row: &dyn Columns| read_item(&context.model, resource, row);
+    let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
     Ok(driver.rows(&context.sql.user, &[Bind::Text(name)], read).await?.pop())
 }
 

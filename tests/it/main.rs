@@ -27,6 +27,8 @@ mod connections;
 #[cfg(test)]
 mod contention;
 #[cfg(test)]
+mod damaged_values;
+#[cfg(test)]
 mod database_faults;
 #[cfg(test)]
 mod docs;

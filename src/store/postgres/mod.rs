@@ -93,7 +93,7 @@ pub(super) fn open(
     (log, metrics): (&Log, &Arc<Metrics>),
     is_patient: bool,
 ) -> Result<Arc<Shared>, OpenError> {
-    let context = Context::new(model, &POSTGRES);
+    let context = Context::counted(model, &POSTGRES, Arc::clone(&metrics.damaged_items));
     let session = session(&model.server);
     let (address, counted) = (Arc::clone(address), (log, metrics));
     let keeper =

@@ -100,7 +100,7 @@ fn open_locked(
         let message = "others on this machine can read the database, which holds password hashes";
         log.event(Level::Warning, message, &[("mode", &mode), ("remedy", &remedy)]);
     }
-    let context = Context::new(model, &SQLITE);
+    let context = Context::counted(model, &SQLITE, Arc::clone(&metrics.damaged_items));
     let (pool, mut readers) = Pool::start(&files.real, &context)?;
     let gate = Arc::new(ReadGate::default());
     let (wide, listers) = Pool::start_wide(&files.real, &context, &gate)?;
