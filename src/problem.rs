@@ -30,6 +30,8 @@ kinds! {
         "The request line, a header or the framing of the body breaks the rules of HTTP (RFC 9112). The connection is closed, because what follows on it cannot be trusted. Look for hand-made requests, a faulty proxy, or a body that does not match its Content-Length."
     BAD_HOST "bad-host" BAD_REQUEST "The Host header is missing, doubled or not valid"
         "HTTP/1.1 wants exactly one Host header with a host name or address and, if need be, a port (RFC 9112, section 3.2). Every common client sends it by itself."
+    HTTP_VERSION_NOT_SUPPORTED "http-version-not-supported" HTTP_VERSION_NOT_SUPPORTED "This version of HTTP is not spoken here"
+        "The request line names a version of HTTP other than 1.0 and 1.1. HTTP/2 is offered over TLS, where client and server agree on it by themselves (ALPN)."
     TARGET_TOO_LONG "target-too-long" URI_TOO_LONG "The request target is too long"
         "The path and query together are limited (8 KiB unless the server says otherwise). Move large values from the query into a body."
     HEADERS_TOO_LARGE "headers-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The headers are too large"

@@ -4,6 +4,8 @@
 //! The one surprising thing: closing takes three steps (send, end our side, read what still comes),
 //! because a socket closed over unread bytes may take the answer with it: RFC 9112 §9.6.
 
+mod http1;
+
 use std::convert::Infallible;
 use std::future::{Future, poll_fn, ready};
 use std::net::SocketAddr;
@@ -14,8 +16,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -23,7 +25,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::answer::Answer;
-use super::refusal::{self, Refusals};
+use super::message::BodyLength;
+use super::refusal::Refusals;
 use super::socket::{Stream, Watched};
 use super::tls::{Tls, Turns};
 use super::watch::{Ask, Exchange, Phase, Watch};
@@ -34,8 +37,8 @@ use crate::formats::accept::Accept;
 use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
 use crate::pipeline::{self, App};
-use crate::problem::{self, Problem};
-use crate::wire::{RequestId, Way};
+use crate::problem::Problem;
+use crate::wire::{RequestId, TargetFragment, Way};
 
 /// RFC 9113 §3.4: how a client that knows we speak HTTP/2 begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -59,8 +62,8 @@ enum Cut {
 pub(super) struct Shared {
     pub(super) app: Rc<App>,
     pub(super) refusals: Refusals,
-    http1: http1::Builder,
-    http2: http2::Builder<LocalExecutor>,
+    http1: conn::http1::Builder,
+    http2: conn::http2::Builder<LocalExecutor>,
     http2_prior_knowledge: bool,
     limits: Limits,
     closings: Semaphore,
@@ -144,10 +147,10 @@ fn head_bytes_max(limits: &Limits) -> usize {
     limits.target_bytes_max + limits.headers_bytes_max + SLACK_BYTES
 }
 
-fn http1_builder(limits: &Limits) -> http1::Builder {
+fn http1_builder(limits: &Limits) -> conn::http1::Builder {
     const HEADERS_BY_DEFAULT: usize = 100;
     let head_bytes_max = head_bytes_max(limits);
-    let mut builder = http1::Builder::new();
+    let mut builder = conn::http1::Builder::new();
     builder
         .keep_alive(true)
         // A client may end its side after the request and still wait for the answer.
@@ -162,9 +165,9 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
-fn http2_builder(limits: &Limits) -> http2::Builder<LocalExecutor> {
+fn http2_builder(limits: &Limits) -> conn::http2::Builder<LocalExecutor> {
     const WINDOW_BYTES: u32 = 256 << 10;
-    let mut builder = http2::Builder::new(LocalExecutor);
+    let mut builder = conn::http2::Builder::new(LocalExecutor);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(100)
@@ -201,7 +204,7 @@ where
         watch.enter(Phase::Streams);
         serve_http2(stream, service).await;
     } else {
-        serve_http1(stream, service).await;
+        http1::serve(stream, service).await;
     }
 }
 
@@ -229,68 +232,6 @@ pub(super) async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::O
         Ask::Leave | Ask::Cut => Poll::Ready(None),
     })
     .await
-}
-
-async fn serve_http1<S>(stream: Watched<S>, service: Requests)
-where
-    S: Stream,
-{
-    let (shared, watch, way) = (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way);
-    let mut connection = shared.http1.serve_connection(TokioIo::new(stream), service);
-    let mut leaving = false;
-    let mut has_nothing_to_lose = false;
-    let end = poll_fn(|cx| {
-        match watch.asked(cx) {
-            Ask::Nothing => {}
-            Ask::Leave if leaving => {}
-            Ask::Leave => {
-                leaving = true;
-                // Every answer has long arrived, and a client with a pool may not see the end for hours.
-                has_nothing_to_lose = matches!(watch.phase(), Phase::Fresh | Phase::Idle);
-                Pin::new(&mut connection).graceful_shutdown();
-            }
-            Ask::Cut => return Poll::Ready(None),
-        }
-        Pin::new(&mut connection).poll(cx).map(Some)
-    })
-    .await;
-    // Before the answer goes with the rest of the connection.
-    let (phase, has_unread) = (watch.phase(), watch.has_unread());
-    watch.enter(Phase::Closing);
-    let parts = connection.into_parts();
-    let (stream, has_ended) = parts.io.into_inner().into_inner();
-    let refusal = match (end, phase) {
-        (Some(Ok(())), _) => None,
-        (Some(Err(error)), Phase::Fresh | Phase::Head | Phase::Idle) if error.is_parse() => {
-            Some(refusal::of_parser(&error, &parts.read_buf, &shared.limits))
-        }
-        // The answer ends in the middle: a client of HTTP/1.0 sees it by this alone.
-        (Some(Err(error)), _) if error.is_user() => {
-            stream.forget_unsent();
-            return shared.close_in_turn(stream).await;
-        }
-        // The client is gone.
-        (Some(Err(_)), _) => return shared.close_in_turn(stream).await,
-        (None, _) if has_unread => {
-            stream.forget_unsent();
-            return shared.say_cut(Cut::Unread, way.peer);
-        }
-        (None, Phase::Head) => Some(Problem::new(&problem::TOO_SLOW).detail(format!(
-            "expected the whole head within {} seconds",
-            shared.limits.header_seconds_max
-        ))),
-        // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very
-        // moment would take it for the answer to its request.
-        (None, _) => return,
-    };
-    match refusal {
-        Some(problem) => {
-            let accept = refusal::accept_in(&parts.read_buf);
-            refuse(stream, (&problem, &accept), way, &shared.refusals).await;
-        }
-        None if has_ended || has_nothing_to_lose => shared.close_in_turn(stream).await,
-        None => close(stream).await,
-    }
 }
 
 async fn serve_http2<S>(stream: Watched<S>, service: Requests)
@@ -397,12 +338,31 @@ struct Requests {
     door: Door,
 }
 
+impl Requests {
+    /// Tells the framing how hyper delimits the body, and the pipeline what hyper has not told it.
+    fn follow_message(&self, request: &mut Request<Incoming>) {
+        let mut message = self.watch.message();
+        if message.has_fragment() {
+            request.extensions_mut().insert(TargetFragment);
+        }
+        let body = request.body();
+        message.begin_body(match body.size_hint().exact() {
+            _ if body.is_end_stream() => BodyLength::Known(0),
+            Some(bytes) => BodyLength::Known(bytes),
+            None => BodyLength::Chunked,
+        });
+    }
+}
+
 impl Service<Request<Incoming>> for Requests {
     type Response = Response<Answer>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if self.watch.phase() != Phase::Streams {
+            self.follow_message(&mut request);
+        }
         if !self.watch.has_room() {
             self.shared.refusals.metrics.server.streams_refused.add(1);
             if self.watch.may_complain() {

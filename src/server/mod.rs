@@ -10,6 +10,7 @@ mod bind;
 mod connection;
 mod files;
 mod frames;
+mod message;
 mod refusal;
 mod socket;
 pub mod tls;

@@ -25,11 +25,42 @@ pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) 
         return Problem::new(what_is_too_large(unparsed, limits.target_bytes_max));
     }
     let refused = Problem::new(&problem::BAD_REQUEST).cause(error.to_string());
-    if error.is_parse_version_h2() {
-        refused.detail("HTTP/2 without TLS is not offered here")
-    } else {
-        refused
+    // RFC 9113 §3.4: the first line of what HTTP/2 begins with.
+    if unparsed.starts_with(b"PRI * HTTP/2.0\r\n") {
+        return refused.detail("HTTP/2 without TLS is not offered here");
     }
+    match version_token(unparsed) {
+        // RFC 9110 §15.6.6: another major version.
+        Some((
+            _,
+            [b'H', b'T', b'T', b'P', b'/', major @ b'0'..=b'9', b'.', minor @ b'0'..=b'9'],
+        )) if *major != b'1' => {
+            let (major, minor) = (char::from(*major), char::from(*minor));
+            Problem::new(&problem::HTTP_VERSION_NOT_SUPPORTED)
+                .cause(error.to_string())
+                .detail(format!("expected HTTP/1.1 or HTTP/1.0, got HTTP/{major}.{minor}"))
+        }
+        _ => refused,
+    }
+}
+
+/// The head with HTTP/1.1 in place of HTTP/1.2 to HTTP/1.9, which hyper does not parse. RFC 9110 §2.5: a
+/// request with a minor version that is not known is processed as the highest one that is.
+pub(super) fn as_http_1_1(unparsed: &[u8]) -> Option<Vec<u8>> {
+    let (start, token) = version_token(unparsed)?;
+    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9', ..] = token else { return None };
+    let mut head = unparsed.to_vec();
+    *head.get_mut(start + "HTTP/1.".len())? = b'1';
+    Some(head)
+}
+
+/// Where the version of the request line begins, and what it is as far as it has arrived.
+fn version_token(unparsed: &[u8]) -> Option<(usize, &[u8])> {
+    let line = unparsed.split(|byte| *byte == b'\n').next()?;
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut parts = line.splitn(3, |byte| *byte == b' ');
+    let (method, target, version) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((method.len() + target.len() + 2, version))
 }
 
 /// hyper says only that something is too large; the head is still there to look at, unless it was the
@@ -51,8 +82,8 @@ fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind 
 }
 
 /// What the client accepts, as far as its head can be read.
-pub(super) fn accept_in(unparsed: &[u8]) -> Accept<'_> {
-    let head = unparsed.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+pub(super) fn accept_in(head: &[u8]) -> Accept<'_> {
+    let head = head.trim_ascii_start().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let lines = head.take_while(|line| !line.is_empty()).filter_map(|line| {
         let (name, value) = line.split_at_checked(b"accept:".len())?;
         name.eq_ignore_ascii_case(b"accept:").then_some(value.trim_ascii())
@@ -127,10 +158,30 @@ mod tests {
     }
 
     #[test]
+    fn minor_versions_become_1_1_and_nothing_else_does() {
+        for (unparsed, expected) in [
+            ("GET / HTTP/1.2", Some("GET / HTTP/1.1")),
+            ("GET / HTTP/1.9\r\nX: HTTP/1.2\r\n", Some("GET / HTTP/1.1\r\nX: HTTP/1.2\r\n")),
+            ("GET / HTTP/1.23\n", Some("GET / HTTP/1.13\n")),
+            ("GET / HTTP/1.1\r\n", None),
+            ("GET / HTTP/1.0\r\n", None),
+            ("GET / HTTP/2.2\r\n", None),
+            ("GET / HTTP/1.", None),
+            ("GET /HTTP/1.2\r\n", None),
+            ("GET  / HTTP/1.2\r\n", None),
+            ("", None),
+        ] {
+            let found = as_http_1_1(unparsed.as_bytes());
+            assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{unparsed:?}");
+        }
+    }
+
+    #[test]
     fn what_is_accepted_is_found_in_a_head_that_cannot_be_read() {
         let only_json =
             b"GET / HTTP/1.1\r\nX : a\r\nACCEPT:  application/json\r\n\r\nAccept: text/plain";
         assert_eq!(accept_in(only_json), Accept::Json);
+        assert_eq!(accept_in(&[b"\r\n\n", &only_json[..]].concat()), Accept::Json);
         assert_eq!(accept_in(b"garbage"), Accept::Anything);
     }
 

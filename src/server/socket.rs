@@ -1,6 +1,6 @@
 //! A byte stream that tells its watch what passes, and keeps back what hyper says on its own.
 //!
-//! It does not know HTTP beyond that.
+//! It does not know HTTP beyond that; `message` tells it where heads and bodies end.
 //! The one surprising thing: when a head cannot be parsed, hyper writes a bare answer by itself. Such a
 //! write is swallowed here and the closing of the stream put off, because `connection` then writes a
 //! full answer in its place.
@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -34,8 +35,9 @@ impl Stream for TcpStream {
 pub(super) struct Watched<S> {
     stream: S,
     watch: Rc<Watch>,
-    /// Bytes read while the protocol was being told; to be read again.
-    replay: Vec<u8>,
+    /// Bytes that have arrived and that hyper has not got yet: they are behind the end of a message, or were
+    /// put back.
+    pending: Bytes,
     /// The other side sends no more.
     has_ended: bool,
     /// Of HTTP/2: what comes and what goes.
@@ -46,12 +48,14 @@ pub(super) struct Watched<S> {
 impl<S: Stream> Watched<S> {
     pub(super) fn new(stream: S, watch: Rc<Watch>) -> Self {
         let (received, sent) = Default::default();
-        Self { stream, watch, replay: Vec::new(), has_ended: false, received, sent }
+        Self { stream, watch, pending: Bytes::new(), has_ended: false, received, sent }
     }
 
-    /// Puts bytes back in front of what is still to be read.
-    pub(super) fn put_back(&mut self, bytes: Vec<u8>) {
-        self.replay = bytes;
+    /// Puts the beginning of a head back in front of what is still to be read.
+    pub(super) fn put_back(&mut self, mut head: Vec<u8>) {
+        self.watch.message().restart_head();
+        head.extend_from_slice(&self.pending);
+        self.pending = head.into();
     }
 
     /// The stream itself, and whether the other side has ended it.
@@ -79,6 +83,25 @@ impl<S: Stream> Watched<S> {
         Err(io::Error::other("too many frames that ask for nothing"))
     }
 
+    /// How many of these bytes hyper may get now.
+    fn pass(&self, bytes: &[u8]) -> io::Result<usize> {
+        if self.watch.phase() == Phase::Streams {
+            return Ok(bytes.len());
+        }
+        let passed = self.watch.message().follow(bytes)?;
+        self.watch.has_read(passed);
+        Ok(passed)
+    }
+
+    /// Hands over what has arrived before.
+    fn read_pending(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        let bytes = self.pending.get(..buf.remaining()).unwrap_or(&self.pending);
+        let passed = self.pass(bytes)?;
+        buf.put_slice(bytes.get(..passed).unwrap_or_default());
+        self.pending.advance(passed);
+        Ok(())
+    }
+
     fn note(&mut self, slices: &[IoSlice<'_>], written: usize) -> Poll<io::Result<usize>> {
         self.watch.has_written(written);
         if self.watch.phase() == Phase::Streams {
@@ -100,23 +123,22 @@ impl<S: Stream> AsyncRead for Watched<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.replay.is_empty() {
-            let length = this.replay.len().min(buf.remaining());
-            buf.put_slice(this.replay.get(..length).unwrap_or_default());
-            this.replay.drain(..length);
-            return Poll::Ready(Ok(()));
-        }
         this.check()?;
-        let before = buf.filled().len();
         let room = buf.remaining() > 0;
+        if !this.pending.is_empty() && room {
+            return Poll::Ready(this.read_pending(buf));
+        }
+        let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         let read = buf.filled().get(before..).unwrap_or_default();
-        if !read.is_empty() {
-            this.watch.has_read(read.len());
-            this.count(cx, read)?;
-        } else if room {
-            this.has_ended = true;
+        if read.is_empty() {
+            this.has_ended |= room;
+            return Poll::Ready(Ok(()));
         }
+        this.count(cx, read)?;
+        let passed = this.pass(read)?;
+        this.pending = Bytes::copy_from_slice(read.get(passed..).unwrap_or_default());
+        buf.set_filled(before + passed);
         Poll::Ready(Ok(()))
     }
 }
@@ -183,6 +205,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::server::message::BodyLength;
     use crate::server::watch::Exchange;
 
     impl Stream for DuplexStream {
@@ -230,12 +253,31 @@ mod tests {
             drop(theirs);
             let mut first = [0; 3];
             stream.read_exact(&mut first).await.unwrap();
-            assert_eq!(watch.phase(), Phase::Fresh, "nothing new has come");
+            assert_eq!(watch.phase(), Phase::Head);
             let mut rest = String::new();
             stream.read_to_string(&mut rest).await.unwrap();
             assert_eq!((&first[..], rest.as_str()), (&b"PRI"[..], " * HTTP"));
-            assert_eq!(watch.phase(), Phase::Head);
             assert!(stream.into_inner().1, "the other side has ended");
+        });
+    }
+
+    #[test]
+    fn a_read_ends_with_the_head_and_what_follows_is_kept() {
+        Builder::new_current_thread().build().unwrap().block_on(async {
+            const HEAD: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+            let (ours, mut theirs) = duplex(1024);
+            let watch = Watch::new(&Rc::default());
+            let mut stream = Watched::new(ours, Rc::clone(&watch));
+            theirs.write_all(&[HEAD, b"body", HEAD].concat()).await.unwrap();
+            let mut bytes = [0; 100];
+            assert_eq!(stream.read(&mut bytes).await.unwrap(), HEAD.len());
+            watch.message().begin_body(BodyLength::Known(4));
+            assert_eq!(stream.read(&mut bytes).await.unwrap(), 4);
+            assert_eq!(stream.read(&mut bytes).await.unwrap(), HEAD.len());
+            watch.message().begin_body(BodyLength::Chunked);
+            theirs.write_all(b"0\r\nA: b\n\n").await.unwrap();
+            let refused = stream.read(&mut bytes).await.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
         });
     }
 }

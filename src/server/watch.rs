@@ -6,14 +6,17 @@
 //! that a request is under way, so both write here, and `Exchange` is how the service does.
 
 mod exchange;
+mod watches;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 pub(super) use self::exchange::{Exchange, Part};
+pub(super) use self::watches::Watches;
 use super::frames::Allowance;
+use super::message::MessageFraming;
 use crate::gate;
 
 /// How often the sweep runs.
@@ -48,6 +51,8 @@ pub(super) struct Common {
     handshakes: Cell<usize>,
     /// Requests so far.
     requests: Cell<u64>,
+    /// The server is stopping.
+    is_stopping: Cell<bool>,
 }
 
 impl Common {
@@ -96,6 +101,8 @@ pub(super) struct Patience {
     pub(super) sending: u64,
     /// For heads and answers that are large, when memory is short, and for handshakes that are many.
     pub(super) hurry: u64,
+    /// For connections without a request in flight, when the server is stopping.
+    pub(super) stop: u64,
 }
 
 impl Patience {
@@ -137,6 +144,8 @@ pub(super) struct Watch {
     requests: Cell<u32>,
     under_way: RefCell<Vec<UnderWay>>,
     allowance: Allowance,
+    /// Of HTTP/1.
+    message: RefCell<MessageFraming>,
     /// It waits for us, not for its client.
     is_held_up: Cell<bool>,
     ask: Cell<Ask>,
@@ -157,6 +166,7 @@ impl Watch {
             requests: Cell::new(0),
             under_way: RefCell::new(Vec::new()),
             allowance: Allowance::new(now),
+            message: RefCell::default(),
             is_held_up: Cell::new(false),
             ask: Cell::new(Ask::Nothing),
             waker: RefCell::new(None),
@@ -203,11 +213,17 @@ impl Watch {
         match self.phase.get() {
             Phase::Fresh | Phase::Idle => self.enter(Phase::Head),
             Phase::Head => {
+                // hyper has a copy, and `message` another.
+                let bytes = 2 * bytes;
                 self.head_bytes.set(self.head_bytes.get() + bytes);
                 self.common.heads_bytes.set(self.common.heads_bytes.get() + bytes);
             }
             Phase::Handshake | Phase::Busy | Phase::Sending | Phase::Streams | Phase::Closing => {}
         }
+    }
+
+    pub(super) fn message(&self) -> RefMut<'_, MessageFraming> {
+        self.message.borrow_mut()
     }
 
     pub(super) fn has_written(&self, bytes: usize) {
@@ -307,6 +323,10 @@ impl Watch {
         }
     }
 
+    pub(super) fn is_stopping(&self) -> bool {
+        self.common.is_stopping.get()
+    }
+
     /// It was asked to end now, not to leave.
     pub(super) fn is_cut(&self) -> bool {
         self.ask.get() == Ask::Cut
@@ -339,6 +359,9 @@ impl Watch {
         if self.is_unread_too_long(patience, is_pressed) || self.is_greedy(patience) {
             return Ask::Cut;
         }
+        if self.holds_up_the_stop(patience) {
+            return Ask::Cut;
+        }
         let age = self.age(self.since.get());
         let over = |limit| if age >= limit { Ask::Cut } else { self.ask.get() };
         let is_crowded = self.common.heads_bytes.get() > HEADS_BYTES_MAX;
@@ -363,6 +386,17 @@ impl Watch {
                 ask @ (Ask::Nothing | Ask::Cut) => ask,
             },
         }
+    }
+
+    /// The server is stopping and no request is in flight here: an unfinished head or handshake is none.
+    fn holds_up_the_stop(&self, patience: &Patience) -> bool {
+        let last = match self.phase.get() {
+            Phase::Handshake | Phase::Fresh | Phase::Head | Phase::Idle => self.since.get(),
+            // The end of the last answer may still be on its way.
+            Phase::Streams => self.since.get().max(self.progress.get()),
+            Phase::Busy | Phase::Sending | Phase::Closing => return false,
+        };
+        self.common.is_stopping.get() && self.is_idle() && self.age(last) >= patience.stop
     }
 
     fn is_one_of_many_that_wait(&self) -> bool {
@@ -394,50 +428,6 @@ impl Watch {
     /// Whether there is room for one more request; in HTTP/1 there is one for each connection.
     pub(super) fn has_room(&self) -> bool {
         self.phase.get() != Phase::Streams || self.common.streams.get() < self.common.streams_max
-    }
-}
-
-/// All connections of one worker.
-#[derive(Debug)]
-pub(super) struct Watches {
-    common: Rc<Common>,
-    list: Vec<Rc<Watch>>,
-}
-
-impl Watches {
-    pub(super) fn new(streams_max: usize) -> Self {
-        let common = Common { streams_max, ..Common::default() };
-        Self { common: Rc::new(common), list: Vec::new() }
-    }
-
-    pub(super) fn add(&mut self) -> Rc<Watch> {
-        let watch = Watch::new(&self.common);
-        self.list.push(Rc::clone(&watch));
-        watch
-    }
-
-    /// Nothing to sweep: also the connections that ended since the last sweep are gone.
-    pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    pub(super) fn sweep(&mut self, patience: &Patience, is_pressed: bool) {
-        self.common.ticks.set(self.common.ticks.get() + 1);
-        self.list.retain(|watch| !watch.ended.get());
-        for watch in &self.list {
-            watch.ask(watch.verdict(patience, is_pressed));
-        }
-    }
-
-    /// Ends those whose answer is not sent to its end, so that nobody takes a part of it for the whole.
-    pub(super) fn cut_unread(&self) {
-        self.list.iter().filter(|watch| watch.has_unread()).for_each(|watch| watch.ask(Ask::Cut));
-    }
-
-    pub(super) fn ask_all(&self, ask: Ask) {
-        for watch in &self.list {
-            watch.ask(ask);
-        }
     }
 }
 

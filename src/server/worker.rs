@@ -27,6 +27,9 @@ use crate::wire::Way;
 /// How long what is large may take when memory is short.
 const HURRY: Duration = Duration::from_secs(2);
 
+/// How long a head, once begun, may still arrive when the server is stopping.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
 /// How long connections whose answers are cut at the end of the server may take to go.
 const CUT_MAX: Duration = Duration::from_millis(200);
 
@@ -118,6 +121,7 @@ async fn run(
         idle: Patience::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
         sending: Patience::ticks(Duration::from_secs(limits.sending_seconds_max.into())),
         hurry: Patience::ticks(HURRY),
+        stop: Patience::ticks(STOP_GRACE),
     };
     let shared = Rc::new(Shared::new(seed.app, seed.refusals, &seed.settings));
     let _ = say_ready.send(());
@@ -132,7 +136,7 @@ async fn run(
                 (Ok(()), Stage::Serving) => {}
                 (Ok(()), Stage::Leaving) => {
                     leaving = true;
-                    watches.ask_all(Ask::Leave);
+                    watches.stop();
                 }
                 (Ok(()), Stage::Ended) | (Err(_), _) => {
                     watches.cut_unread();

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{Version, header};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout_at;
 
+use super::head::check_values;
 use crate::clock;
 use crate::problem::{self, Problem};
 
@@ -133,6 +134,13 @@ impl Body {
         if self.is_http_1 { After::Close } else { After::KeepAlive }
     }
 
+    fn check_trailers(&self, frame: &Frame<Bytes>) -> Result<(), Problem> {
+        match frame.trailers_ref() {
+            Some(trailers) if !self.is_http_1 => check_values(trailers),
+            _ => Ok(()),
+        }
+    }
+
     async fn gather(
         &mut self,
         bytes_max: usize,
@@ -147,8 +155,14 @@ impl Body {
                     .detail("the body ended early or its chunks are not well-formed")
                     .cause(error.to_string())
             })?;
-            // Trailers say nothing that we use.
-            let Ok(data) = frame.into_data() else { continue };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                // Trailers say nothing that we use.
+                Err(frame) => {
+                    self.check_trailers(&frame)?;
+                    continue;
+                }
+            };
             if first.len().max(rest.len()) + data.len() > bytes_max {
                 return Err(too_large(bytes_max));
             }

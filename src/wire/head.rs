@@ -12,6 +12,10 @@ use super::host::Authority;
 use crate::model::settings::Limits;
 use crate::problem::{self, Problem};
 
+/// Set in the extensions of a request whose target has a fragment: the parser of URIs drops it.
+#[derive(Debug, Clone, Copy)]
+pub struct TargetFragment;
+
 /// Whom the request is for. A refusal closes the connection: whoever frames one message wrongly may do so
 /// with the next, and two readers of one stream must never disagree about where a request begins
 /// (RFC 9112 §11.2).
@@ -23,6 +27,9 @@ pub fn check_head<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Author
 
 fn check<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>, Problem> {
     check_target(parts)?;
+    if parts.version == Version::HTTP_2 {
+        check_values(&parts.headers)?;
+    }
     let whom = check_host(parts)?;
     let coding = transfer_coding(&parts.headers);
     if coding == Coding::Doubled {
@@ -54,12 +61,29 @@ fn check_target(parts: &Parts) -> Result<(), Problem> {
         _ if !uri.path_and_query().is_none_or(|target| target.as_str().is_ascii()) => {
             "expected a target in ASCII, with other characters percent-encoded"
         }
+        // RFC 9110 §7.1: a target has no fragment.
+        _ if parts.extensions.get::<TargetFragment>().is_some() => {
+            "expected a target without a fragment, with # percent-encoded"
+        }
         _ if uri.path() == "*" && parts.method != Method::OPTIONS => {
             "expected a target that begins with /, got *, which is for OPTIONS"
         }
         _ => return Ok(()),
     };
     Err(Problem::new(&problem::BAD_REQUEST).detail(fault))
+}
+
+/// RFC 9113 §8.2.1: a field value does not begin or end with a space or a tab. HTTP/1 has them removed.
+pub(super) fn check_values(fields: &HeaderMap) -> Result<(), Problem> {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    match fields
+        .iter()
+        .find(|(_, value)| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last()))
+    {
+        Some((name, _)) => Err(Problem::new(&problem::BAD_REQUEST)
+            .detail(format!("expected no space around the value of {name}"))),
+        None => Ok(()),
+    }
 }
 
 fn check_host(parts: &Parts) -> Result<Option<Authority<'_>>, Problem> {

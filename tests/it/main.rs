@@ -49,6 +49,8 @@ mod json_bodies;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod message_ends;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod operate;

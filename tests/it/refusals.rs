@@ -46,6 +46,45 @@ fn a_head_that_cannot_be_parsed_had_its_accept_ignored() {
     }
 }
 
+/// What is refused only after the head was parsed was always problem+json, since the head was gone.
+#[test]
+fn refusal_after_the_head_was_parsed_follows_accept() {
+    let server = start();
+    let head = |line: &str, headers: &str| format!("{line}\r\n{HOST}{headers}\r\n");
+    let mut heads: Vec<(String, u16)> =
+        UNFRAMED.iter().map(|lines| (head("GET / HTTP/1.1", lines), 400)).collect();
+    let huge = "Content-Length: 18446744073709551615\r\n";
+    heads.push((head("POST /customers HTTP/1.1", huge), 413));
+    heads.push((head("POST / HTTP/1.0", "Transfer-Encoding: chunked\r\n"), 400));
+    heads.push((head("GET http:// HTTP/1.1", ""), 400));
+    heads.push((head("GET / HTTP/3.0", ""), 505));
+    for (text, status) in heads {
+        for (accept, expected) in [
+            ("", Some("application/problem+json")),
+            ("Accept: application/json\r\n", Some("application/json")),
+            ("Accept: image/png\r\naccept:application/json\r\n", Some("application/json")),
+            ("Accept: text/plain\r\n", None),
+        ] {
+            let request = text.replacen(HOST, &format!("{HOST}{accept}"), 1);
+            // Also behind another request, and in pieces.
+            for front in ["", &get("Accept: */*\r\n"), "\r\n"] {
+                let mut client = server.client();
+                let whole = format!("{front}{request}");
+                let (first, second) = whole.split_at(whole.len() - 7);
+                client.write(first.as_bytes());
+                client.write(second.as_bytes());
+                if front.len() > 2 {
+                    assert_eq!(client.read_answer(false).status, 200);
+                }
+                let answer = client.read_answer(false);
+                assert_eq!((answer.status, kind(&answer)), (status, expected), "{whole:?}");
+                assert_eq!(answer.body.is_empty(), expected.is_none(), "{whole:?}");
+                assert!(client.is_closed(), "{whole:?}");
+            }
+        }
+    }
+}
+
 /// The parser's own words were the detail: they mean nothing to a client, and change with the crate.
 #[test]
 fn the_words_of_the_parser_are_for_the_log() {

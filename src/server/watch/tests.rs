@@ -2,7 +2,8 @@
 
 use super::*;
 
-const PATIENCE: Patience = Patience { handshake: 3, head: 4, idle: 8, sending: 6, hurry: 2 };
+const PATIENCE: Patience =
+    Patience { handshake: 3, head: 4, idle: 8, sending: 6, hurry: 2, stop: 1 };
 
 /// How many sweeps a connection survives in this state.
 fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
@@ -46,6 +47,31 @@ fn each_phase_has_its_own_patience_and_never_less() {
     assert_eq!(sweeps(after_one), Some(9 + 7), "first asked to leave");
     let never = sweeps(|watch| watch.enter(Phase::Streams));
     assert_eq!(never, sweeps(|_| {}), "without a request it is like a head that does not come");
+}
+
+#[test]
+fn stop_cuts_connections_without_a_request_and_no_others() {
+    let stopped = |prepare: &dyn Fn(&Rc<Watch>)| {
+        let mut watches = Watches::new(100);
+        let watch = watches.add();
+        prepare(&watch);
+        watches.stop();
+        (1..100).find(|_| {
+            watches.sweep(&PATIENCE, false);
+            watch.ask.get() == Ask::Cut
+        })
+    };
+    let soon = Some(PATIENCE.stop + 1);
+    assert_eq!(stopped(&|watch| watch.has_read(1)), soon, "half of a head");
+    assert_eq!(stopped(&|watch| watch.enter(Phase::Handshake)), soon, "handshake");
+    assert_eq!(stopped(&|watch| watch.enter(Phase::Streams)), soon, "HTTP/2 without a stream");
+    assert_eq!(stopped(&|watch| std::mem::forget(Exchange::begin(watch))), None, "busy");
+    assert_eq!(stopped(&|watch| sent(watch, 0)), Some(7), "an answer that is not read");
+    let open_stream = |watch: &Rc<Watch>| {
+        watch.enter(Phase::Streams);
+        std::mem::forget(Exchange::begin(watch));
+    };
+    assert_eq!(stopped(&open_stream), None, "HTTP/2 with a stream");
 }
 
 /// An answer that the client does not read.

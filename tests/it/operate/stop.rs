@@ -1,10 +1,15 @@
 //! The end of a server, and what it leaves on standard output.
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::ANN;
-use crate::harness::{Server, Setup, wait_until};
+use crate::harness::{Backend, Client, Pair, Server, Setup, wait_until};
+
+/// Serves HTTP/2 too to whoever begins with it.
+const MODEL: &str = "title = \"Stop\"\n[server]\nhttp2_prior_knowledge = true\n\
+                     [resources.customer.fields]\nname = { type = \"text\" }\nemail = { type = \"email\" }\n";
 
 on_every_backend! {
     /// A request under way is finished, and only then does the server end.
@@ -55,9 +60,62 @@ on_every_backend! {
         assert!(idle.is_closed());
     }
 
+    /// One half of a head made the stop wait for its whole time: no request is under way there.
+    fn stop_with_unfinished_heads_does_not_wait_for_them(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let begin = |bytes: &[u8]| {
+            let mut client = server.client();
+            client.write(bytes);
+            client
+        };
+        let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        // HTTP/2 that answers no ping, that has half of a head, and whose first frame is not whole.
+        let half_block = [&hello[..], b"\0\0\x01\x01\x01\0\0\0\x01\x82"].concat();
+        let mut waiting: Vec<Client> = [
+            &b"GET /customers HTTP/1.1\r\nHos"[..],
+            b"G",
+            b"PRI * HT",
+            hello,
+            &half_block,
+            &hello[..30],
+        ]
+        .map(begin)
+        .into();
+        let mut behind = begin(b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\nGET /cust");
+        assert_eq!(behind.read_answer(false).status, 200);
+        waiting.push(behind);
+        // Whose head was whole is waited for.
+        let mut under_way = begin(format!("POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", ANN.len()).as_bytes());
+        assert_eq!(under_way.read_answer(false).status, 100);
+        let begun = Instant::now();
+        server.terminate();
+        for mut client in waiting {
+            client.read_to_close();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        under_way.write(ANN.as_bytes());
+        assert_eq!(under_way.read_answer(false).status, 201);
+        let (status, _) = server.wait();
+        assert_eq!(status.code(), Some(0));
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    }
+
     fn stdout_has_one_line(server: Server) {
         server.create("/customers", ANN);
         let address = server.address;
         assert_eq!(server.output(), format!("nouns: serving Store at http://{address}\n"));
     }
+}
+
+/// Nor does a handshake that is not finished.
+#[test]
+fn stop_with_unfinished_handshake_does_not_wait_for_it() {
+    let pair = Pair::new();
+    let server = Setup::new(Backend::Sqlite).tls(&pair).start();
+    let mut silent = TcpStream::connect(server.address).unwrap();
+    // The head of a record, and one byte of 256.
+    silent.write_all(&[22, 3, 1, 1, 0, 1]).unwrap();
+    let begun = Instant::now();
+    server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }

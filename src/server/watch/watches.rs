@@ -1,0 +1,53 @@
+//! The connections of one worker as a whole: one sweep judges them all, and a stop asks them all to end.
+//!
+//! What is asked of each is for its own watch to decide.
+
+use std::rc::Rc;
+
+use super::{Ask, Common, Patience, Watch};
+
+/// All connections of one worker.
+#[derive(Debug)]
+pub(in crate::server) struct Watches {
+    pub(super) common: Rc<Common>,
+    list: Vec<Rc<Watch>>,
+}
+
+impl Watches {
+    pub(in crate::server) fn new(streams_max: usize) -> Self {
+        let common = Common { streams_max, ..Common::default() };
+        Self { common: Rc::new(common), list: Vec::new() }
+    }
+
+    pub(in crate::server) fn add(&mut self) -> Rc<Watch> {
+        let watch = Watch::new(&self.common);
+        self.list.push(Rc::clone(&watch));
+        watch
+    }
+
+    /// Nothing to sweep: also the connections that ended since the last sweep are gone.
+    pub(in crate::server) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(in crate::server) fn sweep(&mut self, patience: &Patience, is_pressed: bool) {
+        self.common.ticks.set(self.common.ticks.get() + 1);
+        self.list.retain(|watch| !watch.ended.get());
+        for watch in &self.list {
+            watch.ask(watch.verdict(patience, is_pressed));
+        }
+    }
+
+    /// Ends those whose answer is not sent to its end, so that nobody takes a part of it for the whole.
+    pub(in crate::server) fn cut_unread(&self) {
+        self.list.iter().filter(|watch| watch.has_unread()).for_each(|watch| watch.ask(Ask::Cut));
+    }
+
+    /// The server is stopping: all are to finish what is in flight.
+    pub(in crate::server) fn stop(&self) {
+        self.common.is_stopping.set(true);
+        for watch in &self.list {
+            watch.ask(Ask::Leave);
+        }
+    }
+}
