@@ -119,7 +119,6 @@ pub struct Resource {
     pub require_if_match: bool,
     pub changes: ChangesKept,
     pub deprecated: Option<Deprecated>,
-    pub renamed_from: Option<Box<str>>,
 }
 
 /// A `ref` field that points to a resource.
@@ -171,7 +170,6 @@ pub struct Field {
     pub required: bool,
     pub nullable: bool,
     pub filter: bool,
-    pub search: bool,
     /// Never shown, and kept where a PUT leaves it out.
     pub secret: bool,
     /// As it was created, for as long as the item lives.
@@ -180,7 +178,6 @@ pub struct Field {
     pub computed: Option<Expr>,
     pub rules: Rules,
     pub deprecated: Option<Deprecated>,
-    pub renamed_from: Option<Box<str>>,
 }
 
 /// The constraints of a field; those that do not fit its type are never set.

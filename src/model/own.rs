@@ -8,7 +8,7 @@ use super::file::field::empty;
 use super::{
     ChangesKept, Field, OnDelete, Resource, ResourceIndex, Role, Rules, Unique, UniqueScope, types,
 };
-use crate::value::{IdKind, Value};
+use crate::value::{IdKind, Item, Value};
 
 /// The role that may do everything; no model can declare it.
 pub const ADMIN: &str = "admin";
@@ -25,6 +25,17 @@ const NAME_CHARS_MAX: usize = 200;
 const ROLES_MAX: usize = 50;
 const PASSWORD_CHARS_MIN: usize = 8;
 const PASSWORD_CHARS_MAX: usize = 1024;
+
+/// Whether a stored user is enabled and has the role `admin`.
+pub fn is_enabled_admin(user: &Item) -> bool {
+    let is_disabled = user.values.get(DISABLED) == Some(&Value::Boolean(true));
+    // A list of names in JSON text: what stands in quotes there is one of them.
+    let is_admin = match user.values.get(ROLES) {
+        Some(Value::Text(roles) | Value::Json(roles)) => roles.contains("\"admin\""),
+        _ => false,
+    };
+    is_admin && !is_disabled
+}
 
 /// Who may ask. `realm` is the realm of `/-/`.
 pub(super) fn users(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resource {
@@ -49,7 +60,6 @@ pub(super) fn users(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resou
         require_if_match: false,
         changes: ChangesKept::Values,
         deprecated: None,
-        renamed_from: None,
     }
 }
 

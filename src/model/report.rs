@@ -35,7 +35,7 @@ pub struct ModelErrors {
 
 impl ModelErrors {
     pub(super) fn new(file: &str, text: &str, found: Mistakes) -> Self {
-        let Mistakes { mut list, uncounted } = found;
+        let Mistakes { mut list, uncounted, is_shape: _ } = found;
         list.sort_by_key(|mistake| (mistake.span.start, mistake.span.end));
         list.dedup();
         Self { file: file.into(), text: text.into(), mistakes: list, uncounted }
@@ -91,9 +91,15 @@ impl std::error::Error for ModelErrors {}
 pub(super) struct Mistakes {
     list: Vec<Mistake>,
     uncounted: usize,
+    /// What is read was stored by this program, maybe by an earlier version that took more.
+    is_shape: bool,
 }
 
 impl Mistakes {
+    pub(super) fn in_shape() -> Self {
+        Self { is_shape: true, ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
         self.push(span, message.into(), None);
     }
@@ -127,6 +133,13 @@ impl Mistakes {
             None => Some(format!("known here: {}", listed(&known))),
         };
         self.push(span, message.into(), help);
+    }
+
+    /// A key or value that is planned and has no effect yet.
+    pub(super) fn add_without_effect(&mut self, span: Range<usize>, what: &str, help: &str) {
+        if !self.is_shape {
+            self.add_with(span, format!("`{what}` has no effect yet"), help);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

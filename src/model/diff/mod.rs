@@ -24,23 +24,11 @@ pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
     for resource in new.declared() {
         match find(old, &resource.name) {
             Some(before) => compare_resources((old, before), (new, resource), &mut differences),
-            None => match resource.renamed_from.as_deref().filter(|name| find(old, name).is_some())
-            {
-                Some(name) => refuse(
-                    &mut differences,
-                    &resource.name,
-                    &format!(
-                        "the resource was renamed from {name}, and renaming is not applied at start"
-                    ),
-                ),
-                None => differences.push(Difference::AddResource(resource.index)),
-            },
+            None => differences.push(Difference::AddResource(resource.index)),
         }
     }
     for resource in old.declared() {
-        let renamed =
-            new.declared().any(|other| other.renamed_from.as_deref() == Some(&*resource.name));
-        if find(new, &resource.name).is_none() && !renamed {
+        if find(new, &resource.name).is_none() {
             refuse(
                 &mut differences,
                 &resource.name,
@@ -118,23 +106,11 @@ fn compare_resources(
                 }
                 compare_fields(&place, was, field, differences);
             }
-            None => match field.renamed_from.as_deref().filter(|name| before.field(name).is_some())
-            {
-                Some(name) => refuse(
-                    differences,
-                    &place,
-                    &format!(
-                        "the field was renamed from {name}, and renaming is not applied at start"
-                    ),
-                ),
-                None => add_field(after, index, field, differences),
-            },
+            None => add_field(after, index, field, differences),
         }
     }
     for field in &before.fields {
-        let renamed =
-            after.fields.iter().any(|other| other.renamed_from.as_deref() == Some(&*field.name));
-        if after.field(&field.name).is_none() && !renamed {
+        if after.field(&field.name).is_none() {
             let place = format!("{}.{}", before.name, field.name);
             refuse(
                 differences,

@@ -11,6 +11,7 @@ use super::{FIELDS_MAX, LEVELS_MAX, keys, lifecycle, rules, states};
 use crate::model::report::{Mistakes, listed};
 use crate::model::{Field, FieldType, OnDelete, Rules, Target, types};
 use crate::value::Value;
+use toml::de::DeValue;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a, 't> {
@@ -39,10 +40,6 @@ pub(super) fn read_all<'t>(
         return (Vec::new(), entries.iter().map(|entry| entry.key).collect());
     }
     let siblings: Vec<&str> = entries.iter().map(|entry| entry.key).collect();
-    let tables = entries
-        .iter()
-        .filter_map(|entry| Some((entry.key, Table::new(entry.node.get_ref().as_table()?))));
-    lifecycle::check_renamed(tables, "field", mistakes);
     let (mut fields, mut broken) = (Vec::new(), Vec::new());
     for entry in entries {
         check_name("field", entry.key, entry.key_span.clone(), mistakes);
@@ -50,7 +47,6 @@ pub(super) fn read_all<'t>(
             Some((mut field, table)) => {
                 field.deprecated =
                     lifecycle::deprecated(&table, "field", entry.key, &siblings, mistakes);
-                field.renamed_from = lifecycle::renamed_from(&table, "field", &siblings, mistakes);
                 fields.push(field);
             }
             None => broken.push(entry.key),
@@ -92,7 +88,6 @@ fn read<'t>(
     field.required = table.flag("required", mistakes).unwrap_or_default();
     field.nullable = table.flag("nullable", mistakes).unwrap_or_default();
     field.filter = table.flag("filter", mistakes).unwrap_or_default();
-    field.search = table.flag("search", mistakes).unwrap_or_default();
     let before = mistakes.count();
     contents(&mut field, entry, &table, context, mistakes);
     let whole = mistakes.count() == before;
@@ -108,14 +103,12 @@ pub(in crate::model) fn empty(name: &str, kind: &'static dyn FieldType) -> Field
         required: false,
         nullable: false,
         filter: false,
-        search: false,
         secret: false,
         fixed: false,
         default: None,
         computed: None,
         rules: Rules::default(),
         deprecated: None,
-        renamed_from: None,
     }
 }
 
@@ -225,6 +218,12 @@ pub(super) fn on_delete(table: &Table<'_>, mistakes: &mut Mistakes) -> OnDelete 
 fn default(field: &mut Field, table: &Table<'_>, whole: bool, mistakes: &mut Mistakes) {
     let takes = field.kind.refuses("default").is_none();
     let Some(entry) = table.find("default").filter(|_| takes) else { return };
+    if let DeValue::String(text) = entry.node.get_ref()
+        && is_variable(text)
+    {
+        let help = "a default is a plain value; leave it out, and let clients send the value";
+        mistakes.add_without_effect(entry.span(), text, help);
+    }
     if whole {
         field.default = literal::read(field, entry, Against::Rules, mistakes);
     }
@@ -236,4 +235,11 @@ fn default(field: &mut Field, table: &Table<'_>, whole: bool, mistakes: &mut Mis
             help,
         );
     }
+}
+
+/// `$user`, `$now`: what an author who writes it does not mean as text.
+fn is_variable(text: &str) -> bool {
+    let name = text.strip_prefix('$').unwrap_or_default();
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }

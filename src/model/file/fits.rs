@@ -57,6 +57,10 @@ pub(super) fn check(
     let name = kind.name();
     for entry in table.entries() {
         let (key, span) = (entry.key, entry.key_span.clone());
+        if let Some(help) = keys::without_effect(key) {
+            mistakes.add_without_effect(span, key, help);
+            continue;
+        }
         let reason =
             if is_of(kind, key) { refusal(key, kind, computed, place) } else { kind.refuses(key) };
         let known = keys::FIELD_COMMON.iter().chain(kind.keys()).copied();
@@ -80,8 +84,7 @@ fn refusal(key: &str, kind: &dyn FieldType, computed: bool, place: Place) -> Opt
     match (place, key) {
         (
             Place::Element,
-            "required" | "nullable" | "default" | "deprecated" | "renamed_from" | "unique"
-            | "filter" | "search",
+            "required" | "nullable" | "default" | "deprecated" | "unique" | "filter",
         ) => Some((
             "says nothing about an element of a list",
             "elements are always there and never null; take it out",
@@ -90,7 +93,7 @@ fn refusal(key: &str, kind: &dyn FieldType, computed: bool, place: Place) -> Opt
             "works on fields of the resource itself",
             "compute it there, with `sum` where a list is involved",
         )),
-        (Place::Object { .. }, "unique" | "search" | "renamed_from") => Some((
+        (Place::Object { .. }, "unique") => Some((
             "works on fields of the resource itself",
             "move the field out of the object, or take this out",
         )),

@@ -136,12 +136,11 @@ pub(in crate::model) static RESOURCE: &[Key] = &[
         "what the change log keeps of an item: its values, or its id alone",
     ),
     key("deprecated", Holds::Table("deprecated"), "marks it as going away"),
-    key("renamed_from", Holds::Name, "the name it had before"),
 ];
 
 /// What every field takes, whatever its type.
 pub(in crate::model) const FIELD_COMMON: &[&str] =
-    &["type", "required", "nullable", "default", "deprecated", "renamed_from"];
+    &["type", "required", "nullable", "default", "deprecated"];
 
 /// Every key a field may have; `FieldType::keys` says which of them fit a type.
 pub(in crate::model) static FIELD: &[Key] = &[
@@ -175,9 +174,7 @@ pub(in crate::model) static FIELD: &[Key] = &[
         "occurs once: in the resource (true) or within one parent (\"parent\")",
     ),
     key("filter", Holds::Flag, "may be filtered and sorted by, and has an index"),
-    key("search", Holds::Flag, "takes part in full-text search"),
     key("deprecated", Holds::Table("deprecated"), "marks it as going away"),
-    key("renamed_from", Holds::Name, "the name it had before"),
 ];
 
 pub(in crate::model) static DEPRECATED: &[Key] = &[
@@ -247,6 +244,17 @@ pub(in crate::model) static RATE_LIMIT: &[Key] = &[
     key("requests", Holds::Count(1), "so many requests of one caller"),
     key("seconds", Holds::Count(1), "in so many seconds from the first one"),
 ];
+
+/// Planned keys that have no effect yet, with the way out. They are refused, so that nobody relies on them.
+static WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("renamed_from", "nothing is renamed; leave it out, and keep the old name"),
+    ("search", "there is no full-text search; leave it out"),
+];
+
+/// The way out where a key is planned and has no effect yet.
+pub(in crate::model) fn without_effect(name: &str) -> Option<&'static str> {
+    WITHOUT_EFFECT.iter().find(|(key, _)| *key == name).map(|(_, help)| *help)
+}
 
 /// The names of a table's keys.
 pub(in crate::model) fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> + Clone {

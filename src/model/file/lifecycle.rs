@@ -1,7 +1,7 @@
-//! `deprecated` and `renamed_from`, which resources and fields have alike.
+//! `deprecated`, which resources and fields have alike.
 
 use super::keys;
-use super::tree::{Entry, Table, Text, check_name};
+use super::tree::{Entry, Table, Text};
 use crate::model::Deprecated;
 use crate::model::report::Mistakes;
 use crate::model::types::is_date;
@@ -72,43 +72,4 @@ fn date(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Box<str>> {
         return None;
     }
     Some(text.into())
-}
-
-/// Of several tables beside one another, two cannot have been the same one.
-pub(super) fn check_renamed<'t>(
-    tables: impl Iterator<Item = (&'t str, Table<'t>)>,
-    what: &str,
-    mistakes: &mut Mistakes,
-) {
-    let mut seen: Vec<(&str, &str)> = Vec::new();
-    for (name, table) in tables {
-        // What is not a text has been refused where it was read.
-        let Some(from) = table.text("renamed_from", &mut Mistakes::default()) else { continue };
-        match seen.iter().find(|(other, _)| *other == from.value) {
-            Some((_, first)) => mistakes.add_with(
-                from.span,
-                format!("the {what} `{first}` is said to have been `{}` already", from.value),
-                "a name can have become one other name; take this out of one of them",
-            ),
-            None => seen.push((from.value, name)),
-        }
-    }
-}
-
-pub(super) fn renamed_from(
-    table: &Table<'_>,
-    what: &str,
-    siblings: &[&str],
-    mistakes: &mut Mistakes,
-) -> Option<Box<str>> {
-    let text = table.text("renamed_from", mistakes)?;
-    if check_name(what, text.value, text.span.clone(), mistakes) && siblings.contains(&text.value) {
-        let help = "`renamed_from` is for a name that is no longer used; take it out";
-        mistakes.add_with(
-            text.span.clone(),
-            format!("the {what} `{}` is still declared", text.value),
-            help,
-        );
-    }
-    Some(text.value.into())
 }

@@ -53,7 +53,10 @@ enum Purpose {
 }
 
 fn read_as(purpose: Purpose, name: &str, text: &str) -> Result<Model, ModelErrors> {
-    let mut mistakes = Mistakes::default();
+    let mut mistakes = match purpose {
+        Purpose::Model => Mistakes::default(),
+        Purpose::Shape => Mistakes::in_shape(),
+    };
     // A shape is our own text, with left-out words written out.
     if text.len() > FILE_BYTES_MAX && purpose == Purpose::Model {
         mistakes.add(

@@ -23,8 +23,6 @@ pub(super) struct Draft<'t> {
 }
 
 pub(super) fn read<'t>(names: &Names<'t>, mistakes: &mut Mistakes) -> Vec<Draft<'t>> {
-    let tables = names.list.iter().map(|named| (named.name, named.table.clone()));
-    lifecycle::check_renamed(tables, "resource", mistakes);
     names
         .list
         .iter()
@@ -85,7 +83,6 @@ fn draft<'t>(
         require_if_match: table.flag("require_if_match", mistakes).unwrap_or_default(),
         changes: table.choice("changes", keys::CHANGES, mistakes).unwrap_or(ChangesKept::Values),
         deprecated: lifecycle::deprecated(table, "resource", named.name, &all, mistakes),
-        renamed_from: lifecycle::renamed_from(table, "resource", &all, mistakes),
     };
     let declared =
         entries.entries().iter().map(|entry| (entry.key, entry.key_span.clone())).collect();

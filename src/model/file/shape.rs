@@ -92,7 +92,6 @@ fn resource_pairs(resource: &Resource, all: &[Resource]) -> Pairs {
     pairs.flag("require_if_match", resource.require_if_match);
     pairs.text("changes", (resource.changes == ChangesKept::Ids).then_some("ids"));
     deprecated(&mut pairs, resource.deprecated.as_ref());
-    pairs.text("renamed_from", resource.renamed_from.as_deref());
     pairs
 }
 
@@ -137,7 +136,6 @@ fn field_pairs(field: &Field, unique: Option<&Unique>, all: &[Resource]) -> Pair
         pairs.put("next", transitions(states).inline());
     }
     pairs.flag("filter", field.filter && takes("filter"));
-    pairs.flag("search", field.search);
     match unique.map(|unique| unique.scope) {
         Some(UniqueScope::Resource) => pairs.flag("unique", true),
         Some(UniqueScope::Parent) => pairs.text("unique", Some("parent")),
@@ -159,7 +157,6 @@ fn field_pairs(field: &Field, unique: Option<&Unique>, all: &[Resource]) -> Pair
         pairs.put("fields", fields.inline());
     }
     deprecated(&mut pairs, field.deprecated.as_ref());
-    pairs.text("renamed_from", field.renamed_from.as_deref());
     pairs
 }
 

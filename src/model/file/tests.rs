@@ -115,6 +115,17 @@ fn a_shape_reads_back_as_itself() {
     }
 }
 
+/// Earlier versions took keys that had no effect, and databases remember them.
+#[test]
+fn shape_of_an_earlier_version_is_read() {
+    let shape = "[resources.customer]\nplural = \"customers\"\nrenamed_from = \"client\"\n\n[resources.customer.fields]\nname = { type = \"text\", filter = true, search = true, default = \"$user\", renamed_from = \"n\" }\n";
+    let model = read_shape(shape).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(
+        model.shape,
+        "[resources.customer]\nplural = \"customers\"\n\n[resources.customer.fields]\nname = { type = \"text\", default = \"$user\", filter = true }\n"
+    );
+}
+
 #[test]
 fn a_shape_keeps_what_data_depends_on_and_nothing_else() {
     let model = good(

@@ -53,7 +53,9 @@ impl<'t> Table<'t> {
         mistakes: &mut Mistakes,
     ) {
         for entry in &self.entries {
-            if !known.clone().any(|name| name == entry.key) {
+            if let Some(help) = keys::without_effect(entry.key) {
+                mistakes.add_without_effect(entry.key_span.clone(), entry.key, help);
+            } else if !known.clone().any(|name| name == entry.key) {
                 let message = format!("unknown key `{}`: {what} has no such key", entry.key);
                 mistakes.add_unknown(entry.key_span.clone(), message, entry.key, known.clone());
             }

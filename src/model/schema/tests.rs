@@ -22,6 +22,12 @@ fn every_type_and_every_key_is_in_it() {
 }
 
 #[test]
+fn schema_without_effect_is_not_offered() {
+    let text = json_schema();
+    assert!(!text.contains("\"search\"") && !text.contains("renamed_from"), "{text}");
+}
+
+#[test]
 fn every_reference_leads_somewhere() {
     fn walk(node: &serde_json::Value, definitions: &serde_json::Value) {
         if let Some(reference) = node.get("$ref").and_then(|reference| reference.as_str()) {
@@ -56,7 +62,7 @@ fn places_differ_in_what_they_take() {
     assert!(!keys("member", "text").contains(&"unique".to_owned()));
     assert_eq!(keys("element", "text"), ["type", "min_length", "max_length", "pattern", "one_of"]);
     assert!(keys("member", "ref").is_empty());
-    assert_eq!(keys("field", "state"), ["type", "initial", "next", "deprecated", "renamed_from"]);
+    assert_eq!(keys("field", "state"), ["type", "initial", "next", "deprecated"]);
 }
 
 /// The part of the document below a heading.

@@ -27,7 +27,7 @@ impl FieldType for Text {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["min_length", "max_length", "pattern", "one_of", "unique", "filter", "search"]
+        &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
     }
 
     fn synonyms(&self) -> &'static [&'static str] {
