@@ -120,6 +120,8 @@ kinds! {
         "The model says that this item may not be deleted while others belong or refer to it. Delete those first, or declare on_delete = \"cascade\"."
     TOO_MANY_CHILDREN "too-many-children" CONFLICT "Too many items would be deleted at once"
         "Deleting this item would delete more others than one request may (10,000 unless the server says otherwise). Delete some of them first."
+    LAST_ADMIN "last-admin" CONFLICT "No user with the role admin would be left"
+        "This user is the only one who is enabled and has the role admin: without them nobody could manage users. Give the role to somebody else first. The operator can do it all the same with nouns user and --force. Nothing was changed."
     INTERNAL "internal" INTERNAL_SERVER_ERROR "Something went wrong here"
         "This is a fault of the server, not of the request. The operator finds it in the log under the request_id. Whether a change was made is not known: look before you send it again."
     BUSY "busy" SERVICE_UNAVAILABLE "The server has too much to do"

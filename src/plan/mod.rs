@@ -153,6 +153,8 @@ pub struct Write {
     pub by: By,
     /// It may be sent again, and is then done once.
     pub once: Option<Box<Once>>,
+    /// It may take the last admin away.
+    pub is_forced: bool,
 }
 
 /// Who asked for a change, as the change log keeps it.
@@ -271,6 +273,8 @@ pub enum Refusal {
     TooMany {
         dependents_max: usize,
     },
+    /// No enabled user would have the role `admin`.
+    LastAdmin,
     /// Another request was sent under the same key.
     KeyUsed,
     /// The same key is being used at this moment.
@@ -315,14 +319,28 @@ pub fn make(
         Intent::Amend(address, patch) => {
             let (collection, id) = item(address, Verb::Patch)?;
             let (action, conditions) = (Action::Amend { id, patch }, Conditions::default());
-            Plan::Write(Box::new(Write { collection, action, conditions, by: by(), once: None }))
+            Plan::Write(Box::new(Write {
+                collection,
+                action,
+                conditions,
+                by: by(),
+                once: None,
+                is_forced: false,
+            }))
         }
         Intent::Remove(address) => {
             let (collection, id) = item(address, Verb::Delete)?;
             let action =
                 Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
             let conditions = Conditions::default();
-            Plan::Write(Box::new(Write { collection, action, conditions, by: by(), once: None }))
+            Plan::Write(Box::new(Write {
+                collection,
+                action,
+                conditions,
+                by: by(),
+                once: None,
+                is_forced: false,
+            }))
         }
     })
 }
@@ -358,7 +376,14 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
     }
     if faults.is_empty() {
         let (action, conditions) = (Action::Create { drafts, count }, Conditions::default());
-        return Plan::Write(Box::new(Write { collection, action, conditions, by, once: None }));
+        return Plan::Write(Box::new(Write {
+            collection,
+            action,
+            conditions,
+            by,
+            once: None,
+            is_forced: false,
+        }));
     }
     refuse(collection, None, drafts, faults)
 }
@@ -373,7 +398,14 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
     let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), rights);
     if faults.is_empty() {
         let (action, conditions) = (Action::Replace { id, draft }, Conditions::default());
-        Plan::Write(Box::new(Write { collection, action, conditions, by, once: None }))
+        Plan::Write(Box::new(Write {
+            collection,
+            action,
+            conditions,
+            by,
+            once: None,
+            is_forced: false,
+        }))
     } else {
         refuse(collection, Some(id), vec![draft], faults)
     }

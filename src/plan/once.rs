@@ -55,7 +55,8 @@ impl Once {
                 | Refusal::UnseenTransition { .. }
                 | Refusal::Taken(_)
                 | Refusal::Referenced(_)
-                | Refusal::TooMany { .. } => true,
+                | Refusal::TooMany { .. }
+                | Refusal::LastAdmin => true,
                 Refusal::Unconditional
                 | Refusal::ReadOnly(_)
                 | Refusal::Outside

@@ -45,6 +45,7 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
         }
         Refusal::TooMany { dependents_max } => Problem::new(&problem::TOO_MANY_CHILDREN)
             .detail(format!("more than {dependents_max} items would go with this {name}")),
+        Refusal::LastAdmin => Problem::new(&problem::LAST_ADMIN),
         Refusal::KeyUsed => Problem::new(&problem::IDEMPOTENCY_KEY_USED),
         Refusal::KeyUnderWay => Problem::new(&problem::REQUEST_UNDER_WAY)
             .header(header::RETRY_AFTER, HeaderValue::from_static("1")),

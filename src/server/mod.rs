@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{future, io};
 
 use http::HeaderValue;
@@ -37,6 +37,7 @@ pub use self::bind::{Door, Listener, bind};
 use self::refusal::Refusals;
 use self::tls::Tls;
 use self::worker::{Reports, Seed, Worker};
+use crate::clock;
 use crate::log::{Level, Log};
 use crate::metrics::Metrics;
 use crate::model::settings::Limits;
@@ -46,6 +47,10 @@ use crate::pipeline::App;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// A thread that is told to stop at once may be in the middle of a query.
 const STOP_MAX: Duration = Duration::from_millis(500);
+
+/// A signal that follows the first within this time is the same request: wrappers such as `timeout` and
+/// `npm` send theirs beside that of the terminal or the supervisor.
+const REPEATED_SIGNAL_MAX: Duration = Duration::from_millis(100);
 
 /// Streams of HTTP/2 that a worker may have however few connections there may be.
 const STREAMS_LEAST: usize = 1_000;
@@ -198,11 +203,12 @@ async fn until_told(
     keeper.abort();
     // No worker is left to tell when all have died.
     let _ = stage.send(Stage::Leaving);
+    let repeated_until = died.is_none().then(|| clock::now() + REPEATED_SIGNAL_MAX);
     let mut all_done = Box::pin(async { while working.join_next().await.is_some() {} });
     let outcome = tokio::select! {
         () = &mut all_done => return Ok(died.map_or(ExitOutcome::Finished, ExitOutcome::Broken)),
         () = tokio::time::sleep(DRAIN_MAX) => ExitOutcome::CutShort,
-        second = signals.next() => ExitOutcome::Forced(second),
+        second = signals.second(repeated_until) => ExitOutcome::Forced(second),
     };
     let _ = stage.send(Stage::Ended);
     let _ = timeout(STOP_MAX, all_done).await;
@@ -225,6 +231,16 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             is_on_terminal: io::stderr().is_terminal(),
         })
+    }
+
+    /// The number of the next one that is not a repetition of the first.
+    async fn second(&mut self, repeated_until: Option<Instant>) -> u8 {
+        loop {
+            let number = self.next().await;
+            if repeated_until.is_none_or(|until| clock::now() >= until) {
+                return number;
+            }
+        }
     }
 
     /// The number of the next one.

@@ -1,11 +1,11 @@
 //! The store beside a server that may have it open: for the command line, one call after another.
 //!
 //! It reads and writes by the same code as a server, each row with its entry in the change log, and has
-//! no threads, queue or pool. Where there is no database yet, it is made as a server would make it.
+//! no threads, queue or pool. It never makes a database: that is a server's.
 
 use std::sync::Arc;
 
-use super::{Database, OpenError, StoreError, postgres, sqlite};
+use super::{Database, OpenError, RoleGroup, StoreError, postgres, sqlite};
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Write};
 
@@ -18,12 +18,17 @@ pub enum Beside {
 
 impl Beside {
     pub fn open(database: &Database, model: &Arc<Model>) -> Result<Self, OpenError> {
-        match database {
-            Database::Sqlite(path) => sqlite::Beside::open(path, model).map(Self::Sqlite),
+        Self::find(database, model)?.ok_or_else(|| database.is_missing())
+    }
+
+    /// `None`: there is no such database, or no table in it.
+    pub fn find(database: &Database, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
+        Ok(match database {
+            Database::Sqlite(path) => sqlite::Beside::find(path, model)?.map(Self::Sqlite),
             Database::Postgres(address) => {
-                postgres::Beside::open(address, model).map(Self::Postgres)
+                postgres::Beside::find(address, model)?.map(Self::Postgres)
             }
-        }
+        })
     }
 
     pub fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
@@ -54,6 +59,14 @@ impl Beside {
         match self {
             Self::Sqlite(beside) => beside.remember_first(name, value),
             Self::Postgres(beside) => beside.remember_first(name, value),
+        }
+    }
+
+    /// The users by their roles.
+    pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.role_groups(),
+            Self::Postgres(beside) => beside.role_groups(),
         }
     }
 

@@ -21,13 +21,14 @@ pub enum Changes {
 
 impl Changes {
     pub fn open(database: &Database, pooling: Option<Pooling>) -> Result<Self, OpenError> {
-        match database {
-            Database::Sqlite(path) => sqlite::Changes::open(path).map(Self::Sqlite),
+        let found = match database {
+            Database::Sqlite(path) => sqlite::Changes::find(path)?.map(Self::Sqlite),
             Database::Postgres(address) => {
                 let pooling = pooling.unwrap_or(Pooling::Session);
-                postgres::Changes::open(address, pooling).map(Self::Postgres)
+                postgres::Changes::find(address, pooling)?.map(Self::Postgres)
             }
-        }
+        };
+        found.ok_or_else(|| database.is_missing())
     }
 
     /// The next changes after a number, in their order; none when there are none yet.

@@ -32,7 +32,8 @@ mod transaction;
 mod users;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,6 +48,7 @@ use driver::Failure;
 pub use export::{Export, Exported};
 pub use pipe::Fetcher;
 pub use postgres::{Address, Environment};
+pub use users::RoleGroup;
 
 /// Why a plan came to nothing.
 #[derive(Debug)]
@@ -105,6 +107,19 @@ impl From<Failure> for StoreError {
     }
 }
 
+/// As many as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// The file that a path leads to. A link that leads nowhere yet is as good as the file it names.
+pub fn follow_links(path: &Path) -> PathBuf {
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(to) = fs::read_link(&target) else { break };
+        target = target.parent().unwrap_or(Path::new("")).join(to);
+    }
+    target
+}
+
 /// Which engine, and where: the `--database` setting.
 #[derive(Debug, Clone)]
 pub enum Database {
@@ -125,6 +140,35 @@ impl Database {
             Some((scheme, _)) => Err(format!("{EXPECTED}, got \"{scheme}:…\"")),
             None => Err(format!("{EXPECTED}, got \"{text}\"")),
         }
+    }
+
+    /// Where the password of the first user is written: named after the database, and beside the SQLite
+    /// file, or in the folder of the key file.
+    pub fn password_file(&self, key_folder: &Path) -> PathBuf {
+        const END: &str = "admin-password";
+        match self {
+            // Other files of the same name may hold other databases, but not in other folders.
+            Self::Sqlite(path) => follow_links(path).with_extension(END),
+            Self::Postgres(address) => {
+                let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+                let name = address.database_name().replace(|c| !is_plain(c), "_");
+                key_folder.join(format!("{name}.{END}"))
+            }
+        }
+    }
+
+    /// For commands that work only on a database that is there.
+    fn is_missing(&self) -> OpenError {
+        OpenError(match self {
+            Self::Sqlite(path) => format!(
+                "there is no database {}; name it with --database sqlite:PATH, or make it with: nouns serve",
+                path.display()
+            ),
+            Self::Postgres(address) => format!(
+                "there are no tables of nouns in {address}; name another --database, or make them with: \
+                 nouns serve"
+            ),
+        })
     }
 }
 

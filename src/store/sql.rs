@@ -76,6 +76,9 @@ fn place(dialect: &Dialect, has_parent: bool) -> String {
     ))
 }
 
+/// More combinations of roles than an operator reads about.
+const ROLE_GROUPS_MAX: usize = 1000;
+
 /// The statements of a model in one dialect.
 #[derive(Debug)]
 pub(super) struct Sql {
@@ -87,6 +90,8 @@ pub(super) struct Sql {
     pub(super) user: String,
     /// The number that grows with every change of the users.
     pub(super) stamp: &'static str,
+    /// Finds an enabled admin. 1: the id of one who does not count.
+    pub(super) other_admin: String,
     /// Whether some would go. 1: the time before which, 2: how many a step looks at.
     pub(super) sweep_due: String,
     /// 1: the time before which entries go, 2: how many at most.
@@ -173,6 +178,7 @@ impl Sql {
             entry: entry(dialect, 1, None),
             user: user(model.resource(model.users), dialect),
             stamp: dialect.users_stamp,
+            other_admin: other_admin(model.resource(model.users), dialect),
             keys: Keys::new(dialect),
             joins_entry: dialect.next_change.is_some(),
             places: [false, true].map(|has_parent| place(dialect, has_parent)),
@@ -331,6 +337,24 @@ fn user(users: &Resource, dialect: &Dialect) -> String {
     let columns = columns(users).iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
     let (table, same) = (quoted(&users.table), define::holds(users, ("", "name"), 1, dialect));
     format!("SELECT {columns} FROM {table} WHERE {same}")
+}
+
+/// The roles are a list of names in JSON, where only a whole name stands between quotes.
+fn other_admin(users: &Resource, dialect: &Dialect) -> String {
+    let (table, p) = (quoted(&users.table), dialect.placeholder);
+    format!(
+        "SELECT 1 FROM {table} WHERE \"id\" <> {p}1 AND \"disabled\" IS NOT TRUE \
+         AND CAST(\"roles\" AS text) LIKE '%\"admin\"%' LIMIT 1"
+    )
+}
+
+/// The users by their roles and whether they are disabled: how many, and the first name.
+pub(super) fn role_groups(users: &Resource) -> String {
+    let table = quoted(&users.table);
+    format!(
+        "SELECT CAST(\"roles\" AS text), CAST(CASE WHEN \"disabled\" THEN 1 ELSE 0 END AS bigint), count(*), min(\"name\") \
+         FROM {table} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {ROLE_GROUPS_MAX}"
+    )
 }
 
 /// How a row is tied to the ids in its path: by its own parent column, and those of its ancestors.

@@ -347,6 +347,8 @@ pub(super) async fn perform<D: Driver>(
         Err(Halt::TooLong(())) => return Err(Halt::TooLong(write.into_whole())),
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
     };
+    let is_guarded = write.collection.resource == context.model.users && !write.is_forced;
+    let user = found.item.clone().filter(|_| is_guarded);
     let owned;
     let (collection, by, action) = match write {
         Given::Lent(Write { collection, action, conditions, by, .. }) => {
@@ -361,6 +363,9 @@ pub(super) async fn perform<D: Driver>(
     let log = Log { collection, by, now: found.now };
     let is_amended = found.draft.is_some();
     let script = decided(context, collection, action, found)?;
+    if let Some(user) = user {
+        Box::pin(users::keep_an_admin(driver, context, &user, &script.steps)).await?;
+    }
     let items = script::run(driver, context, &log, script.steps).await?;
     match script.said.outcome(items) {
         Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Amended(item)),

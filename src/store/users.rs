@@ -9,8 +9,10 @@ use super::driver::{Bind, Columns, Driver, Failure};
 use super::rows::read_item;
 use super::schema::{recall, remember};
 use super::sql::{self, Dialect};
-use super::transaction::Context;
+use super::transaction::{Context, Halt};
 use crate::model::Model;
+use crate::model::own::is_enabled_admin;
+use crate::plan::{Refusal, Step};
 use crate::value::Item;
 
 /// Under this name `nouns_system` keeps the number.
@@ -55,4 +57,62 @@ pub(super) async fn stamp<D: Driver>(driver: &mut D, context: &Context) -> Resul
     stamp.into_iter().flatten().next().ok_or_else(|| {
         Failure::Broken(super::Broken(format!("the database does not keep {STAMP}")))
     })
+}
+
+/// Refuses steps after which no enabled user has the role `admin`. `user` is who they change, and is locked.
+///
+/// Two admins who are removed at the same time are different rows, so each transaction would still see the
+/// other one. So both first lock the row of the stamp, which every change of the users writes at its end:
+/// the second waits for the first to commit, and then looks. All changes lock the user first and the stamp
+/// last, so they cannot wait for each other in a circle.
+pub(super) async fn keep_an_admin<D: Driver, T>(
+    driver: &mut D,
+    context: &Context,
+    user: &Item,
+    steps: &[Step],
+) -> Result<(), Halt<T>> {
+    let stays = match steps.first() {
+        Some(Step::Update { after, .. }) => is_enabled_admin(after),
+        Some(Step::Delete(_)) => false,
+        Some(Step::Insert { .. }) | None => true,
+    };
+    if stays || !is_enabled_admin(user) {
+        return Ok(());
+    }
+    if let Some(lock) = context.sql.dialect.users_lock {
+        driver.rows(lock, &[], |_| Ok(())).await?;
+    }
+    let others = driver.rows(&context.sql.other_admin, &[Bind::Id(user.id)], |_| Ok(())).await?;
+    match others.is_empty() {
+        true => Err(Refusal::LastAdmin.into()),
+        false => Ok(()),
+    }
+}
+
+/// Users who have the same roles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleGroup {
+    /// A list of names as JSON text.
+    pub roles: String,
+    pub is_disabled: bool,
+    pub count: i64,
+    /// The first of their names.
+    pub example: String,
+}
+
+/// The users by their roles, the largest groups first.
+pub(super) async fn role_groups<D: Driver>(
+    driver: &mut D,
+    model: &Model,
+) -> Result<Vec<RoleGroup>, Failure> {
+    let read = |row: &dyn Columns| {
+        let text = |at| Ok::<_, super::Broken>(row.text(at)?.unwrap_or_default().to_owned());
+        Ok(RoleGroup {
+            roles: text(0)?,
+            is_disabled: row.integer(1)? == Some(1),
+            count: row.integer(2)?.unwrap_or_default(),
+            example: text(3)?,
+        })
+    };
+    driver.rows(&sql::role_groups(model.resource(model.users)), &[], read).await
 }

@@ -2,12 +2,18 @@
 //!
 //! Under `--open`, where everyone may do everything; who may do what with users is told elsewhere.
 
+use std::sync::Barrier;
+use std::thread;
+
 use expect_test::expect;
 use serde_json::json;
 
 use crate::harness::{Backend, Masks, Server, Setup, sql};
 
 const ANN: &str = r#"{"user":{"name":"ann","roles":["clerk"],"password":"correct horse"}}"#;
+
+/// How often two removals meet.
+const ROUNDS: usize = 40;
 
 fn rows(server: &Server, query: &str) -> String {
     Masks::default().text(&sql(server.backend(), server.folder(), query))
@@ -127,15 +133,15 @@ on_every_backend! {
         let same = r#"{"user":{"name":"ann","roles":["clerk"]}}"#;
         assert_eq!(server.put(&path, same).status, 200);
         assert_eq!(server.put(&path, ANN).status, 200);
-        assert_eq!(server.put(&path, ANN.replace("clerk", "admin")).status, 200);
+        assert_eq!(server.put(&path, ANN.replace("clerk", "shopper")).status, 200);
         assert_eq!(server.delete(&path).status, 204);
         let columns = "resource, kind, subject, actor, changed, before, after";
         let log = rows(&server, &format!("SELECT {columns} FROM nouns_changes ORDER BY sequence"));
         expect![[r#"
             -/user|created|/-/users/<id-1>|open|||{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-1>","version":1}
             -/user|updated|/-/users/<id-1>|open|["password"]|{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-1>","version":1}|{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-2>","version":2}
-            -/user|updated|/-/users/<id-1>|open|["roles","password"]|{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-2>","version":2}|{"id":"<id-1>","name":"ann","roles":["admin"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-3>","version":3}
-            -/user|deleted|/-/users/<id-1>|open||{"id":"<id-1>","name":"ann","roles":["admin"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-3>","version":3}|
+            -/user|updated|/-/users/<id-1>|open|["roles","password"]|{"id":"<id-1>","name":"ann","roles":["clerk"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-2>","version":2}|{"id":"<id-1>","name":"ann","roles":["shopper"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-3>","version":3}
+            -/user|deleted|/-/users/<id-1>|open||{"id":"<id-1>","name":"ann","roles":["shopper"],"disabled":false,"created_at":"<time-1>","updated_at":"<time-3>","version":3}|
         "#]].assert_eq(&log);
         assert!(!log.contains("correct horse"));
     }
@@ -317,5 +323,68 @@ on_every_backend! {
         assert_eq!(server.post("/-/users", ANN).status, 409);
         assert_eq!(stamp(&server), 1);
         assert_eq!(server.get(&order).status, 200);
+    }
+
+    /// Without an admin nobody could manage users; with another one each of them may go.
+    fn last_admin_is_409(server: Server) {
+        let user = |name: &str, roles: &str| ANN.replace("ann", name).replace("clerk", roles);
+        let ann = server.create("/-/users", user("ann", "admin"));
+        let bob = server.create("/-/users", user("bob", "clerk"));
+        let before = rows(&server, "SELECT * FROM nouns_users ORDER BY name");
+        let patch = |path: &str, body: &str| server.request(&format!("PATCH {path}"), &[], body);
+        let refused = [
+            server.delete(&ann),
+            server.put(&ann, r#"{"user":{"name":"ann","roles":["clerk"]}}"#),
+            server.put(&ann, r#"{"user":{"name":"ann","roles":["admin"],"disabled":true}}"#),
+            patch(&ann, r#"{"user":{"roles":[]}}"#),
+            patch(&ann, r#"{"user":{"disabled":true}}"#),
+        ];
+        for answer in refused {
+            assert_eq!((answer.status, &answer.json()["type"]), (409, &json!("/-/problems/last-admin")), "{answer:?}");
+        }
+        assert_eq!(rows(&server, "SELECT * FROM nouns_users ORDER BY name"), before);
+        // Conditions and faults come first.
+        let unmet = server.request(&format!("DELETE {ann}"), &[("If-Match", "\"9\"")], "");
+        assert_eq!(unmet.status, 412);
+        assert_eq!(patch(&ann, r#"{"user":{"roles":["boss"]}}"#).status, 422);
+        // What leaves the role alone is free, and so is everything once there is another admin.
+        assert_eq!(patch(&ann, r#"{"user":{"roles":["clerk","admin"]}}"#).status, 200);
+        assert_eq!(patch(&bob, r#"{"user":{"roles":["admin"],"disabled":true}}"#).status, 200);
+        assert_eq!(server.delete(&ann).status, 409, "one who is disabled does not count");
+        assert_eq!(patch(&bob, r#"{"user":{"disabled":false}}"#).status, 200);
+        assert_eq!(patch(&ann, r#"{"user":{"roles":[]}}"#).status, 200);
+        assert_eq!(server.delete(&bob).status, 409);
+        assert_eq!(server.delete(&ann).status, 204);
+    }
+
+    /// Each of two removals at the same time sees the other admin; one of them is refused.
+    fn last_admin_two_removed_at_once_one_stays(server: Server) {
+        let bodies = ["ann", "bob"].map(|name| ANN.replace("ann", name).replace("clerk", "admin"));
+        let mut paths = bodies.clone().map(|body| server.create("/-/users", body));
+        for round in 0..ROUNDS {
+            let lines = paths.each_ref().map(|path| match round % 2 {
+                0 => (format!("DELETE {path}"), ""),
+                _ => (format!("PATCH {path}"), r#"{"user":{"disabled":true}}"#),
+            });
+            let barrier = Barrier::new(2);
+            let statuses: Vec<u16> = thread::scope(|scope| {
+                let removals = lines.map(|(line, body)| {
+                    let (mut client, barrier) = (server.client(), &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        client.request(&line, &[], body).status
+                    })
+                });
+                removals.into_iter().map(|removal| removal.join().unwrap()).collect()
+            });
+            assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 1, "round {round}: {statuses:?}");
+            let gone = statuses.iter().position(|status| *status != 409).unwrap();
+            if round % 2 == 0 {
+                paths[gone] = server.create("/-/users", &bodies[gone]);
+            } else {
+                let back = server.request(&format!("PATCH {}", paths[gone]), &[], r#"{"user":{"disabled":false}}"#);
+                assert_eq!(back.status, 200);
+            }
+        }
     }
 }

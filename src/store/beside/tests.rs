@@ -72,7 +72,14 @@ fn open(database: &Database, model: &Arc<Model>) -> Beside {
 fn write(model: &Model, action: Action) -> Write {
     let collection = Collection::users(model);
     let by = By { actor: "cli".into(), request_id: "-".into() };
-    Write { collection, action, conditions: Conditions::default(), by, once: None }
+    Write {
+        collection,
+        action,
+        conditions: Conditions::default(),
+        by,
+        once: None,
+        is_forced: false,
+    }
 }
 
 fn draft(name: &str, password: Value) -> Draft {
@@ -99,9 +106,21 @@ fn stamp(beside: &mut Beside) -> i64 {
     }
 }
 
-/// Where there is nothing, it is made; where there is something, it is found again.
+/// Makes the database, as a server does at its first start.
+fn make(database: &Database, model: &Arc<Model>) {
+    serve(database, model).unwrap().close();
+}
+
+/// Where there is nothing, nothing is made; where there is something, it is found again.
 fn life(database: &Database) {
     let model = model(THINGS);
+    assert!(Beside::find(database, &model).unwrap().is_none());
+    let missing = Beside::open(database, &model).unwrap_err().0;
+    assert!(missing.ends_with("nouns serve"), "{missing}");
+    let missing = store::Changes::open(database, None).unwrap_err().0;
+    assert!(missing.ends_with("nouns serve"), "{missing}");
+    assert!(Beside::find(database, &model).unwrap().is_none(), "nothing was made");
+    make(database, &model);
     let mut beside = open(database, &model);
     assert_eq!((user(&mut beside, "ann"), stamp(&mut beside)), (None, 0));
     let created = beside.write(create(&model, "ann")).unwrap();
@@ -240,6 +259,7 @@ fn a_model_that_has_grown() {
 fn a_lock_is_waited_for() {
     let folder = Folder::new();
     let model = model(THINGS);
+    make(&folder.database(), &model);
     let mut beside = open(&folder.database(), &model);
     let other = rusqlite::Connection::open(folder.0.join("nouns.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -140,6 +140,10 @@ pub struct Environment {
 
 impl Address {
     /// Whether a text is meant to be an address of a PostgreSQL.
+    pub fn database_name(&self) -> &str {
+        &self.name
+    }
+
     pub fn is_meant(text: &str) -> bool {
         strip_scheme(text).is_some()
     }

@@ -18,6 +18,7 @@ use crate::plan::{Outcome, Read, Write};
 use crate::store::sql::POSTGRES;
 use crate::store::transaction;
 use crate::store::transaction::Context;
+use crate::store::users::{self, RoleGroup};
 use crate::store::{OpenError, StoreError, schema};
 use std::time::Duration;
 
@@ -33,24 +34,31 @@ pub struct Beside {
 }
 
 impl Beside {
-    pub(in crate::store) fn open(
+    /// `None`: the database has no tables of ours.
+    pub(in crate::store) fn find(
         address: &Arc<Address>,
         model: &Arc<Model>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Option<Self>, OpenError> {
         let session = session(&model.server);
         let pool = Pool::new(Arc::clone(address), session, 1, Arc::default());
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
         let shown = address.to_string();
-        runtime.block_on(async {
+        let is_there = runtime.block_on(async {
             let connection = pool.connection(clock::now() + CALL_MAX).await;
             let connection = connection.map_err(|error| OpenError(error.to_string()))?;
+            if !open::has_tables(&connection, session.pooling, &shown).await? {
+                return Ok(false);
+            }
             let opened = open::bring_up(&connection, model, session.pooling, &shown).await;
-            opened.map_err(|unopened| match unopened {
+            opened.map(|()| true).map_err(|unopened| match unopened {
                 Unopened::Lost(error) | Unopened::Refused(error) => error,
             })
         })?;
+        if !is_there {
+            return Ok(None);
+        }
         let limits = &model.server.limits;
         let inner = Inner {
             context: Context::new(model, &POSTGRES),
@@ -62,7 +70,7 @@ impl Beside {
             exports: Arc::new(Exports::new(limits, &Metrics::new(model))),
             lines: Lines::new(model),
         };
-        Ok(Self { inner: Arc::new(inner), runtime })
+        Ok(Some(Self { inner: Arc::new(inner), runtime }))
     }
 
     pub(in crate::store) fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
@@ -76,6 +84,11 @@ impl Beside {
 
     pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         self.with_driver(async |driver| Ok(schema::recall(driver, &POSTGRES, name).await?))
+    }
+
+    pub(in crate::store) fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
+        let context = Arc::clone(&self.inner.context);
+        self.with_driver(async |driver| Ok(users::role_groups(driver, &context.model).await?))
     }
 
     pub(in crate::store) fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {

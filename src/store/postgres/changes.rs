@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use super::Address;
 use super::connect::Session;
 use super::driver::{PostgresDriver, Stage};
+use super::open;
 use super::pool::{Connection, Pool};
 use crate::clock;
 use crate::model::settings::Pooling;
@@ -35,10 +36,11 @@ impl std::fmt::Debug for Changes {
 }
 
 impl Changes {
-    pub(in crate::store) fn open(
+    /// `None`: the database has no tables of ours.
+    pub(in crate::store) fn find(
         address: &Arc<Address>,
         pooling: Pooling,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Option<Self>, OpenError> {
         let shown = address.to_string();
         let millis = u64::try_from(READ_MAX.as_millis()).unwrap_or(u64::MAX);
         let session = Session {
@@ -53,7 +55,10 @@ impl Changes {
         let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
         let connection = runtime.block_on(pool.connection(clock::now() + READ_MAX));
         let connection = connection.map_err(|error| OpenError(error.to_string()))?;
-        Ok(Self { connection, runtime, pooling, shown })
+        if !runtime.block_on(open::has_tables(&connection, pooling, &shown))? {
+            return Ok(None);
+        }
+        Ok(Some(Self { connection, runtime, pooling, shown }))
     }
 
     pub(in crate::store) fn after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {

@@ -30,6 +30,8 @@ const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \
      WHERE relnamespace = current_schema()::regnamespace \
      AND relname = ANY (string_to_array($1, ',')))";
 
+const HAS_TABLES: &str = "SELECT to_regclass('nouns_system') IS NOT NULL";
+
 /// Brings the tables up to the model. It writes in any case, so that a server that cannot be written to
 /// shows itself now.
 pub(super) async fn bring_up(
@@ -46,6 +48,19 @@ pub(super) async fn bring_up(
         driver.abandon().await;
     }
     done.map_err(|error| if is_lost { Unopened::Lost(error) } else { Unopened::Refused(error) })
+}
+
+/// Whether the database has our own table. Nothing is locked for it.
+pub(super) async fn has_tables(
+    connection: &Connection,
+    pooling: Pooling,
+    shown: &str,
+) -> Result<bool, OpenError> {
+    let ids = Mutex::new(Ids::default());
+    let mut driver = PostgresDriver::new(connection, &ids, pooling, Stage::None);
+    let found = driver.rows(HAS_TABLES, &[], |row| row.boolean(0)).await;
+    let found = found.map_err(|failure| Mismatch::Failed(failure).describe(shown))?;
+    Ok(found.first() == Some(&Some(true)))
 }
 
 /// Why the database was not opened.

@@ -61,6 +61,8 @@ pub(in crate::store) struct Dialect {
     /// What counts up the number of changes of the users, and the statement that reads it.
     pub(in crate::store) users_triggers: &'static [&'static str],
     pub(super) users_stamp: &'static str,
+    /// Holds up all other changes of the users until the transaction ends, where writers are not alone.
+    pub(in crate::store) users_lock: Option<&'static str>,
     /// Lists the indexes that are ours.
     pub(in crate::store) index_names: &'static str,
 }
@@ -132,6 +134,7 @@ END",
 END",
     ],
     users_stamp: "SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'",
+    users_lock: None,
     index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
@@ -232,5 +235,6 @@ END $$",
   FOR EACH STATEMENT EXECUTE FUNCTION nouns_count_users()",
     ],
     users_stamp: "SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'",
+    users_lock: Some("SELECT 1 FROM nouns_system WHERE name = 'users_stamp' FOR UPDATE"),
     index_names: "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND left(indexname, 6) = 'nouns.'",
 };

@@ -247,38 +247,47 @@ fn users() {
         let indexes = indexes(users, dialect).into_iter().map(|index| index.create);
         let sql = Sql::new(&model, dialect);
         let table = create_table(&model, users, dialect);
-        [table].into_iter().chain(indexes).chain([sql.user, sql.stamp.to_owned()])
+        [table].into_iter().chain(indexes).chain([
+            sql.user,
+            sql.stamp.to_owned(),
+            sql.other_admin,
+            role_groups(users),
+        ])
     });
     check(
         texts,
         &expect![[r#"
-        CREATE TABLE "nouns_users" (
-          "id" TEXT NOT NULL PRIMARY KEY,
-          "created_at" TEXT NOT NULL,
-          "updated_at" TEXT NOT NULL,
-          "version" INTEGER NOT NULL,
-          "name" TEXT,
-          "roles" TEXT,
-          "disabled" INTEGER,
-          "password" TEXT
-        ) STRICT, WITHOUT ROWID
-        CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" ("name")
-        SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = ?1
-        SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'
-        CREATE TABLE "nouns_users" (
-          "id" uuid NOT NULL PRIMARY KEY,
-          "created_at" timestamptz NOT NULL,
-          "updated_at" timestamptz NOT NULL,
-          "version" bigint NOT NULL,
-          "name" text COLLATE "C",
-          "roles" json,
-          "disabled" boolean,
-          "password" text COLLATE "C"
-        )
-        CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" (nouns_digest("name"))
-        SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = $1 AND nouns_digest("name") = nouns_digest($1)
-        SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'
-    "#]],
+            CREATE TABLE "nouns_users" (
+              "id" TEXT NOT NULL PRIMARY KEY,
+              "created_at" TEXT NOT NULL,
+              "updated_at" TEXT NOT NULL,
+              "version" INTEGER NOT NULL,
+              "name" TEXT,
+              "roles" TEXT,
+              "disabled" INTEGER,
+              "password" TEXT
+            ) STRICT, WITHOUT ROWID
+            CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" ("name")
+            SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = ?1
+            SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'
+            SELECT 1 FROM "nouns_users" WHERE "id" <> ?1 AND "disabled" IS NOT TRUE AND CAST("roles" AS text) LIKE '%"admin"%' LIMIT 1
+            SELECT CAST("roles" AS text), CAST(CASE WHEN "disabled" THEN 1 ELSE 0 END AS bigint), count(*), min("name") FROM "nouns_users" GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 1000
+            CREATE TABLE "nouns_users" (
+              "id" uuid NOT NULL PRIMARY KEY,
+              "created_at" timestamptz NOT NULL,
+              "updated_at" timestamptz NOT NULL,
+              "version" bigint NOT NULL,
+              "name" text COLLATE "C",
+              "roles" json,
+              "disabled" boolean,
+              "password" text COLLATE "C"
+            )
+            CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" (nouns_digest("name"))
+            SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = $1 AND nouns_digest("name") = nouns_digest($1)
+            SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'
+            SELECT 1 FROM "nouns_users" WHERE "id" <> $1 AND "disabled" IS NOT TRUE AND CAST("roles" AS text) LIKE '%"admin"%' LIMIT 1
+            SELECT CAST("roles" AS text), CAST(CASE WHEN "disabled" THEN 1 ELSE 0 END AS bigint), count(*), min("name") FROM "nouns_users" GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 1000
+        "#]],
     );
 }
 

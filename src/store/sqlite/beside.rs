@@ -22,7 +22,7 @@ use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::SQLITE;
 use crate::store::transaction::{self, Context, Given, Halt, Pace};
-use crate::store::users::STAMP;
+use crate::store::users::{self, RoleGroup, STAMP};
 use crate::store::{OpenError, StoreError};
 
 /// One connection that reads and writes.
@@ -39,27 +39,34 @@ impl std::fmt::Debug for Beside {
 }
 
 impl Beside {
-    pub(in crate::store) fn open(path: &Path, model: &Arc<Model>) -> Result<Self, OpenError> {
+    /// `None`: there is nothing in the file.
+    pub(in crate::store) fn find(
+        path: &Path,
+        model: &Arc<Model>,
+    ) -> Result<Option<Self>, OpenError> {
         let files = Files::find(path)?;
         files.check()?;
         let context = Context::new(model, &SQLITE);
         let opened = |connection| Self { connection, context, ids: Ids::default() };
         if files.is_empty() {
-            return open_unserved(&files, model).map(opened);
+            return Ok(None);
         }
         recover_unserved(&files)?;
         let explain = |error: rusqlite::Error| explain(&files.shown, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
         prepare(&connection, CACHE_KIB).map_err(explain)?;
-        if inspect(&files, &connection)? || !fits(&files, &connection, model)? {
+        if inspect(&files, &connection)? {
+            return Ok(None);
+        }
+        if !fits(&files, &connection, model)? {
             drop(connection);
-            return open_unserved(&files, model).map(opened);
+            return open_unserved(&files, model).map(opened).map(Some);
         }
         sync_fully(&connection).map_err(explain)?;
         // The server makes checkpoints, and sees how they end.
         connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(explain)?;
-        Ok(opened(connection))
+        Ok(Some(opened(connection)))
     }
 
     pub(in crate::store) fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
@@ -84,6 +91,12 @@ impl Beside {
 
     pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         Ok(recall(&self.connection, name)?)
+    }
+
+    pub(in crate::store) fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
+        let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
+        let read = at_once(users::role_groups(&mut driver, &self.context.model));
+        Ok(read.unwrap_or(Err(Failure::TimedOut))?)
     }
 
     pub(in crate::store) fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {

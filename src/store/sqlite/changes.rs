@@ -6,6 +6,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::driver::SqliteDriver;
 use super::files::Files;
+use super::open::{explain, inspect};
 use crate::store::OpenError;
 use crate::store::changes;
 use crate::store::driver::{Failure, at_once};
@@ -21,23 +22,24 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub(in crate::store) fn open(path: &Path) -> Result<Self, OpenError> {
-        let shown = path.display().to_string();
-        if !path.exists() {
-            return Err(OpenError(format!(
-                "there is no database {shown}; name one with --database sqlite:PATH"
-            )));
+    /// `None`: there is nothing in the file.
+    pub(in crate::store) fn find(path: &Path) -> Result<Option<Self>, OpenError> {
+        let files = Files::find(path)?;
+        if files.is_empty() {
+            return Ok(None);
         }
-        Files::find(path)?.check()?;
+        files.check()?;
+        let shown = path.display().to_string();
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(path, flags);
         let connection = opened.and_then(|connection| {
             super::open::prepare(&connection, 1_000)?;
             Ok(connection)
         });
-        match connection {
-            Ok(connection) => Ok(Self { connection, shown }),
-            Err(error) => Err(OpenError(format!("cannot open {shown} ({error})"))),
+        let connection = connection.map_err(|error| explain(&shown, &error))?;
+        match inspect(&files, &connection)? {
+            true => Ok(None),
+            false => Ok(Some(Self { connection, shown })),
         }
     }
 

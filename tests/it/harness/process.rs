@@ -63,9 +63,17 @@ impl Process {
     }
 
     pub fn signal(&self, name: &str) {
+        assert!(self.try_signals(&[name]));
+    }
+
+    /// Sends signals, one directly behind the other. Whether the process was there.
+    pub(super) fn try_signals(&self, names: &[&str]) -> bool {
         // The shell's own `kill`: the separate program is not on every machine.
-        let line = format!("kill -{name} {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+        let id = self.child.id();
+        let lines: Vec<_> = names.iter().map(|name| format!("kill -{name} {id}")).collect();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &lines.join(" && ")]).stderr(Stdio::null());
+        shell.status().unwrap().success()
     }
 
     pub(super) fn kill(&mut self) {

@@ -287,12 +287,13 @@ fn help_of_serve() {
         Settings:
           Every flag is also an environment variable and a key of the model's [server] table:
           --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
+          A variable NOUNS_... that looks like a typing mistake of one is refused.
 
         Files:
           nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
           nouns.db-lock, which keeps a second server away; nouns.key, which seals what Digest needs of
           passwords:
-          keep a copy of it apart from the database.
+          keep a copy of it apart from the database; nouns.admin-password, which the first start makes.
 
         Ending:
           SIGHUP reads the certificate and its key again.
@@ -331,4 +332,53 @@ fn a_setting_is_taken_from_the_flag_then_the_environment_then_the_file() {
     assert_eq!(start(&[], &[]), "file.db");
     assert_eq!(start(&environment, &[]), "environment.db");
     assert_eq!(start(&environment, &["--database", "sqlite:flag.db"]), "flag.db");
+}
+
+fn with_variables(folder: &Folder, args: &[&str], variables: &[(&str, &str)]) -> Process {
+    let mut command = Command::new(NOUNS);
+    command.args(args).env_clear().envs(variables.iter().copied()).current_dir(folder.path());
+    Process::spawn(&mut command)
+}
+
+/// Settings that were not meant would be used in place of those that were.
+#[test]
+fn environment_variable_misspelled_is_refused() {
+    let folder = Folder::new();
+    for (args, variable, expected) in [
+        (&["serve", "--open"][..], "NOUNS_LISTN", "did you mean NOUNS_LISTEN?"),
+        (&["serve", "--open"], "NOUNS_DATABSE", "did you mean NOUNS_DATABASE?"),
+        (&["user", "list"], "NOUNS_DATA_BASE", "did you mean NOUNS_DATABASE?"),
+        (&["key", "rotate"], "NOUNS_KEYFILE", "did you mean NOUNS_KEY_FILE?"),
+        (&["changes"], "NOUNS_DATABAS", "did you mean NOUNS_DATABASE?"),
+    ] {
+        let ended = with_variables(&folder, args, &[(variable, "secret-value")]).end();
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{args:?}: {ended:?}");
+        let line = format!("nouns: the environment variable {variable} is no setting; {expected}");
+        assert!(ended.stderr.starts_with(&line), "{ended:?}");
+        assert!(!ended.stderr.contains("secret-value"), "{ended:?}");
+        assert_eq!(contents(folder.path()), contents(Folder::new().path()), "nothing was made");
+    }
+}
+
+/// Kubernetes makes variables for a service called nouns; what is near no setting is told of and ignored.
+#[test]
+fn environment_variable_unlike_any_setting_is_told_of() {
+    let folder = Folder::new();
+    let variables = [
+        ("NOUNS_LISTEN", "127.0.0.1:0"),
+        ("NOUNS_SERVICE_HOST", "10.0.0.11"),
+        ("NOUNS_SERVICE_PORT", "8080"),
+        ("NOUNS_PORT", "tcp://10.0.0.11:8080"),
+        ("NOUNS_PORT_8080_TCP_ADDR", "10.0.0.11"),
+        ("NOUNS_TEST_ANYTHING", "1"),
+        ("NOUNS_FLAVOUR", "secret-value"),
+    ];
+    let server = with_variables(&folder, &["serve", "--open", "--log", "json"], &variables);
+    server.first_line();
+    server.signal("TERM");
+    let ended = server.end();
+    let told: Vec<_> = ended.stderr.lines().filter(|line| line.contains("NOUNS_")).collect();
+    assert_eq!(told.len(), 1, "{}", ended.stderr);
+    assert!(told[0].contains(r#""variables":"NOUNS_FLAVOUR""#), "{told:?}");
+    assert!(!ended.stderr.contains("secret-value"), "{}", ended.stderr);
 }

@@ -133,7 +133,14 @@ fn write_of(resource: ResourceIndex, name: &str) -> Write {
     let draft = Draft { root: "/thing".into(), values, references: Vec::new() };
     let action = Action::Create { drafts: vec![draft], count: Count::One };
     let by = By { actor: "open".into(), request_id: name.into() };
-    Write { collection, action, conditions: Conditions::default(), by, once: None }
+    Write {
+        collection,
+        action,
+        conditions: Conditions::default(),
+        by,
+        once: None,
+        is_forced: false,
+    }
 }
 
 fn names(word: &str, count: usize) -> Vec<String> {

@@ -1,0 +1,103 @@
+//! Roles that users have and the model does not declare, as after a role was renamed: they grant nothing.
+
+use crate::json::{self, Json};
+use crate::model::Model;
+use crate::model::own::ADMIN;
+use crate::store::RoleGroup;
+
+/// So many names are shown; the rest are counted.
+const SHOWN_MAX: usize = 10;
+
+/// What an operator should know of the roles of all users.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Review {
+    pub(super) has_admin: bool,
+    /// Undeclared roles, without repetition.
+    unknown: Vec<String>,
+    /// How many users have one, and the first name of each combination of roles.
+    pub(super) users: i64,
+    examples: Vec<String>,
+}
+
+impl Review {
+    pub(super) fn new(model: &Model, groups: &[RoleGroup]) -> Self {
+        let mut review = Self::default();
+        for group in groups {
+            let roles = names(&group.roles);
+            review.has_admin |= !group.is_disabled && roles.iter().any(|role| role == ADMIN);
+            let unknown = unknown(model, roles);
+            if !unknown.is_empty() {
+                review.users += group.count;
+                review.examples.push(group.example.clone());
+                review.unknown.extend(unknown);
+            }
+        }
+        review.unknown.sort();
+        review.unknown.dedup();
+        review
+    }
+
+    /// The undeclared roles, if there are any.
+    pub(super) fn unknown(&self) -> Option<String> {
+        (!self.unknown.is_empty()).then(|| shown(&self.unknown))
+    }
+
+    /// Some of the users who have them.
+    pub(super) fn examples(&self) -> String {
+        shown(&self.examples)
+    }
+}
+
+/// The names in a list of roles, as JSON text.
+pub(super) fn names(roles: &str) -> Vec<String> {
+    let Ok(Json::List(roles)) = json::parse(roles.as_bytes(), 2) else { return Vec::new() };
+    let name = |role: &Json<'_>| match role {
+        Json::Text(role) => Some(role.to_string()),
+        _ => None,
+    };
+    roles.iter().filter_map(name).collect()
+}
+
+/// Those that the model does not declare.
+pub(super) fn unknown(model: &Model, roles: Vec<String>) -> Vec<String> {
+    let is_known =
+        |role: &str| role == ADMIN || model.roles.iter().any(|declared| &*declared.name == role);
+    roles.into_iter().filter(|role| !is_known(role)).collect()
+}
+
+fn shown(names: &[String]) -> String {
+    let more = names.len().saturating_sub(SHOWN_MAX);
+    let shown = names.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn review_undeclared_roles_are_named_and_bounded() {
+        let text = "title = \"T\"\n[resources.thing]\n[roles.clerk]\nthing = [\"get\"]\n";
+        let model = crate::model::read("t.toml", text).unwrap();
+        let group = |roles: &str, is_disabled, example: &str| RoleGroup {
+            roles: roles.to_owned(),
+            is_disabled,
+            count: 2,
+            example: example.to_owned(),
+        };
+        let good = [group("[\"clerk\"]", false, "ann"), group("[\"admin\"]", false, "bob")];
+        let review = Review::new(&model, &good);
+        assert_eq!((review.has_admin, review.unknown()), (true, None));
+        let dead = [group("[\"boss\",\"clerk\"]", false, "ann"), group("[\"admin\"]", true, "bob")];
+        let review = Review::new(&model, &dead);
+        assert_eq!((review.has_admin, review.unknown().as_deref()), (false, Some("boss")));
+        assert_eq!((review.users, review.examples().as_str()), (2, "ann"));
+        let many: Vec<_> =
+            (10..30).map(|number| group(&format!("[\"r{number}\"]"), false, "x")).collect();
+        let review = Review::new(&model, &many);
+        assert_eq!(
+            review.unknown().as_deref(),
+            Some("r10, r11, r12, r13, r14, r15, r16, r17, r18, r19 and 10 more")
+        );
+    }
+}
