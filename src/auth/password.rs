@@ -28,6 +28,14 @@ pub struct Record {
     pub digests: Vec<(String, Algorithm, String)>,
 }
 
+/// What a new key means for a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resealed {
+    pub is_changed: bool,
+    /// Digest credentials that no key opens, and that are no longer in it.
+    pub dropped: usize,
+}
+
 /// Why nothing could be made of a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
@@ -189,8 +197,8 @@ impl Record {
     }
 
     /// Seals everything anew that the first key has not sealed. What no key opens is dropped.
-    /// Whether anything changed; `None`: the system has no randomness.
-    pub fn reseal(&mut self, keys: &Keys, name: &str) -> Option<bool> {
+    /// `None`: the system has no randomness.
+    pub fn reseal(&mut self, keys: &Keys, name: &str) -> Option<Resealed> {
         let before = self.digests.clone();
         let name = text::composed(name);
         let mut digests = Vec::new();
@@ -203,7 +211,8 @@ impl Record {
             }
         }
         self.digests = digests;
-        Some(self.digests != before)
+        let dropped = before.len().saturating_sub(self.digests.len());
+        Some(Resealed { is_changed: self.digests != before, dropped })
     }
 
     fn find(&self, realm: &str, algorithm: Algorithm) -> Option<&(String, Algorithm, String)> {

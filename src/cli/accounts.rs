@@ -62,6 +62,8 @@ pub(super) struct Accounts {
     pub(super) model: Arc<Model>,
     pub(super) beside: Beside,
     key: Result<Source, KeyError>,
+    /// Where the first start has written the password of `admin`, if that can be known.
+    pub(super) password_file: Option<PathBuf>,
 }
 
 impl Place {
@@ -87,21 +89,15 @@ impl Found {
         Ok(self)
     }
 
-    /// Opens what is there, and makes it where nothing is.
+    /// Opens what is there, and makes nothing.
     pub(super) fn open(self) -> Result<Accounts, Refusal> {
         let beside = Beside::open(&self.database, &self.model).map_err(refusal)?;
-        Ok(Accounts { model: self.model, beside, key: self.key })
-    }
-
-    /// Opens what is there.
-    pub(super) fn open_existing(self) -> Result<Accounts, Refusal> {
-        match &self.database {
-            Database::Sqlite(path) if !path.exists() => Err(refusal(format!(
-                "there is no database {}; name it with --database, or make its first user: nouns user add NAME",
-                path.display()
-            ))),
-            _ => self.open(),
-        }
+        let password_file = match &self.key {
+            Ok(source) => Some(self.database.password_file(&source.folder())),
+            // With PostgreSQL it is where the key is, which nobody has named.
+            Err(_) => None,
+        };
+        Ok(Accounts { model: self.model, beside, key: self.key, password_file })
     }
 }
 
@@ -154,11 +150,11 @@ impl Accounts {
         self.beside.write(write).map(drop)
     }
 
-    pub(super) fn remove(&mut self, user: &Item) -> Result<(), StoreError> {
+    pub(super) fn remove(&mut self, user: &Item, is_forced: bool) -> Result<(), StoreError> {
         let dependents_max = self.model.server.limits.cascade_items_max;
         let action = Action::Remove { id: user.id, dependents_max };
         let (collection, conditions) = (Collection::users(&self.model), Conditions::default());
-        let write = Write { collection, action, conditions, by: by(), once: None };
+        let write = Write { collection, action, conditions, by: by(), once: None, is_forced };
         self.beside.write(write).map(drop)
     }
 
@@ -167,7 +163,7 @@ impl Accounts {
     pub(super) fn change(
         &mut self,
         name: &str,
-        at: usize,
+        (at, is_forced): (usize, bool),
         mut value: impl FnMut(&Item) -> Result<Option<Value>, Refusal>,
     ) -> Result<(), Refusal> {
         for _ in 0..TRIES {
@@ -175,13 +171,22 @@ impl Accounts {
             let Some(value) = value(&user)? else { return Ok(()) };
             let stored = (user.id, user.version);
             let write = Write::change_user(&self.model, stored, (at, value), by());
-            match self.beside.write(write) {
+            match self.beside.write(Write { is_forced, ..write }) {
                 Err(StoreError::Refused(Refused::Unmet(_) | Refused::Missing)) => {}
+                Err(StoreError::Refused(Refused::LastAdmin)) => return Err(last_admin(name)),
                 done => return done.map(drop).map_err(refusal),
             }
         }
         Err(refusal(format!("{name} is changed by others again and again; try again")))
     }
+}
+
+/// Why the last admin stays.
+pub(super) fn last_admin(name: &str) -> Refusal {
+    refusal(format!(
+        "{name} is the last enabled user with the role admin, without whom nobody could manage users over \
+         HTTP; give the role to somebody else first (nouns user roles NAME --role admin), or say --force"
+    ))
 }
 
 fn by() -> By {

@@ -1,134 +1,58 @@
-//! The first user of a new database: without one nobody could make another.
+//! The first user of a new database, `admin`, and the file that holds its password.
+//!
+//! Without a first user nobody could make another. The file is named after the database, is readable by its
+//! owner alone, and is never overwritten: one that is there belongs to a database that is, or was.
+//!
+//! Order, so that no crash leaves an admin whose password nobody knows: the password is written under the
+//! name of the file with `.new` behind it, the user is committed, the file gets its name. A start that finds
+//! a `.new` beside users that are there finishes or drops it, by whether it holds the admin's password.
+//! A lock on the folder keeps apart the servers that do this in one folder; of servers in several folders,
+//! the unique name of the user in the database lets one win.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Refusal, refusal};
 use crate::auth::key::{Keys, Source};
-use crate::auth::password;
-use crate::model::own::ADMIN;
+use crate::auth::password::{self, Record};
+use crate::fault;
+use crate::model::own::{ADMIN, PASSWORD};
 use crate::model::{Model, Scheme};
 use crate::plan::{By, Outcome, Read, Refusal as Refused, Write};
 use crate::store::{Beside, Database, StoreError};
 use crate::value::Value;
 
-const NAME: &str = "admin";
-const FILE: &str = "nouns.admin-password";
+pub(super) const NAME: &str = "admin";
 
-/// How the operator learns the password.
-#[derive(Debug, Clone)]
-pub(super) enum Telling {
-    /// Once, on the terminal.
-    Show,
-    /// In a file beside the key.
-    Write(PathBuf),
-}
-
-impl Telling {
-    pub(super) fn beside(key_file: Option<&Path>) -> Self {
-        let folder = key_file.and_then(Path::parent).unwrap_or(Path::new(""));
-        Self::Write(folder.join(FILE))
-    }
-}
-
-/// What was told.
+/// The first user, made at this start.
 #[derive(Debug)]
-pub(super) enum Told {
-    /// The password, to be shown when the server accepts connections.
-    Password(String),
-    At(PathBuf),
-}
-
-/// Makes the first user, when there is none. Of several servers that start at once, one makes it.
-pub(super) fn make(
-    beside: &mut Beside,
-    model: &Model,
-    keys: &Keys,
-    telling: &Telling,
-) -> Result<Option<Told>, Refusal> {
-    let cannot =
-        |cause: &dyn std::fmt::Debug| refusal(format!("cannot make the first user ({cause:?})"));
-    match beside.read(&Read::users(model, 1, None)).map_err(|error| cannot(&error))? {
-        Outcome::Page(page) if page.items.is_empty() => {}
-        _ => return Ok(None),
-    }
-    let password = password::random().map_err(|unfit| cannot(&unfit))?;
-    let record =
-        password::make(model, Some(keys), NAME, &password).map_err(|unfit| cannot(&unfit))?;
-    // Before the user, and under its own name after it: one whose password nobody knows would be
-    // worse than a file too many, and of two servers only one has made the user.
-    let kept = match telling {
-        Telling::Show => None,
-        Telling::Write(path) => Some(keep(path, &password).map_err(|error| {
-            refusal(format!("cannot write the first password to {} ({error})", path.display()))
-        })?),
-    };
-    let by = By { actor: "nouns".into(), request_id: "-".into() };
-    let roles = Value::Json(format!("[\"{ADMIN}\"]").into());
-    let record = Value::text(&record.to_string());
-    let values = vec![Value::text(NAME), roles, Value::Boolean(false), record];
-    let made = beside.write(Write::create_user(model, values, by));
-    match (made, kept) {
-        (Ok(_), None) => Ok(Some(Told::Password(password))),
-        (Ok(_), Some((new, path))) => {
-            let renamed = fs::rename(&new, &path);
-            Ok(Some(Told::At(if renamed.is_ok() { path } else { new })))
-        }
-        (Err(error), kept) => {
-            if let Some((new, _)) = kept {
-                let _ = fs::remove_file(new);
-            }
-            match error {
-                // Another server was faster.
-                StoreError::Refused(Refused::Taken(_)) => Ok(None),
-                error => Err(cannot(&error)),
-            }
-        }
-    }
-}
-
-/// Where the password is now, and where it will be.
-fn keep(path: &Path, password: &str) -> io::Result<(PathBuf, PathBuf)> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".{}", std::process::id()));
-    let new = PathBuf::from(new);
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    writeln!(file, "{password}")?;
-    file.sync_all()?;
-    Ok((new, path.to_owned()))
-}
-
-/// A line that works when it is pasted; `place` is where to call, as `curl` wants it said.
-pub(super) fn line(model: &Model, password: &str, place: &str) -> String {
-    let realm = model.realms.get(model.server_realm());
-    let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&Scheme::Digest));
-    let scheme = if has_digest { "--digest" } else { "--basic" };
-    format!(
-        "nouns: the first user is {NAME}; this is told once:\n  curl {scheme} -u {NAME}:{password} {place}"
-    )
+pub(super) struct FirstUser {
+    /// Shown on a terminal when the server accepts connections.
+    pub(super) password: String,
+    pub(super) file: PathBuf,
 }
 
 /// Refuses to make a database where the files beside it say that there was one: a key or a password file
 /// is made only after its database. A key that the operator named may be older, and with another database
-/// in the folder both may be that one's.
+/// in the folder it may be that one's; the password file is named after its own database.
 pub(super) fn refuse_lost_database(
     database: &Database,
     key: Option<&Source>,
     is_key_named: bool,
 ) -> Result<(), Refusal> {
     let Database::Sqlite(path) = database else { return Ok(()) };
-    if !database.is_absent() || database.has_neighbour() {
+    if !database.is_absent() {
         return Ok(());
     }
     let key_file = match key {
-        Some(Source::File(path)) => Some(path.as_path()),
-        Some(Source::Environment(_)) | None => None,
+        Some(Source::File(path)) if !is_key_named && !database.has_neighbour() => Some(path),
+        Some(Source::File(_) | Source::Environment(_)) | None => None,
     };
-    let Telling::Write(password_file) = Telling::beside(key_file) else { return Ok(()) };
-    let left = [key_file.filter(|_| !is_key_named), Some(password_file.as_path())];
+    let password_file = database.password_file(Path::new(""));
+    let left = [key_file, Some(&password_file)];
     let left: Vec<_> = left.into_iter().flatten().filter(|path| path.exists()).collect();
     let Some(first) = left.first() else { return Ok(()) };
     let is_key = key_file == Some(*first);
@@ -139,4 +63,186 @@ pub(super) fn refuse_lost_database(
         "there is no database {database}, but {names}, which a server makes after it: the database was lost \
          or moved; put it back, or restore it from a backup; if a new one is meant, move {names} away{or_name}"
     )))
+}
+
+/// The same for PostgreSQL, where a first user would be made: refuses while the password file of another
+/// database is there. What cannot be found out now is found out by `make`.
+pub(super) fn refuse_foreign_file(
+    database: &Database,
+    model: &Arc<Model>,
+    file: &Path,
+) -> Result<(), Refusal> {
+    if matches!(database, Database::Sqlite(_)) || file.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let is_new = match Beside::find(database, model) {
+        Ok(None) => true,
+        Ok(Some(mut beside)) => !has_users(&mut beside, model)?,
+        Err(_) => false,
+    };
+    if is_new { Err(is_taken(file)) } else { Ok(()) }
+}
+
+fn is_taken(file: &Path) -> Refusal {
+    refusal(format!(
+        "this database has no user yet, and {file} is there, which holds the first password of another \
+         database or of one that was here; put that database back, name another --database, or move {file} away",
+        file = file.display()
+    ))
+}
+
+/// Makes the first user where there is none. Of several servers that start at once, one makes it.
+pub(super) fn make(
+    beside: &mut Beside,
+    model: &Model,
+    keys: &Keys,
+    file: &Path,
+) -> Result<Option<FirstUser>, Refusal> {
+    let unfinished = with_end(file, ".new");
+    if has_users(beside, model)? {
+        return match unfinished.exists() {
+            true => {
+                let _lock = lock_folder(file);
+                finish(beside, file, &unfinished)
+            }
+            false => Ok(None),
+        };
+    }
+    let _lock = lock_folder(file);
+    // Another server may have made the user while this one waited.
+    if has_users(beside, model)? {
+        return Ok(None);
+    }
+    if file.symlink_metadata().is_ok() {
+        return Err(is_taken(file));
+    }
+    let password = password::random().map_err(|unfit| cannot(&unfit))?;
+    let record =
+        password::make(model, Some(keys), NAME, &password).map_err(|unfit| cannot(&unfit))?;
+    write(&unfinished, &password).map_err(|error| {
+        refusal(format!("cannot write the first password to {} ({error})", unfinished.display()))
+    })?;
+    fault::point("first_user");
+    let by = By { actor: "nouns".into(), request_id: "-".into() };
+    let roles = Value::Json(format!("[\"{ADMIN}\"]").into());
+    let record = Value::text(&record.to_string());
+    let values = vec![Value::text(NAME), roles, Value::Boolean(false), record];
+    match beside.write(Write::create_user(model, values, by)) {
+        Ok(_) => {
+            fault::point("first_user");
+            Ok(Some(FirstUser { password, file: settle(&unfinished, file) }))
+        }
+        // Another server, with another folder, was faster.
+        Err(StoreError::Refused(Refused::Taken(_))) => {
+            let _ = fs::remove_file(&unfinished);
+            Ok(None)
+        }
+        // The user may be there: the next start looks.
+        Err(error @ StoreError::OutcomeUnknown(_)) => Err(cannot(&error)),
+        Err(error) => {
+            let _ = fs::remove_file(&unfinished);
+            Err(cannot(&error))
+        }
+    }
+}
+
+/// Goes on where a start was interrupted after the user was made.
+fn finish(
+    beside: &mut Beside,
+    file: &Path,
+    unfinished: &Path,
+) -> Result<Option<FirstUser>, Refusal> {
+    let Ok(text) = fs::read_to_string(unfinished) else { return Ok(None) };
+    let password = text.trim_end();
+    let found = beside.read(&Read::User(NAME.into())).map_err(|error| cannot(&error))?;
+    let record = match &found {
+        Outcome::User(Some(user)) => match user.values.get(PASSWORD) {
+            Some(Value::Text(record)) => Record::parse(record),
+            _ => None,
+        },
+        _ => None,
+    };
+    let is_right = record.is_some_and(|record| password::verify(Some(&record), password));
+    if !is_right || file.symlink_metadata().is_ok() {
+        let _ = fs::remove_file(unfinished);
+        return Ok(None);
+    }
+    Ok(Some(FirstUser { password: password.to_owned(), file: settle(unfinished, file) }))
+}
+
+/// Gives the file its name. Where that fails, it is found under the one it has.
+fn settle(unfinished: &Path, file: &Path) -> PathBuf {
+    match fs::rename(unfinished, file) {
+        Ok(()) => {
+            // Whether the name stays through a power cut; if not, the next start finds the other one.
+            let _ = File::open(folder(file)).and_then(|folder| folder.sync_all());
+            file.to_owned()
+        }
+        Err(_) => unfinished.to_owned(),
+    }
+}
+
+fn write(path: &Path, password: &str) -> io::Result<()> {
+    // Left behind by a start that was interrupted before the user was made.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{password}")?;
+    file.sync_all()?;
+    File::open(folder(path))?.sync_all()
+}
+
+/// Removes the file, when the password in it is no longer that of the first user. Whether it was there.
+pub(super) fn forget(file: &Path) -> Result<bool, Refusal> {
+    match fs::remove_file(file) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(refusal(format!(
+            "done, but {} cannot be removed ({error}); it holds a password that counts no more: remove it",
+            file.display()
+        ))),
+    }
+}
+
+fn has_users(beside: &mut Beside, model: &Model) -> Result<bool, Refusal> {
+    match beside.read(&Read::users(model, 1, None)).map_err(|error| cannot(&error))? {
+        Outcome::Page(page) => Ok(!page.items.is_empty()),
+        _ => Err(cannot(&"the users cannot be read")),
+    }
+}
+
+fn cannot(cause: &dyn std::fmt::Debug) -> Refusal {
+    refusal(format!("cannot make the first user ({cause:?})"))
+}
+
+/// Held until it is dropped. A file system without locks has to do without.
+fn lock_folder(file: &Path) -> Option<File> {
+    let folder = File::open(folder(file)).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
+}
+
+fn folder(file: &Path) -> &Path {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(end);
+    path.into()
+}
+
+/// A line that works when it is pasted; `place` is where to call, as `curl` wants it said.
+pub(super) fn line(model: &Model, first: &FirstUser, place: &str) -> String {
+    let realm = model.realms.get(model.server_realm());
+    let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&Scheme::Digest));
+    let scheme = if has_digest { "--digest" } else { "--basic" };
+    format!(
+        "nouns: the first user is {NAME}, with the password in {}; this line is shown once:\n  curl {scheme} -u {NAME}:{} {place}",
+        first.file.display(),
+        first.password,
+    )
 }

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use super::accounts::{self, Accounts, Place, wait_for_servers};
 use super::{Refusal, refusal, say};
 use crate::auth::key::{FINGERPRINT, Held, Keys, Source};
-use crate::auth::password::Record;
+use crate::auth::password::{Record, Resealed};
 use crate::fault;
 use crate::model::own::PASSWORD;
 use crate::value::Value;
@@ -55,7 +55,7 @@ pub(super) fn run(command: &Key) -> Result<ExitCode, Refusal> {
 }
 
 fn rotate(flags: &Rotate) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.check_key()?.open_existing()?;
+    let mut accounts = flags.place.find()?.check_key()?.open()?;
     let source = accounts.source()?;
     if let Source::Environment(_) = source {
         return Err(refusal(
@@ -66,7 +66,7 @@ fn rotate(flags: &Rotate) -> Result<(), Refusal> {
     let held = source.lock().map_err(refusal)?;
     let Some(stored) = accounts.fingerprint()? else {
         return Err(refusal(
-            "this database has no key yet; one is made with its first user: nouns user add NAME",
+            "this database has no key yet; one is made with its first user, by nouns serve or nouns user add",
         ));
     };
     let keys = match flags.lost {
@@ -81,15 +81,46 @@ fn rotate(flags: &Rotate) -> Result<(), Refusal> {
         ));
         return Ok(());
     }
-    let count = seal_anew(&mut accounts, &keys)?;
+    let counts = seal_anew(&mut accounts, &keys)?;
     fault::point("rotate");
     accounts.beside.remember(FINGERPRINT, &keys.fingerprint()).map_err(refusal)?;
     fault::point("rotate");
     source.write(&held, &keys.end_rotation()).map_err(refusal)?;
     fault::point("rotate");
     accounts.beside.remember(ROTATION, "").map_err(refusal)?;
-    said(format_args!("rotated the key in {}; sealed anew for {count} users", source.name()));
+    said(summary(&source.name(), flags.lost, counts));
     Ok(())
+}
+
+/// Users whose record was written anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    /// With all of their Digest credentials.
+    resealed: usize,
+    /// Without some or all of them, because no key opened them.
+    dropped: usize,
+}
+
+fn summary(file: &str, is_lost: bool, counts: Counts) -> String {
+    let users = |count: usize| match count {
+        1 => "1 user".to_owned(),
+        count => format!("{count} users"),
+    };
+    let mut done = match is_lost {
+        true => format!("wrote a new key to {file} in place of the lost one"),
+        false => format!("rotated the key in {file}; sealed anew for {}", users(counts.resealed)),
+    };
+    if is_lost && counts.resealed > 0 {
+        done += &format!("; sealed anew for {}", users(counts.resealed));
+    }
+    if is_lost || counts.dropped > 0 {
+        done += &format!("; dropped the Digest credentials of {}", users(counts.dropped));
+    }
+    if counts.dropped > 0 {
+        done += ", who get back to Digest with their next login by Basic, where their realm offers it, \
+                 or with a new password: nouns user passwd NAME";
+    }
+    done
 }
 
 /// Both keys are in the file when it ends; a rotation that was begun already is gone on with.
@@ -147,14 +178,13 @@ fn begin_anew(
     }
 }
 
-/// Goes through all users until nothing is left that the new key has not sealed. The number of users
-/// that were touched.
-fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> {
-    let mut all = 0;
+/// Goes through all users until nothing is left that the new key has not sealed.
+fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal> {
+    let mut all = Counts::default();
     for pass in 0..PASSES_MAX {
-        let count = pass_through(accounts, keys)?;
-        all += count;
-        if count == 0 && pass > 0 {
+        let Counts { resealed, dropped } = pass_through(accounts, keys)?;
+        all = Counts { resealed: all.resealed + resealed, dropped: all.dropped + dropped };
+        if resealed + dropped == 0 && pass > 0 {
             return Ok(all);
         }
         // A server that did not know the new key yet may have set a password with the old one.
@@ -163,9 +193,9 @@ fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> {
     Err(refusal("servers still seal with the old key; restart them, then: nouns key rotate"))
 }
 
-/// Goes through all users once. How many were touched.
-fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> {
-    let mut count = 0;
+/// Goes through all users once.
+fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal> {
+    let mut counts = Counts::default();
     accounts.each_user(|accounts, user| {
         let name = accounts::name(user);
         // Quick to see, and true of all but the first pass.
@@ -173,25 +203,35 @@ fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<usize, Refusal> 
             return Ok(());
         }
         fault::point("rotate");
-        count += 1;
-        let changed =
-            accounts.change(name, PASSWORD, |user| sealed_anew(accounts::record(user), keys, name));
+        let mut dropped = 0;
+        let changed = accounts.change(name, (PASSWORD, false), |user| {
+            let sealed = sealed_anew(accounts::record(user), keys, name)?;
+            dropped = sealed.as_ref().map_or(0, |(_, dropped)| *dropped);
+            Ok(sealed.map(|(value, _)| value))
+        });
+        match dropped {
+            0 => counts.resealed += 1,
+            1.. => counts.dropped += 1,
+        }
         match changed {
             // Removed in the meantime.
             Err(_) if accounts.user(name).is_err() => Ok(()),
             done => done,
         }
     })?;
-    Ok(count)
+    Ok(counts)
 }
 
-/// The record with everything sealed by the first key; none when it is so already.
-fn sealed_anew(record: &str, keys: &Keys, name: &str) -> Result<Option<Value>, Refusal> {
+/// The record with everything sealed by the first key, and how much of it no key opened; none when it is
+/// so already.
+fn sealed_anew(record: &str, keys: &Keys, name: &str) -> Result<Option<(Value, usize)>, Refusal> {
     // What is damaged stays as it is.
     let Some(mut record) = Record::parse(record) else { return Ok(None) };
     match record.reseal(keys, name) {
-        Some(true) => Ok(Some(Value::text(&record.to_string()))),
-        Some(false) => Ok(None),
+        Some(Resealed { is_changed: true, dropped }) => {
+            Ok(Some((Value::text(&record.to_string()), dropped)))
+        }
+        Some(Resealed { is_changed: false, .. }) => Ok(None),
         None => Err(refusal("the system has no randomness; try again")),
     }
 }

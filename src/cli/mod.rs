@@ -7,10 +7,12 @@ mod accounts;
 mod cert;
 mod changes;
 mod check;
+mod environment;
 mod first;
 mod init;
 mod key;
 mod prompt;
+mod roles;
 mod serve;
 mod user;
 
@@ -77,11 +79,12 @@ enum Command {
 Settings:
   Every flag is also an environment variable and a key of the model's [server] table:
   --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
+  A variable NOUNS_... that looks like a typing mistake of one is refused.
 
 Files:
   nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
   nouns.db-lock, which keeps a second server away; nouns.key, which seals what Digest needs of passwords:
-  keep a copy of it apart from the database.
+  keep a copy of it apart from the database; nouns.admin-password, which the first start makes.
 
 Ending:
   SIGHUP reads the certificate and its key again.
@@ -236,10 +239,10 @@ pub fn run() -> ExitCode {
         Command::Serve(flags) => serve::run(flags),
         Command::Init(flags) => init::run(&flags),
         Command::Check(flags) => check::run(&flags),
-        Command::Changes(flags) => changes::run(&flags),
-        Command::User(command) => user::run(&command),
+        Command::Changes(flags) => environment::check().and_then(|_| changes::run(&flags)),
+        Command::User(command) => environment::check().and_then(|_| user::run(&command)),
         Command::Cert(flags) => cert::run(&flags),
-        Command::Key(command) => key::run(&command),
+        Command::Key(command) => environment::check().and_then(|_| key::run(&command)),
     }));
     match done {
         Ok(Ok(code)) => code,

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::accounts;
 use super::cert::quoted;
-use super::first::{self, Telling, Told};
+use super::environment;
+use super::first::{self, FirstUser};
+use super::roles::Review;
 use super::{
     Refusal, Serve, colours, database, fault_of_ours, find_model, key_source, read_model, refusal,
     say,
@@ -32,6 +34,7 @@ const LISTEN: &str = "127.0.0.1:8080";
 pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::plant).map_err(refusal)?;
+    let strange_variables = environment::check()?;
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
     let settings = &model.server;
@@ -61,6 +64,15 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let key = if is_open { key.ok() } else { Some(key.map_err(refusal)?) };
     let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
     first::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
+    if let Some(key) = key.as_ref().filter(|_| !is_open) {
+        let file = database.password_file(&key.folder());
+        first::refuse_foreign_file(&database, &model, &file)?;
+    }
+    if !strange_variables.is_empty() {
+        let message =
+            "variables of the environment look like settings and are none; they are ignored";
+        log.event(Level::Warning, message, &[("variables", &strange_variables.join(", "))]);
+    }
     let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
     let admission = admit(&database, &model, key, is_open);
     let outcome = admission.and_then(|admission| {
@@ -87,15 +99,8 @@ fn serve(
     (log, metrics): (&Log, &Arc<Metrics>),
     (store, admission, proxies): (&Store, Admission, Vec<Network>),
 ) -> Result<ExitOutcome, Refusal> {
-    let Admission { auth, told } = admission;
-    if let Some(Told::At(path)) = &told {
-        let place = path.display();
-        log.event(
-            Level::Info,
-            "made the first user, admin; its password is in a file",
-            &[("file", &place)],
-        );
-    }
+    let Admission { auth, first, review } = admission;
+    report(log, first.as_ref(), &review);
     let limits = &model.server.limits;
     let settings = server::Settings {
         limits: *limits,
@@ -125,9 +130,12 @@ fn serve(
     let apps = (0..cores).map(app).collect::<Result<Vec<_>, Refusal>>()?;
     Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses, tls.is_some());
-        if let (Some(Told::Password(password)), Some(address)) = (&told, addresses.first()) {
+        let mut stderr = std::io::stderr();
+        if let (true, Some(first), Some(address)) =
+            (stderr.is_terminal(), &first, addresses.first())
+        {
             let place = place(model, *address, tls.as_deref());
-            say(&mut std::io::stderr(), first::line(model, password, &place));
+            say(&mut stderr, first::line(model, first, &place));
         }
     }))
 }
@@ -135,7 +143,31 @@ fn serve(
 /// Who is let in, and what the operator has to know of it.
 struct Admission {
     auth: Auth,
-    told: Option<Told>,
+    first: Option<FirstUser>,
+    /// None where nobody is asked who they are.
+    review: Option<Review>,
+}
+
+/// Tells of the users what the operator has to know.
+fn report(log: &Log, first: Option<&FirstUser>, review: &Option<Review>) {
+    if let Some(first) = first {
+        let message = "made the first user, admin; its password is in a file";
+        log.event(Level::Info, message, &[("file", &first.file.display())]);
+    }
+    let Some(review) = review else { return };
+    if let Some(roles) = review.unknown() {
+        log.event(
+            Level::Warning,
+            "users have roles that the model does not declare, and which grant nothing; set others with: \
+             nouns user roles",
+            &[("roles", &roles), ("users", &review.users), ("such_as", &review.examples())],
+        );
+    }
+    if !review.has_admin {
+        let message =
+            "no enabled user has the role admin; add one with: nouns user add NAME --role admin";
+        log.event(Level::Warning, message, &[]);
+    }
 }
 
 /// Finds or makes the key and the first user. An open server needs neither.
@@ -157,20 +189,18 @@ fn admit(
             None => None,
         };
         let auth = Auth::open(model, ring).map_err(refusal)?;
-        return Ok(Admission { auth, told: None });
+        return Ok(Admission { auth, first: None, review: None });
     }
     let key = key.ok_or_else(|| refusal("there is no key"))?;
     let mut beside = Beside::open(database, model).map_err(refusal)?;
     let keys = accounts::keys(&mut beside, &key)?;
-    let telling = match &key {
-        _ if std::io::stderr().is_terminal() => Telling::Show,
-        Source::File(path) => Telling::beside(Some(path)),
-        Source::Environment(_) => Telling::beside(None),
-    };
-    let told = first::make(&mut beside, model, &keys, &telling)?;
+    let file = database.password_file(&key.folder());
+    let first = first::make(&mut beside, model, &keys, &file)?;
+    let groups = beside.role_groups().map_err(refusal)?;
+    let review = Some(Review::new(model, &groups));
     let auth = Auth::closed(model, Keyring::new(key, keys)).map_err(refusal)?;
     let auth = auth.ok_or_else(|| refusal("the key cannot sign"))?;
-    Ok(Admission { auth, told })
+    Ok(Admission { auth, first, review })
 }
 
 /// The one line on standard output, for each address.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::accounts::{self, Accounts, Place, wait_for_servers};
-use super::{Refusal, prompt, refusal, say};
+use super::{Refusal, first, prompt, refusal, roles, say};
 use crate::auth::password;
 use crate::auth::text::composed;
 use crate::json::{self, Json};
@@ -36,11 +36,11 @@ pub(super) enum User {
     /// Set a user's roles, in place of those there are
     Roles(Roles),
     /// Keep a user out, without forgetting who it is
-    Disable(One),
+    Disable(Removal),
     /// Let a user in again
     Enable(One),
     /// Remove a user
-    Remove(One),
+    Remove(Removal),
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +94,22 @@ pub(super) struct Roles {
     #[arg(long, conflicts_with = "role")]
     none: bool,
 
+    /// Also where no enabled user is left with the role admin
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Removal {
+    name: String,
+
+    /// Also where no enabled user is left with the role admin
+    #[arg(long)]
+    force: bool,
+
     #[command(flatten)]
     place: Place,
 }
@@ -111,9 +127,9 @@ pub(super) fn run(command: &User) -> Result<ExitCode, Refusal> {
         User::Add(flags) => add(flags)?,
         User::List(flags) => list(flags)?,
         User::Passwd(flags) => passwd(flags)?,
-        User::Roles(flags) => roles(flags)?,
-        User::Disable(flags) => set_disabled(flags, true)?,
-        User::Enable(flags) => set_disabled(flags, false)?,
+        User::Roles(flags) => set_roles(flags)?,
+        User::Disable(flags) => disable(flags)?,
+        User::Enable(flags) => enable(flags)?,
         User::Remove(flags) => remove(flags)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -126,8 +142,8 @@ fn add(flags: &Add) -> Result<(), Refusal> {
     let name = read(model, NAME, &text(&composed(&flags.name)))?;
     let roles = read(model, ROLES, &list_of(&flags.role))?;
     let Value::Text(name) = name else { return Err(refusal("expected a name")) };
-    let sent = new_password(model, &name, flags.password_stdin)?;
     let mut accounts = found.open()?;
+    let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
     let record = record(&mut accounts, &name, &sent)?;
     let values = vec![Value::Text(name.clone()), roles, Value::Boolean(false), record];
     accounts.create(values).map_err(|error| match error {
@@ -141,50 +157,69 @@ fn add(flags: &Add) -> Result<(), Refusal> {
 }
 
 fn passwd(flags: &Passwd) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.check_key()?.open_existing()?;
+    let mut accounts = flags.place.find()?.check_key()?.open()?;
     let name = composed(&flags.name);
     accounts.user(&name)?;
     let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
     let record = record(&mut accounts, &name, &sent)?;
-    accounts.change(&name, PASSWORD, |_| Ok(Some(record.clone())))?;
+    accounts.change(&name, (PASSWORD, false), |_| Ok(Some(record.clone())))?;
     wait_for_servers();
     said(format_args!("set the password of {name}"));
+    forget_first_password(&accounts, &name)
+}
+
+/// The file of the first start holds a password that counts no more.
+fn forget_first_password(accounts: &Accounts, name: &str) -> Result<(), Refusal> {
+    let Some(file) = accounts.password_file.as_deref().filter(|_| name == first::NAME) else {
+        return Ok(());
+    };
+    if first::forget(file)? {
+        said(format_args!("removed {}, which held the old one", file.display()));
+    }
     Ok(())
 }
 
-fn roles(flags: &Roles) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open_existing()?;
+fn set_roles(flags: &Roles) -> Result<(), Refusal> {
+    let mut accounts = flags.place.find()?.open()?;
     let name = composed(&flags.name);
     let roles = read(&accounts.model, ROLES, &list_of(&flags.role))?;
-    accounts.change(&name, ROLES, |_| Ok(Some(roles.clone())))?;
+    accounts.change(&name, (ROLES, flags.force), |_| Ok(Some(roles.clone())))?;
     wait_for_servers();
     said(format_args!("set the roles of {name}"));
     Ok(())
 }
 
-fn set_disabled(flags: &One, is_disabled: bool) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open_existing()?;
+fn disable(flags: &Removal) -> Result<(), Refusal> {
+    let mut accounts = flags.place.find()?.open()?;
     let name = composed(&flags.name);
-    accounts.change(&name, DISABLED, |_| Ok(Some(Value::Boolean(is_disabled))))?;
-    if is_disabled {
-        wait_for_servers();
-    }
-    said(format_args!("{} {name}", if is_disabled { "disabled" } else { "enabled" }));
+    let disabled = |_: &Item| Ok(Some(Value::Boolean(true)));
+    accounts.change(&name, (DISABLED, flags.force), disabled)?;
+    wait_for_servers();
+    said(format_args!("disabled {name}"));
     Ok(())
 }
 
-fn remove(flags: &One) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open_existing()?;
+fn enable(flags: &One) -> Result<(), Refusal> {
+    let mut accounts = flags.place.find()?.open()?;
+    let name = composed(&flags.name);
+    accounts.change(&name, (DISABLED, false), |_| Ok(Some(Value::Boolean(false))))?;
+    said(format_args!("enabled {name}"));
+    Ok(())
+}
+
+fn remove(flags: &Removal) -> Result<(), Refusal> {
+    let mut accounts = flags.place.find()?.open()?;
     let name = composed(&flags.name);
     let user = accounts.user(&name)?;
-    match accounts.remove(&user) {
+    match accounts.remove(&user, flags.force) {
         // Somebody else was faster.
         Ok(()) | Err(StoreError::Refused(Refused::Missing)) => {}
+        Err(StoreError::Refused(Refused::LastAdmin)) => return Err(accounts::last_admin(&name)),
         Err(error) => return Err(refusal(error)),
     }
     wait_for_servers();
     said(format_args!("removed {name}"));
-    Ok(())
+    forget_first_password(&accounts, &name)
 }
 
 /// A password that may be one.
@@ -234,14 +269,16 @@ fn said(what: impl std::fmt::Display) {
 }
 
 fn list(flags: &List) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open_existing()?;
+    let mut accounts = flags.place.find()?.open()?;
     let mut rows = vec![["NAME", "ROLES", "DISABLED", "SINCE"].map(str::to_owned)];
     let mut lines = Vec::new();
-    accounts.each_user(|_, user| {
+    accounts.each_user(|accounts, user| {
+        let roles = roles::names(accounts::roles(user));
+        let unknown = roles::unknown(&accounts.model, roles.clone());
         if flags.json {
-            json_line(&mut lines, user);
+            json_line(&mut lines, user, &unknown);
         } else {
-            rows.push(row(user));
+            rows.push(row(user, &roles, &unknown));
         }
         Ok(())
     })?;
@@ -253,16 +290,12 @@ fn list(flags: &List) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn row(user: &Item) -> [String; 4] {
-    let roles = match json::parse(accounts::roles(user).as_bytes(), 2) {
-        Ok(Json::List(roles)) => roles,
-        _ => Vec::new(),
+fn row(user: &Item, roles: &[String], unknown: &[String]) -> [String; 4] {
+    let shown = |role: &String| match unknown.contains(role) {
+        true => format!("{role} (undeclared)"),
+        false => role.clone(),
     };
-    let roles = roles.iter().filter_map(|role| match role {
-        Json::Text(role) => Some(&**role),
-        _ => None,
-    });
-    let roles = roles.collect::<Vec<_>>().join(" ");
+    let roles = roles.iter().map(shown).collect::<Vec<_>>().join(" ");
     let is_disabled = if accounts::is_disabled(user) { "yes" } else { "no" };
     let since = String::from_utf8_lossy(&user.created_at.text()).into_owned();
     [accounts::name(user).to_owned(), or_none(roles), is_disabled.to_owned(), since]
@@ -289,11 +322,13 @@ fn table(rows: &[[String; 4]]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn json_line(out: &mut Vec<u8>, user: &Item) {
+fn json_line(out: &mut Vec<u8>, user: &Item, unknown: &[String]) {
     out.extend_from_slice(b"{\"name\":");
     json::write_text(out, accounts::name(user));
     out.extend_from_slice(b",\"roles\":");
     out.extend_from_slice(accounts::roles(user).as_bytes());
+    out.extend_from_slice(b",\"undeclared_roles\":");
+    json::write(out, &list_of(unknown));
     let disabled: &[u8] = if accounts::is_disabled(user) { b"true" } else { b"false" };
     out.extend_from_slice(b",\"disabled\":");
     out.extend_from_slice(disabled);

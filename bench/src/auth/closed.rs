@@ -54,7 +54,13 @@ impl Closed {
             command.args(["--database", database]);
         }
         let server = Server::start(&mut command, &self.log())?;
-        let password = std::fs::read_to_string(self.folder.join("nouns.admin-password"))?;
+        // Named after the database: the file `nouns.db`, or the last part of the address.
+        let name = match &self.database {
+            Some(database) => database.rsplit('/').next().unwrap_or_default(),
+            None => "nouns",
+        };
+        let password = self.folder.join(format!("{name}.admin-password"));
+        let password = std::fs::read_to_string(password)?;
         Ok((server, Person::new("admin", password.trim())))
     }
 

@@ -12,15 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Keys;
-use crate::store::Database;
+use crate::store::{Database, follow_links};
 
 const FILE: &str = "nouns.key";
 /// Far more than a key file has.
 const FILE_BYTES_MAX: u64 = 4096;
 /// The group may not write, others may nothing.
 const OTHERS: u32 = 0o027;
-/// As many as the kernel follows.
-const LINKS_MAX: usize = 40;
 
 /// Why there are no keys: what is wrong and the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +85,14 @@ impl Source {
                  name its file with --key-file, or set NOUNS_KEY (a new key: openssl rand -base64 32)"
                     .to_owned(),
             )),
+        }
+    }
+
+    /// The folder of the file; the current one where there is none.
+    pub fn folder(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.parent().unwrap_or(Path::new("")).to_owned(),
+            Self::Environment(_) => PathBuf::new(),
         }
     }
 
@@ -269,12 +275,7 @@ impl Source {
 
 /// `nouns.key` in the folder of the database. SQLite follows links to its file, and so do we.
 fn beside(database: &Path) -> PathBuf {
-    let mut target = database.to_owned();
-    for _ in 0..LINKS_MAX {
-        let Ok(to) = fs::read_link(&target) else { break };
-        target = target.parent().unwrap_or(Path::new("")).join(to);
-    }
-    target.with_file_name(FILE)
+    follow_links(database).with_file_name(FILE)
 }
 
 /// Tells one state of the file from another.

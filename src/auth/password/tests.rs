@@ -107,11 +107,12 @@ fn a_rotation_seals_everything_anew_once() {
     let mut record = make(&model, Some(&keys(1)), "ann", "secret").unwrap();
     let ha1 = record.ha1(&keys(1), "ann", ("store", Algorithm::Sha256));
     let both = keys(1).begin_rotation(keys(2));
-    assert_eq!(record.reseal(&both, "ann"), Some(true));
-    assert_eq!(record.reseal(&both, "ann"), Some(false));
+    assert_eq!(record.reseal(&both, "ann"), Some(Resealed { is_changed: true, dropped: 0 }));
+    assert_eq!(record.reseal(&both, "ann"), Some(Resealed { is_changed: false, dropped: 0 }));
     let new = both.end_rotation();
     assert_eq!(record.ha1(&new, "ann", ("store", Algorithm::Sha256)), ha1);
-    assert_eq!(record.reseal(&keys(3), "ann"), Some(true), "what nobody can open is dropped");
+    let dropped = Some(Resealed { is_changed: true, dropped: record.digests.len() });
+    assert_eq!(record.reseal(&keys(3), "ann"), dropped, "what nobody can open is dropped");
     assert!(record.digests.is_empty());
 }
 

@@ -25,10 +25,10 @@ impl Changes {
     /// `None`: there is nothing in the file.
     pub(in crate::store) fn find(path: &Path) -> Result<Option<Self>, OpenError> {
         let files = Files::find(path)?;
+        files.check()?;
         if files.is_empty() {
             return Ok(None);
         }
-        files.check()?;
         let shown = path.display().to_string();
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(path, flags);

@@ -83,7 +83,7 @@ on_every_backend! {
         assert_eq!(desk.key_text(), Desk::foreign_key());
         fs::remove_file(desk.key_file()).unwrap();
         let said = desk.done(&["key", "rotate", "--lost"], "");
-        assert_eq!(said, "nouns: rotated the key in nouns.key; sealed anew for 1 users\n");
+        assert_eq!(said, "nouns: wrote a new key to nouns.key in place of the lost one; dropped the Digest credentials of 1 user, who get back to Digest with their next login by Basic, where their realm offers it, or with a new password: nouns user passwd NAME\n");
         assert_ne!(desk.key_text(), old);
         let server = desk.serve();
         assert_eq!(server.status("--digest", "ann", PASSWORD), "401");
@@ -96,7 +96,7 @@ on_every_backend! {
 /// PostgreSQL has no place beside its files that every server sees.
 #[test]
 fn with_postgresql_it_has_to_be_named() {
-    let desk = Desk::on(Backend::Postgres);
+    let desk = Desk::bare(Backend::Postgres);
     for args in [&ADD[..], &["serve", "--listen", "127.0.0.1:0"]] {
         let said = refused(&mut desk.command(args), PASSWORD);
         assert!(said.starts_with("with PostgreSQL the key has to be named, "), "{said}");
@@ -114,6 +114,7 @@ fn without_a_name_it_is_beside_the_sqlite_file() {
     let desk = Desk::on(Backend::Sqlite);
     fs::create_dir(desk.folder.path().join("data")).unwrap();
     let database = format!("sqlite:{}/data/my.db", desk.folder.path().display());
+    desk.make(&database);
     let add = |name: &str| {
         let mut command = desk.command(&["user", "add", name, "--password-stdin"]);
         command.env("NOUNS_DATABASE", &database);
@@ -132,7 +133,7 @@ fn without_a_name_it_is_beside_the_sqlite_file() {
 /// A mistake in the key must not leave an empty database behind.
 #[test]
 fn a_key_that_cannot_be_one_is_refused_before_anything_is_made() {
-    let desk = Desk::on(Backend::Sqlite);
+    let desk = Desk::bare(Backend::Sqlite);
     desk.write_key("no key");
     let said = desk.refused(&ADD, PASSWORD);
     assert!(said.starts_with("nouns.key holds no key: expected base64; "), "{said}");

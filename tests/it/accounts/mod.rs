@@ -16,7 +16,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::{fs, thread};
 
-use crate::harness::{Backend, DEBUG, Ended, Folder, LastLook, NOUNS, Process, Secrets, sql};
+use crate::harness::{
+    Backend, DEBUG, Ended, Folder, LastLook, NOUNS, Process, Secrets, password_file, sql,
+};
 
 const PASSWORD: &str = "Circle of Life";
 
@@ -27,10 +29,29 @@ struct Desk {
 }
 
 impl Desk {
+    /// A database without users and without a key, as an open server leaves it.
     fn on(backend: Backend) -> Self {
+        let desk = Self::bare(backend);
+        desk.make(&desk.database());
+        desk
+    }
+
+    /// No database yet; with PostgreSQL, one without tables.
+    fn bare(backend: Backend) -> Self {
         let desk = Self { backend, folder: Folder::new() };
         desk.database();
         desk
+    }
+
+    /// Makes the tables of a database.
+    fn make(&self, database: &str) {
+        let mut command = Command::new(NOUNS);
+        command.args(["serve", "--open", "--listen", "127.0.0.1:0", "--database", database]);
+        let server = Process::spawn(command.env_clear().current_dir(self.folder.path()));
+        server.first_line();
+        server.signal("TERM");
+        let ended = server.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 
     fn secrets(&self) -> Arc<Secrets> {
@@ -60,6 +81,10 @@ impl Desk {
 
     fn key_file(&self) -> PathBuf {
         self.folder.path().join("nouns.key")
+    }
+
+    fn password_file(&self) -> PathBuf {
+        password_file(self.backend, &self.database(), &self.key_file())
     }
 
     fn key_text(&self) -> String {

@@ -2,7 +2,7 @@
 //! finished on another.
 
 use super::{DEBUG, Desk, PASSWORD, Serving, end};
-use crate::harness::{Backend, Ended, Process};
+use crate::harness::{Backend, Ended};
 
 /// `nouns key rotate` with a planted panic.
 fn interrupted(desk: &Desk, fault: &str) -> Ended {
@@ -137,14 +137,11 @@ fn a_second_rotation_is_told_to_wait() {
 
 #[test]
 fn there_must_be_a_key_to_rotate() {
-    let desk = Desk::on(Backend::Sqlite);
+    let desk = Desk::bare(Backend::Sqlite);
     let said = desk.refused(&["key", "rotate"], "");
     assert!(said.starts_with("there is no database "), "{said}");
     // An open server makes a database without a key.
-    let mut open = desk.command(&["serve", "--open", "--listen", "127.0.0.1:0"]);
-    let server = Process::spawn(&mut open);
-    server.first_line();
-    drop(server);
+    desk.make(&desk.database());
     let said = desk.refused(&["key", "rotate"], "");
     assert!(said.starts_with("this database has no key yet; "), "{said}");
     assert!(!desk.key_file().exists());

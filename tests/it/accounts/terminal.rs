@@ -95,7 +95,8 @@ fn two_that_differ_are_refused() {
         screen.contains("the two passwords are not the same; nothing was changed\r\ncode 2"),
         "{screen}"
     );
-    assert!(!desk.folder.path().join("nouns.db").exists() && !desk.key_file().exists());
+    assert_eq!(desk.sql("SELECT count(*) FROM nouns_users").trim(), "0");
+    assert!(!desk.key_file().exists());
 }
 
 #[test]
@@ -106,5 +107,5 @@ fn an_interrupt_puts_the_terminal_back() {
     let screen = terminal.end();
     assert!(screen.contains("interrupted; nothing was changed\r\ncode 2"), "{screen}");
     assert!(!screen.contains("Circle"), "{screen}");
-    assert!(!desk.folder.path().join("nouns.db").exists());
+    assert_eq!(desk.sql("SELECT count(*) FROM nouns_users").trim(), "0");
 }

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{Desk, PASSWORD};
+use super::{Desk, PASSWORD, refused};
 use crate::harness::{Backend, Masks, wait_until};
 
 on_every_backend! {
@@ -13,13 +13,13 @@ on_every_backend! {
         tell(&["user", "add", "ann", "--role", "clerk", "--password-stdin"], "Circle of Life\n");
         tell(&["user", "add", "jos\u{e9}", "--password-stdin"], "Hakuna Matata\r\n");
         tell(&["user", "roles", "ann", "--role", "shopper", "--role", "admin"], "");
-        tell(&["user", "disable", "ann"], "");
+        tell(&["user", "disable", "ann", "--force"], "");
         // The same name, as another keyboard composes it.
         tell(&["user", "passwd", "jose\u{301}", "--password-stdin"], "Can you feel it");
         tell(&["user", "list"], "");
         tell(&["user", "list", "--json"], "");
         tell(&["user", "enable", "ann"], "");
-        tell(&["user", "roles", "ann", "--none"], "");
+        tell(&["user", "roles", "ann", "--none", "--force"], "");
         tell(&["user", "list"], "");
         tell(&["user", "remove", "ann"], "");
         tell(&["user", "remove", "jos\u{e9}"], "");
@@ -33,8 +33,8 @@ on_every_backend! {
             NAME  ROLES          DISABLED  SINCE
             ann   shopper admin  yes       <time-1>
             josé  -              no        <time-2>
-            {"name":"ann","roles":["shopper","admin"],"disabled":true,"created_at":"<time-1>","updated_at":"<time-3>"}
-            {"name":"josé","roles":[],"disabled":false,"created_at":"<time-2>","updated_at":"<time-4>"}
+            {"name":"ann","roles":["shopper","admin"],"undeclared_roles":[],"disabled":true,"created_at":"<time-1>","updated_at":"<time-3>"}
+            {"name":"josé","roles":[],"undeclared_roles":[],"disabled":false,"created_at":"<time-2>","updated_at":"<time-4>"}
             nouns: enabled ann
             nouns: set the roles of ann
             NAME  ROLES  DISABLED  SINCE
@@ -93,6 +93,7 @@ on_every_backend! {
     fn servers_see_what_the_commands_did(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
+        desk.done(&["user", "add", "eve", "--role", "admin", "--password-stdin"], PASSWORD);
         let server = desk.serve();
         assert_eq!(server.by_both("ann", PASSWORD), ["200", "200"]);
         desk.done(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
@@ -110,5 +111,98 @@ on_every_backend! {
         });
         desk.done(&["user", "remove", "ann"], "");
         assert_eq!(server.by_both("ann", "Hakuna Matata"), ["401", "401"]);
+    }
+
+    /// No database, no table and no key.
+    fn user_commands_without_a_database_make_nothing(backend: Backend) {
+        let desk = Desk::bare(backend);
+        let commands: [(&[&str], &str); 8] = [
+            (&["user", "add", "ann", "--role", "clerk", "--password-stdin"], PASSWORD),
+            (&["user", "list"], ""),
+            (&["user", "passwd", "ann", "--password-stdin"], PASSWORD),
+            (&["user", "roles", "ann", "--none"], ""),
+            (&["user", "disable", "ann"], ""),
+            (&["user", "enable", "ann"], ""),
+            (&["user", "remove", "ann"], ""),
+            (&["key", "rotate"], ""),
+        ];
+        let expected = match backend {
+            Backend::Sqlite => "there is no database ",
+            Backend::Postgres => "there are no tables of nouns in ",
+        };
+        let check = |said: &str| {
+            assert!(said.starts_with(expected) && said.ends_with("nouns serve"), "{said}");
+        };
+        let refuse_all = || {
+            for (args, input) in &commands {
+                check(&desk.refused(args, input));
+            }
+            check(&refused(&mut desk.command(&["changes"]), ""));
+        };
+        refuse_all();
+        let left = || std::fs::read_dir(desk.folder.path()).unwrap().count();
+        assert_eq!(left(), 0, "nothing was made");
+        match backend {
+            Backend::Postgres => {
+                let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
+                assert_eq!(desk.sql(tables).trim(), "0");
+            }
+            // An empty file is no database either.
+            Backend::Sqlite => {
+                let file = desk.folder.path().join("nouns.db");
+                std::fs::write(&file, "").unwrap();
+                refuse_all();
+                assert_eq!((std::fs::metadata(&file).unwrap().len(), left()), (0, 1));
+            }
+        }
+    }
+
+    /// It holds a password that counts no more.
+    fn first_password_file_goes_when_its_password_does(backend: Backend) {
+        let desk = Desk::on(backend);
+        drop(desk.serve());
+        let file = desk.password_file();
+        assert!(file.exists());
+        let said = desk.done(&["user", "passwd", "admin", "--password-stdin"], PASSWORD);
+        let removed = |said: &str| said.contains("removed ") && said.contains(".admin-password, which held the old one");
+        assert!(removed(&said), "{said}");
+        assert!(!file.exists());
+        let said = desk.done(&["user", "passwd", "admin", "--password-stdin"], "Hakuna Matata");
+        assert_eq!(said, "nouns: set the password of admin\n");
+        // Somebody else's password says nothing about it.
+        std::fs::write(&file, "kept\n").unwrap();
+        desk.add("ann");
+        desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+        assert!(file.exists());
+        assert!(removed(&desk.done(&["user", "remove", "admin", "--force"], "")));
+        assert!(!file.exists());
+    }
+
+    /// Without an admin nobody could manage users over HTTP.
+    fn last_admin_is_kept_unless_forced(backend: Backend) {
+        let desk = Desk::on(backend);
+        for name in ["ann", "bob"] {
+            desk.done(&["user", "add", name, "--role", "admin", "--role", "clerk", "--password-stdin"], PASSWORD);
+        }
+        // With another one left, each of them may go.
+        desk.done(&["user", "disable", "bob"], "");
+        let before = desk.sql("SELECT * FROM nouns_users ORDER BY name");
+        for args in [
+            &["user", "disable", "ann"][..],
+            &["user", "roles", "ann", "--role", "clerk"],
+            &["user", "roles", "ann", "--none"],
+            &["user", "remove", "ann"],
+        ] {
+            let said = desk.refused(args, "");
+            assert!(said.starts_with("ann is the last enabled user with the role admin, "), "{args:?}: {said}");
+            assert!(said.ends_with("or say --force"), "{said}");
+        }
+        assert_eq!(desk.sql("SELECT * FROM nouns_users ORDER BY name"), before);
+        // What does not take the role away is nobody's concern.
+        desk.done(&["user", "roles", "ann", "--role", "admin"], "");
+        desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+        desk.done(&["user", "remove", "bob"], "");
+        desk.done(&["user", "disable", "ann", "--force"], "");
+        desk.done(&["user", "remove", "ann"], "");
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{Backend, Folder, Server, Setup, run, sql, wait_until};
+use crate::harness::{Backend, Folder, Person, Server, Setup, password_file, run, sql, wait_until};
 
 on_every_backend! {
     /// The password is in a file that its owner alone can read, and nowhere else.
@@ -11,18 +11,19 @@ on_every_backend! {
         let server = Setup::new(backend).closed().start();
         let admin = server.admin();
         assert!(admin.password.len() >= 16, "{admin:?}");
-        let file = server.folder().join("nouns.admin-password");
+        let file = server.password_file();
+        let shown = file.file_name().unwrap().to_str().unwrap().to_owned();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(server.key_file()).unwrap().permissions().mode() & 0o777, 0o600);
         let log = wait_until("the place is logged", || {
-            Some(server.log()).filter(|log| log.contains("nouns.admin-password"))
+            Some(server.log()).filter(|log| log.contains(&shown))
         });
         assert!(!log.contains(&admin.password), "{log}");
         let basic = admin.basic();
         assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
         let server = server.restart();
         assert_eq!(server.admin().password, admin.password);
-        assert!(!server.log().contains("nouns.admin-password"), "a second start makes no user");
+        assert!(!server.log().contains(&shown), "a second start makes no user");
         assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
         let count = sql(backend, server.folder(), "SELECT count(*) FROM nouns_users");
         assert_eq!(count.trim(), "1");
@@ -32,7 +33,81 @@ on_every_backend! {
     fn an_open_server_makes_no_user(server: Server) {
         assert_eq!(server.get("/customers").status, 200);
         assert_eq!(sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_users").trim(), "0");
-        assert!(!server.folder().join("nouns.admin-password").exists());
+        assert!(!server.password_file().exists());
+    }
+
+    /// It belongs to another database, or to one that was here: nothing is made.
+    fn first_password_file_that_exists_is_not_overwritten(backend: Backend) {
+        let folder = Folder::new();
+        let key = folder.path().join("nouns.key");
+        let file = password_file(backend, &backend.database(&folder, "nouns.db"), &key);
+        fs::write(&file, "of somebody else\n").unwrap();
+        let setup = Setup::new(backend).closed();
+        let (ended, folder) = setup.clone().try_start_in(folder).unwrap_err();
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+        let shown = file.file_name().unwrap().to_str().unwrap();
+        assert!(ended.stderr.contains(shown) && ended.stderr.contains("move "), "{ended:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of somebody else\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no database and no key were made");
+        if backend == Backend::Postgres {
+            let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
+            assert_eq!(sql(backend, folder.path(), tables).trim(), "0");
+        }
+        // The same where an open server has made the tables.
+        let (ended, folder) = setup.clone().try_start_in(Setup::new(backend).start_in(folder).stop()).unwrap_err();
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of somebody else\n");
+        fs::remove_file(&file).unwrap();
+        let server = setup.start_in(folder);
+        let basic = server.admin().basic();
+        assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
+    }
+
+    /// Killed before the user is committed, and before the file has its name: the password is known.
+    fn first_user_of_an_interrupted_start_has_a_known_password(backend: Backend) {
+        for fault in ["first_user:1", "first_user:2"] {
+            let setup = Setup::new(backend).closed();
+            let interrupted = setup.clone().fault(fault).try_start_in(Folder::new());
+            let (ended, folder) = interrupted.unwrap_err();
+            assert!(ended.stderr.contains("planted at first_user"), "{ended:?}");
+            let count = sql(backend, folder.path(), "SELECT count(*) FROM nouns_users");
+            assert_eq!(count.trim(), if fault.ends_with('1') { "0" } else { "1" });
+            let server = setup.start_in(folder);
+            let file = server.password_file();
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+            let shown = file.file_name().unwrap().to_str().unwrap().to_owned();
+            wait_until("the place is logged", || server.log().contains(&shown).then_some(()));
+            let basic = server.admin().basic();
+            assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200, "{fault}");
+            assert!(!file.with_file_name(format!("{shown}.new")).exists());
+        }
+    }
+
+    /// A role that was renamed leaves users behind with one that grants nothing.
+    fn undeclared_roles_of_users_are_told_at_start(backend: Backend) {
+        const CLERKS: &str = "title = \"T\"\n[resources.thing]\n[roles.clerk]\nthing = [\"get\"]\n";
+        let server = Setup::new(backend).model(CLERKS).closed().start();
+        server.add_user(&Person::new("ann", "Circle of Life"), &["clerk"]);
+        server.add_user(&Person::new("bob", "Circle of Life"), &["clerk", "admin"]);
+        let key = server.key_file();
+        assert!(!server.log().contains("does not declare"), "{}", server.log());
+        let server = Setup::new(backend).model(&CLERKS.replace("clerk", "seller")).closed().start_in(server.stop());
+        let log = wait_until("it is told", || Some(server.log()).filter(|log| log.contains("does not declare")));
+        let line = log.lines().find(|line| line.contains("does not declare")).unwrap();
+        assert!(line.contains(r#""roles":"clerk""#) && line.contains(r#""users":"2""#), "{line}");
+        assert!(line.contains("ann") && line.contains("bob"), "{line}");
+        assert!(!log.contains("no enabled user has the role admin"), "{log}");
+        let database = server.database();
+        let list = |flag: &str| {
+            let key = key.to_str().unwrap();
+            let args = ["user", "list", "--model", "model.toml", "--database", &database, "--key-file", key];
+            let args = args.into_iter().chain(Some(flag).filter(|flag| !flag.is_empty()));
+            run(server.folder(), &args.collect::<Vec<_>>()).stdout
+        };
+        let table = list("");
+        assert!(table.lines().any(|line| line.contains("ann") && line.contains("clerk (undeclared)")), "{table}");
+        assert!(table.lines().any(|line| line.contains("bob") && line.contains("clerk (undeclared) admin")), "{table}");
+        assert!(list("--json").contains(r#""roles":["clerk"],"undeclared_roles":["clerk"]"#), "{}", list("--json"));
     }
 }
 
@@ -47,13 +122,34 @@ fn replicas_make_one_first_user() {
         let started: Vec<_> = (0..3).map(|_| scope.spawn(start)).collect();
         started.into_iter().map(|server| server.join().unwrap()).collect()
     });
-    let tells = |server: &&Server| server.log().contains("nouns.admin-password");
+    let tells = |server: &&Server| server.log().contains(".admin-password");
     wait_until("one of them tells", || servers.iter().find(tells).map(drop));
     for server in &servers {
         let basic = server.admin().basic();
         assert_eq!(server.request("GET /", &[("Authorization", &basic)], "").status, 200);
     }
     assert_eq!(servers.iter().filter(tells).count(), 1);
+}
+
+/// Two databases in one folder have a file each.
+#[test]
+fn first_password_file_is_named_after_the_database() {
+    let one = Setup::new(Backend::Sqlite).closed().start();
+    let admin = one.admin();
+    let folder = one.stop();
+    let two = Setup::new(Backend::Sqlite).database("room.db").closed().start_in(folder);
+    let other = two.admin();
+    assert_ne!(other.password, admin.password);
+    for (name, person) in [("nouns", &admin), ("room", &other)] {
+        let file = two.folder().join(format!("{name}.admin-password"));
+        assert_eq!(fs::read_to_string(file).unwrap().trim_end(), person.password);
+    }
+    let status = |server: &Server, person: &Person| {
+        server.request("GET /customers", &[("Authorization", &person.basic())], "").status
+    };
+    assert_eq!((status(&two, &other), status(&two, &admin)), (200, 401));
+    let one = Setup::new(Backend::Sqlite).closed().start_in(two.stop());
+    assert_eq!((status(&one, &admin), status(&one, &other)), (200, 401));
 }
 
 /// Basic in clear is for this machine alone; a realm with Digest alone may be served anywhere.

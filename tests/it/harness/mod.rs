@@ -268,9 +268,14 @@ impl Server {
         self.setup.key_path(self.folder.path())
     }
 
+    /// Where the first start writes the password of the first user.
+    pub fn password_file(&self) -> PathBuf {
+        password_file(self.setup.backend, &self.database(), &self.key_file())
+    }
+
     /// The first user, as made at the first start.
     pub fn admin(&self) -> Person {
-        let path = self.key_file().with_file_name("nouns.admin-password");
+        let path = self.password_file();
         let password =
             fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         Person::new("admin", password.trim_end())
@@ -372,6 +377,16 @@ impl Server {
         self.process.signal("TERM");
     }
 
+    /// Sends SIGTERM to a process that may have ended.
+    pub fn try_terminate(&self) {
+        self.process.try_signals(&["TERM"]);
+    }
+
+    /// Sends SIGINT and SIGTERM, one directly behind the other.
+    pub fn interrupt_and_terminate(&self) {
+        assert!(self.process.try_signals(&["INT", "TERM"]));
+    }
+
     /// Makes the whole process stand still, until `resume`.
     pub fn pause(&self) {
         self.process.signal("STOP");
@@ -410,6 +425,19 @@ impl Server {
     pub fn restart(self) -> Self {
         let setup = self.setup.clone();
         setup.start_in(self.stop())
+    }
+}
+
+/// Where the first start on a database writes the password of the first user.
+pub fn password_file(backend: Backend, database: &str, key_file: &Path) -> PathBuf {
+    match backend {
+        Backend::Sqlite => {
+            Path::new(database.strip_prefix("sqlite:").unwrap()).with_extension("admin-password")
+        }
+        Backend::Postgres => {
+            let name = database.rsplit('/').next().unwrap();
+            key_file.with_file_name(format!("{name}.admin-password"))
+        }
     }
 }
 

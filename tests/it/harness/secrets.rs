@@ -25,7 +25,14 @@ const BYTES_MIN: usize = 7;
 /// The beginning of a long one tells as much.
 const BYTES_MAX: usize = 64;
 /// Files in which a secret is meant to be.
-const MEANT: &[&str] = &["nouns.key", "nouns.admin-password"];
+fn is_meant(name: &str) -> bool {
+    name == "nouns.key" || is_password_file(name)
+}
+
+/// Made by the first start on a database, and named after it.
+fn is_password_file(name: &str) -> bool {
+    name.ends_with(".admin-password") || name.ends_with(".admin-password.new")
+}
 
 /// The secrets of one database.
 #[derive(Debug, Default)]
@@ -108,8 +115,11 @@ impl Secrets {
         if let Ok(text) = fs::read_to_string(key_file) {
             self.learn_keys(&text);
         }
-        if let Ok(text) = fs::read_to_string(key_file.with_file_name("nouns.admin-password")) {
-            self.learn_person("admin", text.trim_end());
+        for path in files(key_file.parent().unwrap_or(Path::new("."))) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if let (true, Ok(text)) = (is_password_file(&name), fs::read_to_string(&path)) {
+                self.learn_person("admin", text.trim_end());
+            }
         }
     }
 
@@ -272,7 +282,7 @@ impl LastLook {
         }
         for path in files(&self.folder) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if !MEANT.contains(&name.as_str()) {
+            if !is_meant(&name) {
                 places.push((name, fs::read(&path).unwrap_or_default()));
             }
         }

@@ -117,6 +117,10 @@ fn the_first_line_works_when_pasted() {
             .map(|line| line.trim().to_owned())
     });
     assert!(line.contains("--cacert cert.pem https://127.0.0.1:"), "{line}");
+    // The file is there on a terminal too.
+    let file = folder.path().join("nouns.admin-password");
+    let password = std::fs::read_to_string(&file).unwrap();
+    assert!(line.contains(&format!("-u admin:{} ", password.trim_end())), "{line}");
     let mut curl = Command::new("bash");
     curl.args(["-c", &line.replacen("curl ", "curl --disable --silent --show-error --fail ", 1)]);
     let ended = Process::spawn(curl.current_dir(folder.path())).end();
