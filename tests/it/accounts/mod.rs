@@ -16,9 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::{fs, thread};
 
-use crate::harness::{
-    Backend, DEBUG, Ended, Folder, LastLook, NOUNS, Process, Secrets, password_file, sql,
-};
+use crate::harness::{Backend, DEBUG, Ended, Folder, LastLook, NOUNS, Process, Secrets, sql};
 
 const PASSWORD: &str = "Circle of Life";
 
@@ -84,7 +82,7 @@ impl Desk {
     }
 
     fn password_file(&self) -> PathBuf {
-        password_file(self.backend, &self.database(), &self.key_file())
+        self.backend.password_file(&self.database(), &self.key_file())
     }
 
     fn key_text(&self) -> String {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{Backend, Folder, Person, Server, Setup, password_file, run, sql, wait_until};
+use crate::harness::{Backend, Folder, Person, Server, Setup, run, sql, wait_until};
 
 on_every_backend! {
     /// The password is in a file that its owner alone can read, and nowhere else.
@@ -40,7 +40,7 @@ on_every_backend! {
     fn first_password_file_that_exists_is_not_overwritten(backend: Backend) {
         let folder = Folder::new();
         let key = folder.path().join("nouns.key");
-        let file = password_file(backend, &backend.database(&folder, "nouns.db"), &key);
+        let file = backend.password_file(&backend.database(&folder, "nouns.db"), &key);
         fs::write(&file, "of somebody else\n").unwrap();
         let setup = Setup::new(backend).closed();
         let (ended, folder) = setup.clone().try_start_in(folder).unwrap_err();

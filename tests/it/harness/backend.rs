@@ -5,7 +5,7 @@
 //! found again by whoever has the folder, after a stop and a start too.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Folder, Postgres, Process};
@@ -31,6 +31,20 @@ impl Backend {
                 assert_eq!(name, "nouns.db", "only a file can have another name");
                 folder.with_database(Postgres::create);
                 Postgres::of_the_tests().address_of(&Postgres::name(folder.path()))
+            }
+        }
+    }
+
+    /// Where the first start on a database writes the password of the first user.
+    pub fn password_file(self, database: &str, key_file: &Path) -> PathBuf {
+        match self {
+            Self::Sqlite => {
+                let file = database.strip_prefix("sqlite:").unwrap();
+                Path::new(file).with_extension("admin-password")
+            }
+            Self::Postgres => {
+                let name = database.rsplit('/').next().unwrap();
+                key_file.with_file_name(format!("{name}.admin-password"))
             }
         }
     }

@@ -33,6 +33,7 @@ pub use lock::Lock;
 pub use login::Person;
 pub use masks::Masks;
 pub use postgres::{Late, OwnPostgres, Postgres};
+use process::address_in;
 pub use process::{Ended, Process};
 pub use secrets::{LastLook, Secrets};
 pub use tls::{Pair, trust};
@@ -270,7 +271,7 @@ impl Server {
 
     /// Where the first start writes the password of the first user.
     pub fn password_file(&self) -> PathBuf {
-        password_file(self.setup.backend, &self.database(), &self.key_file())
+        self.setup.backend.password_file(&self.database(), &self.key_file())
     }
 
     /// The first user, as made at the first start.
@@ -377,14 +378,9 @@ impl Server {
         self.process.signal("TERM");
     }
 
-    /// Sends SIGTERM to a process that may have ended.
-    pub fn try_terminate(&self) {
-        self.process.try_signals(&["TERM"]);
-    }
-
-    /// Sends SIGINT and SIGTERM, one directly behind the other.
-    pub fn interrupt_and_terminate(&self) {
-        assert!(self.process.try_signals(&["INT", "TERM"]));
+    /// Sends signals, one directly behind the other. Whether the process was there.
+    pub fn try_signals(&self, names: &[&str]) -> bool {
+        self.process.try_signals(names)
     }
 
     /// Makes the whole process stand still, until `resume`.
@@ -425,31 +421,6 @@ impl Server {
     pub fn restart(self) -> Self {
         let setup = self.setup.clone();
         setup.start_in(self.stop())
-    }
-}
-
-/// Where the first start on a database writes the password of the first user.
-pub fn password_file(backend: Backend, database: &str, key_file: &Path) -> PathBuf {
-    match backend {
-        Backend::Sqlite => {
-            Path::new(database.strip_prefix("sqlite:").unwrap()).with_extension("admin-password")
-        }
-        Backend::Postgres => {
-            let name = database.rsplit('/').next().unwrap();
-            key_file.with_file_name(format!("{name}.admin-password"))
-        }
-    }
-}
-
-/// The address in the line that a server prints when it serves.
-fn address_in(line: &str) -> SocketAddr {
-    let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
-    match found {
-        Some((front, address)) if front.starts_with("nouns: serving ") => {
-            // All addresses of the machine are one that a client cannot name.
-            address.replace("0.0.0.0:", "127.0.0.1:").parse().unwrap()
-        }
-        _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A child process, whose output is collected while it runs.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -138,4 +139,16 @@ fn collect(
             on_line(line);
         }
     })
+}
+
+/// The address in the line that a server prints when it serves.
+pub(super) fn address_in(line: &str) -> SocketAddr {
+    let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
+    match found {
+        Some((front, address)) if front.starts_with("nouns: serving ") => {
+            // All addresses of the machine are one that a client cannot name.
+            address.replace("0.0.0.0:", "127.0.0.1:").parse().unwrap()
+        }
+        _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),
+    }
 }

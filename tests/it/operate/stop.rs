@@ -46,7 +46,7 @@ on_every_backend! {
         let process = format!("/proc/{}/stat", server.process_id());
         let has_ended = || std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "));
         wait_until("a signal ends it", || {
-            server.try_terminate();
+            server.try_signals(&["TERM"]);
             has_ended().then_some(())
         });
         let (status, folder) = server.wait();
@@ -63,7 +63,7 @@ on_every_backend! {
         let head = format!("POST /customers HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", server.address, ANN.len());
         client.write(head.as_bytes());
         assert_eq!(client.read_answer(false).status, 100);
-        server.interrupt_and_terminate();
+        assert!(server.try_signals(&["INT", "TERM"]));
         let address = server.address;
         wait_until("no new connection is taken", || TcpStream::connect(address).is_err().then_some(()));
         client.write(ANN.as_bytes());
