@@ -348,7 +348,7 @@ pub(super) async fn perform<D: Driver>(
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
     };
     let is_guarded = write.collection.resource == context.model.users && !write.is_forced;
-    let user = found.item.clone().filter(|_| is_guarded);
+    let user = found.item.as_ref().filter(|_| is_guarded).cloned();
     let owned;
     let (collection, by, action) = match write {
         Given::Lent(Write { collection, action, conditions, by, .. }) => {

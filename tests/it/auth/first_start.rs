@@ -53,9 +53,12 @@ on_every_backend! {
             let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
             assert_eq!(sql(backend, folder.path(), tables).trim(), "0");
         }
+        fs::remove_file(&file).unwrap();
         // The same where an open server has made the tables.
-        let (ended, folder) = setup.clone().try_start_in(Setup::new(backend).start_in(folder).stop()).unwrap_err();
-        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let folder = Setup::new(backend).start_in(folder).stop();
+        fs::write(&file, "of somebody else\n").unwrap();
+        let (ended, folder) = setup.clone().try_start_in(folder).unwrap_err();
+        assert!(ended.code == Some(2) && ended.stderr.contains("has no user yet"), "{ended:?}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "of somebody else\n");
         fs::remove_file(&file).unwrap();
         let server = setup.start_in(folder);
