@@ -21,7 +21,7 @@ use crate::intent::conditions::{Conditions, Validators};
 use crate::intent::{Address, Bodies, Body, Ids, Intent, List, Members, Patch, Place};
 use crate::model::{Model, ResourceIndex, Verb};
 use crate::permit::{Caller, Reach};
-use crate::problem::{self, Fault, Kind, Problem};
+use crate::problem::{self, Code, Fault, Kind, Problem};
 use crate::value::{Id, Item, Page};
 use admit::{Aim, FieldRights, Sent};
 
@@ -359,6 +359,11 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
     let (count, admitted) = match bodies {
         Bodies::One(Body { wrapper, members }) => {
             (Count::One, vec![admit(["/", wrapper].concat(), members)])
+        }
+        Bodies::Many(wrapper, list) if list.is_empty() => {
+            let detail = "expected at least one item, got none".to_owned();
+            let fault = Fault { pointer: format!("/{wrapper}"), code: Code::Items, detail };
+            return refuse(collection, None, Vec::new(), vec![fault]);
         }
         Bodies::Many(wrapper, list) => {
             let list = list.into_iter().enumerate();
