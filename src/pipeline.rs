@@ -38,6 +38,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
 };
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 
 pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
@@ -358,6 +359,9 @@ fn respond(
     const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
     let mut response = Response::new(Content::Whole(Bytes::new()));
     *response.status_mut() = reply.status;
+    if let Some(reason) = reply::reason(reply.status) {
+        response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
+    }
     *response.headers_mut() = reply.headers;
     response.headers_mut().insert(X_REQUEST_ID, id.header());
     wire::keep_apart(response.headers_mut());

@@ -76,6 +76,8 @@ kinds! {
         "Send the body as application/json, or new items also as application/x-ndjson or text/csv, in UTF-8 and with a line of names. The Accept header of the answer lists what can be read here."
     UNSUPPORTED_CODING "unsupported-coding" UNSUPPORTED_MEDIA_TYPE "The coding of the body cannot be read"
         "Send the body without Content-Encoding. The Accept-Encoding header of the answer lists what can be read here."
+    PARTIAL_PUT "partial-put" BAD_REQUEST "A part cannot be put in place of the whole"
+        "Content-Range says that the body is a part of the item (RFC 9110, section 14.5), and a PUT replaces the whole. Send all of the item without that header, or change a part of it with PATCH. Nothing was changed."
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
         "One item may have 1 MiB, a list of new items 8 MiB and 1,000 items, unless the server says otherwise. Send several smaller requests."
     TOO_SLOW "too-slow" REQUEST_TIMEOUT "The request did not arrive in time"

@@ -79,9 +79,20 @@ pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
                     best = Some((index, weight));
                 }
             }
-            best.map(|(index, _)| index)
+            best.map(|(index, _)| index).or_else(|| json_of_any_kind(ranges, offered))
         }
     }
+}
+
+/// JSON, for a client that lists only a kind of it that nobody knows, such as `application/json;version=1`.
+/// By the letter of RFC 9110 §12.5.1 there is nothing to send; but JSON has no parameters (RFC 8259 §11), and
+/// clients that add one read the plain type.
+fn json_of_any_kind(ranges: &[Range<'_>], offered: &[Media]) -> Option<usize> {
+    let is_listed = |media: &Media| {
+        let is_json = matches!(media.essence, "application/json" | "application/problem+json");
+        is_json && ranges.iter().any(|range| range.weight > 0 && range.is_kind_of(media))
+    };
+    offered.iter().position(is_listed)
 }
 
 /// A name in a list of names with weights, such as that of `Accept-Encoding`.
@@ -157,6 +168,16 @@ fn weight(ranges: &[Range<'_>], media: &Media) -> u16 {
 }
 
 impl Range<'_> {
+    /// Whether it names `media` with parameters that may be left out of account. A charset is no such one:
+    /// what is sent is in UTF-8.
+    fn is_kind_of(&self, media: &Media) -> bool {
+        let is_other_charset = |(name, value): &(&str, Cow<'_, str>)| {
+            name.eq_ignore_ascii_case("charset") && !is_utf8(value)
+        };
+        is_essence(media.essence, self.kind, self.subtype)
+            && !self.parameters.iter().any(is_other_charset)
+    }
+
     /// How closely the range describes `media`; `None` when it does not cover it.
     fn specificity(&self, media: &Media) -> Option<(u8, usize)> {
         let kind = media.essence.split('/').next().unwrap_or_default();

@@ -143,6 +143,50 @@ pub(super) fn read(
     Ok(list)
 }
 
+/// What is asked for of one item: `fields` is all that can be said.
+pub(super) fn read_selection(
+    model: &Model,
+    address: &Address,
+    (query, hidden): (Option<&str>, &[usize]),
+) -> Result<Option<List>, Problem> {
+    let known = Known { resource: model.resource(address.resource), hidden };
+    let mut selection: Option<List> = None;
+    for (name, value) in split(query)? {
+        if name != "fields" {
+            return Err(bad_query(no_such(&name, "parameter", ["fields"])));
+        }
+        if selection.is_some() {
+            return Err(bad_query("fields: given twice".to_owned()));
+        }
+        let mut list = List::of(1, None);
+        list.choose(known, &value).map_err(bad_query)?;
+        list.seal = selection_seal(list.chosen.as_deref().unwrap_or_default());
+        selection = Some(list);
+    }
+    Ok(selection)
+}
+
+/// Tells one choice of members from another, in whatever order they were named; never zero.
+fn selection_seal(chosen: &[Member]) -> u32 {
+    let number = |member: &Member| match member {
+        Member::Parent => 1,
+        Member::CreatedAt => 2,
+        Member::UpdatedAt => 3,
+        Member::Version => 4,
+        Member::Field(at) => 5 + u64::try_from(*at).unwrap_or_default(),
+    };
+    // The finalizer of SplitMix64, so that two choices do not cancel each other out.
+    let spread = |number: u64| {
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let sum = chosen.iter().map(number).map(spread).fold(0x5eed_u64, u64::wrapping_add);
+    let [a, b, c, d, ..] = sum.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d]).max(1)
+}
+
 /// A query that is spelled in another way is another list, which costs its client one answer more. How
 /// many items a page has that nobody gave a size depends on the settings.
 /// FNV-1a, which is the same at every server: a tag is compared only by the client that was given it.

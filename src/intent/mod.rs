@@ -41,7 +41,8 @@ pub enum Intent<'a> {
     Explain(&'static Kind),
     /// Which methods a place takes.
     Options(Place),
-    Show(Address),
+    /// Some of its members, where a list is given, which is of that alone.
+    Show(Address, Option<Arc<List>>),
     List(Address, Arc<List>),
     Create(Address, Bodies<'a>),
     Replace(Address, Body<'a>),
@@ -114,7 +115,10 @@ pub fn read<'a>(
             Intent::Amend(address, patch)
         }
         (Verb::Delete, Place::Item(address)) => Intent::Remove(address),
-        (_, Place::Item(address)) => Intent::Show(address),
+        (_, Place::Item(address)) => {
+            let list = list::read_selection(model, &address, (query, hidden))?;
+            return Ok(Intent::Show(address, list.map(Arc::new)));
+        }
     };
     refuse_parameters(query)?;
     Ok(intent)

@@ -79,7 +79,7 @@ impl Route {
         }
     }
 
-    /// Step 7 of the order of checks: 415. How a patch or a list is to be read is known only then.
+    /// Step 7 of the order of checks: 415, and 400 for a part of a body. How a patch or a list is to be read is known only then.
     pub fn check_readable(self, headers: &HeaderMap) -> Result<Self, Problem> {
         match self.verb {
             Verb::Patch(_) => {
@@ -89,7 +89,14 @@ impl Route {
                 BodyForm::Wrapped => self,
                 form => Self { verb: Verb::PostItems(form), ..self },
             }),
-            Verb::Put => formats::check_json(headers).map(|()| self),
+            Verb::Put => {
+                formats::check_json(headers)?;
+                // RFC 9110 §14.5: who does not know ranges would take the part for the whole.
+                match headers.contains_key(header::CONTENT_RANGE) {
+                    true => Err(Problem::new(&problem::PARTIAL_PUT)),
+                    false => Ok(self),
+                }
+            }
             Verb::PostItems(_) | Verb::Get | Verb::Head | Verb::Delete | Verb::Options => Ok(self),
         }
     }

@@ -35,7 +35,7 @@ pub(super) async fn user(
         }
     }
     for _ in 0..TRIES_MAX {
-        let read = Read::Item(write.collection.clone(), *id);
+        let read = Read::Item(write.collection.clone(), *id, None);
         let stored = match gate.pass(until, || app.store.read(read)).await {
             Ok(Outcome::Item(stored)) => stored,
             other => return Ok(other),

@@ -43,17 +43,18 @@ impl Plan {
         match self {
             Self::Say(_) | Self::Measure => None,
             Self::Read(Read::Ready | Read::Positions | Read::User(_) | Read::UsersStamp) => None,
-            Self::Read(Read::Item(collection, _) | Read::Page(collection, _)) => Some(collection),
+            Self::Read(Read::Item(collection, ..) | Read::Page(collection, _)) => Some(collection),
             Self::Read(Read::Kept(_)) => None,
             Self::Read(Read::Refuse(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
         }
     }
 
-    /// The list it reads, if any.
+    /// The list it reads, if any; of an item, what is to be shown of it.
     pub fn list(&self) -> Option<&Arc<List>> {
         match self {
             Self::Read(Read::Page(_, list)) => Some(list),
+            Self::Read(Read::Item(_, _, selection)) => selection.as_ref(),
             Self::Say(_) | Self::Measure | Self::Read(_) | Self::Write(_) => None,
         }
     }
@@ -94,7 +95,8 @@ pub enum Read {
     UsersStamp,
     /// What was said to this request before.
     Kept(Box<Once>),
-    Item(Collection, Id),
+    /// A list, where only some of its members are shown.
+    Item(Collection, Id, Option<Arc<List>>),
     Page(Collection, Arc<List>),
     /// The body has faults, but a missing item comes first in the order of checks.
     Refuse(Box<Refuse>),
@@ -302,9 +304,9 @@ pub fn make(
         Intent::Options(place) => Plan::Say(Saying::Options(place)),
         Intent::Metrics => Plan::Measure,
         Intent::Ready => Plan::Read(Read::Ready),
-        Intent::Show(address) => {
+        Intent::Show(address, selection) => {
             let (collection, id) = item(address, Verb::Get)?;
-            Plan::Read(Read::Item(collection, id))
+            Plan::Read(Read::Item(collection, id, selection))
         }
         Intent::List(address, list) => {
             Plan::Read(Read::Page(collection(address, Verb::Get)?.0, list))

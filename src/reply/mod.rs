@@ -32,7 +32,7 @@ use crate::formats::{self, Format, View, json};
 use crate::intent::conditions::{Conditions, Validators, Verdict};
 use crate::intent::{List, Place, allow, path};
 use crate::model::Model;
-use crate::plan::{Collection, Outcome, Plan, Refusal, Saying};
+use crate::plan::{Collection, Outcome, Plan, Read, Refusal, Saying};
 use crate::problem::{self, Problem};
 use crate::store::StoreError;
 use crate::value::Page;
@@ -100,9 +100,12 @@ impl Replies {
     ) -> Conditions {
         let mark = || plan.about().map_or(0, Collection::mark);
         let coding = || coding.map_or(0, Choice::mark);
-        Conditions::read(headers, || match plan.list() {
-            Some(list) => self.list_form(format, mark(), list.seal),
-            None => self.form(format, mark() ^ coding()).unwrap_or_default().into_owned(),
+        Conditions::read(headers, || match (plan, plan.list()) {
+            (Plan::Read(Read::Page(..)), Some(list)) => self.list_form(format, mark(), list.seal),
+            (_, list) => {
+                let mark = mark() ^ seal_of(list.map(|list| &**list)) ^ coding();
+                self.form(format, mark).unwrap_or_default().into_owned()
+            }
         })
     }
 
@@ -125,7 +128,8 @@ impl Replies {
         };
         let problem = failure(model, about, error);
         let Some((now, about)) = now.zip(about) else { return problem };
-        let tag = self.etag(format, about.mark(), now.version).map(|tag| (ETAG, tag));
+        let mark = about.mark() ^ seal_of(list);
+        let tag = self.etag(format, mark, now.version).map(|tag| (ETAG, tag));
         let date = date(now.updated).map(|date| (LAST_MODIFIED, date));
         let headers = tag.into_iter().chain(date);
         headers.fold(problem, |problem, (name, value)| problem.header(name, value))
@@ -150,7 +154,9 @@ impl Replies {
                 return Ok(self.unseen(model, &collection, outcome));
             }
             (_, Verdict::Holds) => self.found(model, (&collection, list), format, outcome),
-            (_, Verdict::NotModified) => self.not_modified(&collection, format, outcome),
+            (_, Verdict::NotModified) => {
+                self.not_modified(collection.mark() ^ seal_of(list), format, outcome)
+            }
             (_, Verdict::Fails) => {
                 let unmet = StoreError::Refused(Refusal::Unmet(validators(outcome)));
                 return Err(self.failure(model, (Some(&collection), list), format, unmet));
@@ -191,11 +197,11 @@ impl Replies {
     }
 
     /// RFC 9110 §15.4.5: the headers of the answer that it stands for, as far as caches go by them.
-    fn not_modified(&self, collection: &Collection, format: &Format, outcome: &Outcome) -> Reply {
+    fn not_modified(&self, mark: u32, format: &Format, outcome: &Outcome) -> Reply {
         let mut reply = bare(StatusCode::NOT_MODIFIED);
         reply.headers.insert(VARY, BOTH);
         if let Some(now) = validators(outcome) {
-            set(&mut reply, ETAG, self.etag(format, collection.mark(), now.version));
+            set(&mut reply, ETAG, self.etag(format, mark, now.version));
             set(&mut reply, LAST_MODIFIED, date(now.updated));
         }
         reply
@@ -208,7 +214,7 @@ impl Replies {
         format: &Format,
         outcome: &Outcome,
     ) -> Reply {
-        let mark = collection.mark();
+        let mark = collection.mark() ^ seal_of(list);
         let view = view(model, collection, list);
         let mut body = Vec::with_capacity(512);
         match outcome {
@@ -268,6 +274,11 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
         Outcome::Item(item) => Some(Validators::of(item)),
         _ => None,
     }
+}
+
+/// What a choice of members changes in the tag of an item.
+fn seal_of(list: Option<&List>) -> u32 {
+    list.map_or(0, |list| list.seal)
 }
 
 /// A resource as GET shows it to the caller, and as much of it as a list asks for.
@@ -390,6 +401,15 @@ pub fn moved(to: &str) -> Reply {
     let mut reply = bare(StatusCode::PERMANENT_REDIRECT);
     set(&mut reply, LOCATION, HeaderValue::try_from(to).ok());
     reply
+}
+
+/// The reason phrase of a status, as RFC 9110 §15 has it, where the library has an older one.
+pub fn reason(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => Some("Content Too Large"),
+        StatusCode::UNPROCESSABLE_ENTITY => Some("Unprocessable Content"),
+        _ => None,
+    }
 }
 
 /// When even a problem cannot be said: the status alone.

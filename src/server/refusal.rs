@@ -118,7 +118,7 @@ impl Refusals {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n",
             status.as_str(),
-            status.canonical_reason().unwrap_or_default(),
+            reply::reason(status).or(status.canonical_reason()).unwrap_or_default(),
             body.held_bytes(),
             httpdate::fmt_http_date(clock::system()),
             id.as_str(),

@@ -131,7 +131,7 @@ pub(super) async fn read<D: Driver>(
         Read::User(name) => Ok(Outcome::User(users::user(driver, context, name).await?)),
         Read::UsersStamp => Ok(Outcome::Stamp(users::stamp(driver, context).await?)),
         Read::Kept(kept) => once::read(driver, context, kept).await,
-        Read::Item(collection, id) => {
+        Read::Item(collection, id, _) => {
             let reached = context.reached(collection.resource, &collection.reach);
             let stroke = reached.item(*id, &collection.ancestors);
             let item = item(driver, context, collection.resource, stroke).await?;

@@ -74,7 +74,9 @@ fn weights_order_and_zero_excludes() {
     check("*/*;q=0", None);
     check("application/json;q=0.000", None);
     check("text/html;q=0, application/json;q=0, text/*", Some("text/csv"));
-    check("application/json;level=1", None);
+    check("application/json;level=1", Some("application/json"));
+    check("application/json;level=1;q=0", None);
+    check("text/html;level=1", None);
     check("application/json;charset=latin1", None);
     check("TEXT/HTML", Some("text/html"));
     check(" \ttext/html\t;\tq=1.000 ,", Some("text/html"));

@@ -93,6 +93,12 @@ pub fn read(
             words(text).map(Value::text)
         }
         (Some(field), _) => read_value(field, text),
+        (None, Operator::Compare(comparison))
+            if (&aspect, known.resource.id) == (&Aspect::Id, IdKind::Integer)
+                && !matches!(comparison, Comparison::Equal | Comparison::NotEqual) =>
+        {
+            integer_bound(text)
+        }
         (None, _) => read_own(&aspect, known.resource, text),
     };
     let test = match found {
@@ -166,6 +172,20 @@ fn read_own(aspect: &Aspect, resource: &Resource, text: &str) -> Result<Value, S
             })
         }
     }
+}
+
+/// A bound need not be an id: any integer has a place in their order. One that is out of range is behind
+/// or before all of them.
+fn integer_bound(text: &str) -> Result<Value, String> {
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("expected an integer, got {}", json::quoted(text)));
+    }
+    let out_of_range = if is_negative { i64::MIN } else { i64::MAX };
+    Ok(Value::Integer(text.parse().unwrap_or(out_of_range)))
 }
 
 /// Takes a list of values apart: `\,` is a comma in a value, `\\` a backslash.

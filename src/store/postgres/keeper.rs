@@ -165,6 +165,9 @@ impl Work {
                     }
                 }
                 Err(ConnectError::Lasting(message)) => return Err(OpenError(message)),
+                Err(ConnectError::Passing(message)) if !is_patient => {
+                    return Err(OpenError(format!("{message}; with --wait it is tried again")));
+                }
                 Err(ConnectError::Passing(message)) => OpenError(message),
             };
             if !is_patient {

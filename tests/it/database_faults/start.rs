@@ -32,7 +32,7 @@ fn nobody_listens() {
     refused(
         Setup::replica(address),
         &expect![[r#"
-        nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (connection refused); start it, check --database, or use --wait
+        nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (connection refused); start it, or check --database; with --wait it is tried again
     "#]],
         &[(&port, "PORT")],
     );
@@ -50,7 +50,7 @@ fn somebody_listens_and_never_answers() {
     refused(
         setup,
         &expect![[r#"
-            nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (no answer within TIME); start it, check --database, or use --wait
+            nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (no answer within TIME); start it, or check --database; with --wait it is tried again
         "#]],
         &[(&port, "PORT"), (said, "TIME")],
     );
@@ -126,6 +126,7 @@ fn a_patient_start() {
     let line = process.first_line();
     assert!(line.starts_with("nouns: serving "), "{line}");
     assert_eq!(process.stderr().matches("waiting for the database").count(), 1);
+    assert!(!process.stderr().contains("--wait"), "it waits already: {}", process.stderr());
     process.signal("TERM");
     assert_eq!(process.end().code, Some(0));
 }

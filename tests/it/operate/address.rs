@@ -30,7 +30,7 @@ fn nobody_is_there() {
         &[],
         None,
         &expect![[r#"
-        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, check --database, or use --wait
+        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, or check --database; with --wait it is tried again
     "#]],
     );
 }
@@ -51,7 +51,7 @@ fn a_password_that_everyone_could_read() {
 fn a_password_in_its_place() {
     let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
     let message = &expect![[r#"
-        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, check --database, or use --wait
+        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, or check --database; with --wait it is tried again
     "#]];
     refused(&[], &[("NOUNS_DATABASE", address)], None, message);
     let model = format!(

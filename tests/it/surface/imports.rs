@@ -192,13 +192,15 @@ on_every_backend! {
         }
     }
 
-    /// No item is a list of none, as with `{"customers":[]}`.
-    fn nothing_to_create_creates_nothing(server: Server) {
+    /// As with `{"customers":[]}`.
+    fn import_without_an_item_is_refused(server: Server) {
         let none = server.post("/customers", r#"{"customers":[]}"#);
         for (kind, body) in [(CSV, "name,email\n"), (LINES, ""), (LINES, "\n\r\n \n")] {
             let answer = send(&server, kind, body);
-            assert_eq!((answer.status, &answer.body), (none.status, &none.body), "{body:?}");
+            assert_eq!((answer.status, &answer.json()["errors"]), (422, &none.json()["errors"]), "{body:?}");
         }
+        // A table without names cannot be read at all.
+        assert_eq!(send(&server, CSV, "").status, 400);
         assert_eq!(count(&server), 0);
     }
 

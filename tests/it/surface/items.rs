@@ -239,9 +239,13 @@ on_every_backend! {
         assert_eq!(server.get("/people").json()["people"], json!([]));
     }
 
-    fn an_empty_list_creates_nothing(server: Server) {
+    fn create_of_an_empty_list_is_refused(server: Server) {
         let answer = server.post("/customers", r#"{"customers":[]}"#);
-        assert_eq!((answer.status, answer.text()), (201, r#"{"customers":[]}"#));
+        assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid-fields"));
+        let fault = json!({"pointer": "/customers", "code": "items", "detail": "expected at least one item, got none"});
+        assert_eq!(answer.json()["errors"], json!([fault]));
+        // A parent that is not there comes first.
+        assert_eq!(server.post(&format!("{NO_ONE}/orders"), r#"{"orders":[]}"#).status, 404);
     }
 
     fn a_thousand_at_once_and_no_more(server: Server) {

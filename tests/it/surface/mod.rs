@@ -18,6 +18,7 @@ mod patches;
 mod paths;
 mod queries;
 mod rules;
+mod statuses;
 
 use crate::harness::{Backend, Server, Setup};
 

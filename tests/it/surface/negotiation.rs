@@ -96,6 +96,26 @@ on_every_backend! {
         }
     }
 
+    /// Clients add a version to the only type they list; JSON has no parameters that could mean anything.
+    fn accept_of_json_with_an_unknown_parameter_is_json(server: Server) {
+        let path = server.create("/customers", ANN);
+        let ask = |line: &str, accept: &str| server.request(line, &[("Accept", accept)], if line.starts_with("POST") { ANN } else { "" });
+        for accept in ["application/json;version=1", "application/json; v=\"2\";q=0.5", "text/html, application/json;version=1", "application/json;indent=4;charset=utf-8"] {
+            for line in ["GET /customers", &*format!("GET {path}"), "POST /customers", "GET /"] {
+                let answer = ask(line, accept);
+                assert!(answer.status < 300, "{line} {accept}: {answer:?}");
+                assert_eq!(answer.header("Content-Type"), Some("application/json"), "{line} {accept}");
+            }
+            let refused = ask("GET /nowhere", accept);
+            assert_eq!((refused.status, refused.header("Content-Type")), (404, Some("application/json")), "{accept}");
+        }
+        // What fits by the letter comes first, and what is not wanted is not sent.
+        assert_eq!(ask("GET /customers", "application/json;version=1, text/csv;q=0.1").header("Content-Type"), Some("text/csv; charset=utf-8; header=present"));
+        for accept in ["application/json;version=1;q=0", "text/plain;version=1", "application/json;charset=latin1", "application/x-ndjson;version=1"] {
+            assert_eq!(ask("GET /customers", accept).status, 406, "{accept}");
+        }
+    }
+
     fn codings_of_a_body_are_refused(server: Server) {
         let answer = server.request("POST /customers", &[("Content-Encoding", "gzip")], ANN);
         assert_eq!(answer.problem(), "unsupported-coding");

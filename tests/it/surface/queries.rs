@@ -176,8 +176,10 @@ on_every_backend! {
     /// An item has no list parameters, and a parent that is not there comes behind the query.
     fn only_lists_have_them(server: Server) {
         let path = server.create("/customers", ANN);
-        for query in ["fields=name", "name=Ann", "sort=name", "count=exact"] {
+        for query in ["name=Ann", "sort=name", "count=exact", "limit=1", "fields=name&fields=id", "fields=", "fields=nome"] {
             assert_eq!(server.get(&format!("{path}?{query}")).problem(), "bad-query", "{query}");
+        }
+        for query in ["fields=name", "name=Ann", "sort=name", "count=exact"] {
             let answer = server.post(&format!("/customers?{query}"), ANN);
             assert_eq!(answer.problem(), "bad-query", "{query}");
         }
@@ -186,6 +188,68 @@ on_every_backend! {
         assert_eq!(server.get(&format!("{path}/orders?status=paid&count=exact")).json()["page"]["total"], 0);
         assert_eq!(server.get(&format!("{NO_ONE}/orders?status=placed")).status, 404);
         assert_eq!(server.get(&format!("{NO_ONE}/orders?status=lost")).status, 400);
+    }
+
+    /// Other bytes have another tag, and 304 and `If-Match` go by it as ever.
+    fn fields_of_one_item_are_chosen_and_have_a_tag_of_their_own(server: Server) {
+        let path = server.create("/customers", ANN);
+        let get = |query: &str, headers: &[(&str, &str)]| server.request(&format!("GET {path}{query}"), headers, "");
+        let whole = get("", &[]);
+        let some = get("?fields=name,version", &[]);
+        let id = whole.json()["customer"]["id"].clone();
+        assert_eq!(some.json(), json!({"customer": {"id": id, "name": "Ann", "version": 1}}));
+        assert_eq!(get("?fields=id", &[]).json(), json!({"customer": {"id": id}}));
+        let tags = ["", "?fields=name,version", "?fields=id", "?fields=name", "?fields=version"]
+            .map(|query| get(query, &[]).header("ETag").unwrap().to_owned());
+        assert!((1..tags.len()).all(|at| !tags[..at].contains(&tags[at])), "{tags:?}");
+        // In whatever order they are named.
+        assert_eq!(get("?fields=version,name", &[]).header("ETag"), Some(&*tags[1]));
+        assert_eq!(server.request(&format!("HEAD {path}?fields=version,name"), &[], "").header("ETag"), Some(&*tags[1]));
+        for (query, tag, status) in [("?fields=name,version", &tags[1], 304), ("?fields=name,version", &tags[0], 200), ("", &tags[1], 200)] {
+            let answer = get(query, &[("If-None-Match", tag)]);
+            assert_eq!(answer.status, status, "{query} {tag}");
+        }
+        let zipped = get("?fields=name", &[("Accept-Encoding", "gzip")]);
+        let tag = zipped.header("ETag").unwrap().to_owned();
+        assert_eq!(get("?fields=name", &[("Accept-Encoding", "gzip"), ("If-None-Match", &tag)]).status, 304);
+        let put = server.request(&format!("PUT {path}"), &[("If-Match", &tags[1])], ANN);
+        assert_eq!(put.status, 200);
+        let gone = get("?fields=name", &[("If-Match", "\"7\"")]);
+        assert_eq!((gone.status, gone.header("ETag")), (412, Some(&*tags[3])));
+    }
+
+    fn fields_of_one_item_knows_no_hidden_field(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).closed().start();
+        let (admin, ann) = (server.admin().basic(), Person::new("ann", "a long password"));
+        server.add_user(&ann, &["visitor"]);
+        let made = server.request("POST /cities", &[("Authorization", &admin)], r#"{"city":{"name":"Rome"}}"#);
+        assert_eq!(made.status, 201, "{made:?}");
+        let path = made.header("Location").unwrap();
+        for name in ["tax", "mayor"] {
+            let line = format!("GET {path}?fields={name}");
+            assert_eq!(server.request(&line, &[("Authorization", &admin)], "").status, 200, "{name}");
+            assert_eq!(server.request(&line, &[("Authorization", &ann.basic())], "").problem(), "bad-query", "{name}");
+        }
+    }
+
+    /// A bound is a place in the order, and need not be an id itself.
+    fn id_bound_that_is_no_id_is_compared(backend: Backend) {
+        let server = super::schools(backend);
+        for name in ["Ann", "Ben"] {
+            server.create("/people", format!(r#"{{"person":{{"name":"{name}"}}}}"#));
+        }
+        for (query, count) in [
+            ("id:gt=0", 2), ("id:gte=0", 2), ("id:gt=-5", 2), ("id:gt=1", 1), ("id:lt=2", 1), ("id:lt=0", 0), ("id:lte=-1", 0),
+            ("id:gt=99999999999999999999", 0), ("id:lt=99999999999999999999", 2), ("id:gte=-99999999999999999999", 2),
+            ("id:gt=0&id:lt=2", 1), ("id:gt=0&sort=-id", 2), ("id:gt=0&count=exact", 2),
+        ] {
+            let answer = server.get(&format!("/people?{query}"));
+            assert_eq!(answer.status, 200, "{query}: {answer:?}");
+            assert_eq!(answer.json()["people"].as_array().unwrap().len(), count, "{query}");
+        }
+        for query in ["id:gt=", "id:gt=x", "id:gt=1.5", "id:gt=--1", "id:gt=1e3", "id=0", "id:ne=0", "id:in=0,1"] {
+            assert_eq!(server.get(&format!("/people?{query}")).problem(), "bad-query", "{query}");
+        }
     }
 
     fn who_sees_less_finds_less(backend: Backend) {

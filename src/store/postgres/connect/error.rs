@@ -120,7 +120,7 @@ pub(super) const POOLING: &str =
 
 fn unreachable(place: &str, why: &str) -> ConnectError {
     ConnectError::Passing(format!(
-        "cannot reach PostgreSQL at {place} ({why}); start it, check --database, or use --wait"
+        "cannot reach PostgreSQL at {place} ({why}); start it, or check --database"
     ))
 }
 

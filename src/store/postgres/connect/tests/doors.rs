@@ -128,15 +128,15 @@ fn places(cluster: &Cluster) {
             nouns@HERE/latin
                 LASTING the database "latin" at HERE has the encoding LATIN1, which cannot hold every text; make one with: createdb --encoding=UTF8 --template=template0 NAME
             nouns@GONE/postgres
-                PASSING cannot reach PostgreSQL at GONE (connection refused); start it, check --database, or use --wait
+                PASSING cannot reach PostgreSQL at GONE (connection refused); start it, or check --database
             nouns@GONE,HERE/postgres
                 t
             nouns@GONE,HERE/nowhere
-                LASTING cannot reach PostgreSQL at GONE (connection refused); start it, check --database, or use --wait; and PostgreSQL at HERE has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
+                LASTING cannot reach PostgreSQL at GONE (connection refused); start it, or check --database; and PostgreSQL at HERE has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
             nouns@%2Fno%2Fwhere:1/postgres
-                PASSING cannot reach PostgreSQL at /no/where/.s.PGSQL.1 (there is no such socket); start it, check --database, or use --wait
+                PASSING cannot reach PostgreSQL at /no/where/.s.PGSQL.1 (there is no such socket); start it, or check --database
             nouns@no..name/postgres
-                PASSING cannot reach PostgreSQL at no..name:5432 (…); start it, check --database, or use --wait
+                PASSING cannot reach PostgreSQL at no..name:5432 (…); start it, or check --database
             nouns@HERE/postgres?options=-c%20no_such_setting%3D1
                 LASTING PostgreSQL at HERE refuses the connection (unrecognized configuration parameter "no_such_setting"); check the address
         "#]],
@@ -155,7 +155,7 @@ fn silence(cluster: &Cluster) {
     let (before, after) = told.split_once("(no answer within ").unwrap();
     let told = format!("{before}(…){}", after.split_once(')').unwrap().1);
     expect![
-        "PASSING cannot reach PostgreSQL at SILENT (…); start it, check --database, or use --wait"
+        "PASSING cannot reach PostgreSQL at SILENT (…); start it, or check --database"
     ]
     .assert_eq(&told);
 }

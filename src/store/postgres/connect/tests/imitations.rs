@@ -87,9 +87,9 @@ fn what_a_server_may_answer() {
         old rules: LASTING PostgreSQL at PLACE does not let us in without encryption (no pg_hba.conf entry for host "10.0.0.1", user "ann", database "shop", SSL off); add sslmode=require to the address, or a line to its pg_hba.conf
         someone between: LASTING PostgreSQL at PLACE sees another certificate than we do (SCRAM channel binding check failed); find out who ends the encryption in between; where it is a proxy of yours, add channel_binding=disable
         other: LASTING PostgreSQL at PLACE refuses the connection (cache lookup failed); check the address
-        nothing: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, check --database, or use --wait
-        HTTP: PASSING cannot reach PostgreSQL at PLACE (its answer was cut short; is it PostgreSQL?); start it, check --database, or use --wait
-        noise: PASSING cannot reach PostgreSQL at PLACE (invalid message length: header length < 4); start it, check --database, or use --wait
+        nothing: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
+        HTTP: PASSING cannot reach PostgreSQL at PLACE (its answer was cut short; is it PostgreSQL?); start it, or check --database
+        noise: PASSING cannot reach PostgreSQL at PLACE (invalid message length: header length < 4); start it, or check --database
         Kerberos: LASTING PostgreSQL at PLACE and we do not agree on a proof (unsupported authentication method); check the password and channel_binding
     "#]].assert_eq(&told);
 }
@@ -107,11 +107,11 @@ fn answers_to_the_request_for_encryption() {
         }
     }
     expect![[r#"
-        no, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, check --database, or use --wait
+        no, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
         no, require: LASTING PostgreSQL at PLACE has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
         yes, and then noise, prefer: LASTING TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
         yes, and then noise, require: LASTING TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
-        what, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, check --database, or use --wait
+        what, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
         what, require: LASTING PostgreSQL at PLACE has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
     "#]].assert_eq(&told);
 }
