@@ -45,7 +45,7 @@ kinds! {
     NO_SUCH_PATH "no-such-path" NOT_FOUND "Nothing lives at this path"
         "The path names no declared resource. GET / lists what is here. Names are plural in paths, and nested resources sit under their parent: /customers/:customer_id/orders."
     METHOD_NOT_ALLOWED "method-not-allowed" METHOD_NOT_ALLOWED "The method is not offered here"
-        "The Allow header lists the methods of this path. Collections take GET and POST, items take GET, PUT and DELETE."
+        "The Allow header lists the methods of this path. Collections take GET, HEAD and POST, items take GET, HEAD, PUT, PATCH and DELETE, and every path takes OPTIONS."
     CROSS_SITE "cross-site" FORBIDDEN "A page of another site may not do this here"
         "A browser sends stored credentials by itself, so what changes something, or is read by a page, must come from this server's own pages or from outside a browser; a link may lead here from anywhere. Pages elsewhere that may use the server are declared by its operator as cors_origins. If the server is reached by another name than the Host header says, its operator declares that as base_url."
     WRONG_HOST "wrong-host" MISDIRECTED_REQUEST "This server does not answer for that host name"
@@ -111,13 +111,13 @@ kinds! {
     READ_ONLY_FIELD "read-only-field" FORBIDDEN "Your roles do not let you change a field"
         "Each entry of errors points to a field that you may see and not change. Send the value that is stored (or, for a new item, the default), or leave the field out. Nothing was changed."
     OUTSIDE_GRANT "outside-grant" FORBIDDEN "Your roles do not reach that far"
-        "You may work only with some of the items, and after this change the item would not be one of them; or it would clash with an item that is out of your reach. Nothing was changed."
+        "You may work only with some of the items, and after this change the item would not be one of them; or it would clash with an item that is out of your reach. Where errors are listed, they point to what you sent that the rule of your roles looks at. Nothing was changed."
     PATCH_FAILED "patch-failed" CONFLICT "The patch does not fit the item"
         "An operation names a place that the item does not have, or tests for a value that it has not. Nothing was changed: a patch is applied as a whole or not at all. Read the item, and make the patch anew."
     TRANSITION_NOT_ALLOWED "transition-not-allowed" CONFLICT "The state cannot be reached from where the item is"
         "The model declares which state may follow which. state is where the item is now, allowed lists where it may go. A new item starts in its initial state."
     TAKEN "taken" CONFLICT "A value that must be unique is already in use"
-        "Another item has this value. The errors point to the fields of the first clash that was found."
+        "Another item has a value, or several values together, that only one may have. The errors point to the fields of every such rule that the item breaks; of a list of new items, to those of the first item that breaks one. Fields that you may not see are not named. Nothing was changed."
     REFERENCED "referenced" CONFLICT "Other items still refer to this one"
         "The model says that this item may not be deleted while others belong or refer to it. Delete those first, or declare on_delete = \"cascade\"."
     TOO_MANY_CHILDREN "too-many-children" CONFLICT "Too many items would be deleted at once"
@@ -244,6 +244,7 @@ pub enum Code {
     Reference,
     Taken,
     Overflow,
+    Outside,
 }
 
 impl Code {
@@ -263,6 +264,7 @@ impl Code {
         Self::Reference,
         Self::Taken,
         Self::Overflow,
+        Self::Outside,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -282,6 +284,7 @@ impl Code {
             Self::Reference => "reference",
             Self::Taken => "taken",
             Self::Overflow => "overflow",
+            Self::Outside => "outside",
         }
     }
 
@@ -303,6 +306,7 @@ impl Code {
             Self::Reference => "the item referred to does not exist",
             Self::Taken => "another item has this value",
             Self::Overflow => "the computed value is out of range",
+            Self::Outside => "your roles do not reach items with this value",
         }
     }
 }

@@ -320,7 +320,8 @@ pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> 
     out
 }
 
-fn template(model: &Model, resource: &Resource) -> String {
+/// The path of a collection, with names in place of ids.
+pub fn template(model: &Model, resource: &Resource) -> String {
     let mut path = model.server.base_path.as_deref().unwrap_or("").to_owned();
     for ancestor in model.lineage(resource.index) {
         path.push('/');

@@ -224,7 +224,7 @@ pub fn check_readable(headers: &HeaderMap) -> Result<BodyForm, Problem> {
     let sent = body_type(headers, BODIES.iter().map(|(essence, _)| *essence))?;
     let form = sent.and_then(|sent| BODIES.iter().find(|(essence, _)| *essence == sent));
     // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
-    let unread = || Problem::new(&problem::UNSUPPORTED_TYPE).header(ACCEPT, readable());
+    let unread = || unsupported(readable());
     form.map(|(_, form)| *form).ok_or_else(unread)
 }
 
@@ -233,21 +233,24 @@ pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     let json = json::FORMAT.media.essence;
     match body_type(headers, std::iter::once(json))? {
         Some(_) => Ok(()),
-        None => {
-            Err(Problem::new(&problem::UNSUPPORTED_TYPE)
-                .header(ACCEPT, HeaderValue::from_static(json)))
-        }
+        None => Err(unsupported(HeaderValue::from_static(json))),
     }
+}
+
+/// 415, with what would have been read.
+fn unsupported(readable: HeaderValue) -> Problem {
+    let listed = readable.to_str().unwrap_or_default();
+    Problem::new(&problem::UNSUPPORTED_TYPE)
+        .detail(format!("what can be read here: {listed}"))
+        .header(ACCEPT, readable)
 }
 
 /// Step 7, for a patch.
 pub fn check_patch(headers: &HeaderMap) -> Result<PatchForm, Problem> {
     let sent = body_type(headers, PATCHES.iter().map(|(essence, _)| *essence))?;
     let form = sent.and_then(|sent| PATCHES.iter().find(|(essence, _)| *essence == sent));
-    form.map(|(_, form)| *form).ok_or_else(|| {
-        let problem = Problem::new(&problem::UNSUPPORTED_TYPE);
-        problem.header(ACCEPT, patchable()).header(ACCEPT_PATCH, patchable())
-    })
+    form.map(|(_, form)| *form)
+        .ok_or_else(|| unsupported(patchable()).header(ACCEPT_PATCH, patchable()))
 }
 
 /// Which of these types the body has. One without a type is taken as JSON.
@@ -259,7 +262,9 @@ fn body_type(
     if codings.into_iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
         // RFC 9110 §12.5.3: says which codings would have been fine.
         let identity = HeaderValue::from_static("identity");
-        return Err(Problem::new(&problem::UNSUPPORTED_CODING).header(ACCEPT_ENCODING, identity));
+        return Err(Problem::new(&problem::UNSUPPORTED_CODING)
+            .detail("what can be read here: identity, which is no coding")
+            .header(ACCEPT_ENCODING, identity));
     }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     Ok(match (types.next(), types.next()) {

@@ -8,7 +8,7 @@ mod aspect;
 mod link;
 mod term;
 
-pub use aspect::{Aspect, Known, no_such, start};
+pub use aspect::{Aspect, Known, no_such, no_such_parameter, start};
 pub use term::{Term, Test};
 
 use self::aspect::Unusable;
@@ -153,7 +153,7 @@ pub(super) fn read_selection(
     let mut selection: Option<List> = None;
     for (name, value) in split(query)? {
         if name != "fields" {
-            return Err(bad_query(no_such(&name, "parameter", ["fields"])));
+            return Err(bad_query(no_such_parameter(&name, &["fields"])));
         }
         if selection.is_some() {
             return Err(bad_query("fields: given twice".to_owned()));
@@ -220,8 +220,8 @@ impl List {
         let (name, operator) = parameter.rsplit_once(':').unwrap_or((parameter, "eq"));
         let aspect = known.find(name).map_err(|unusable| match unusable {
             Unusable::Declared(why) => format!("{}: {why}", cut(name)),
-            Unusable::Unknown if name == parameter => known.unknown(name, "parameter", &CONTROLS),
-            Unusable::Unknown => known.unknown(name, "field", &[]),
+            Unusable::Unknown if name == parameter => known.unknown_parameter(name, &CONTROLS),
+            Unusable::Unknown => known.unknown(name, "field"),
         })?;
         if self.terms.len() == limits.filter_terms_max {
             return Err(format!("expected at most {} filters, got more", limits.filter_terms_max));
@@ -244,7 +244,7 @@ impl List {
             }
             let aspect = known.find(name).map_err(|unusable| match unusable {
                 Unusable::Declared(why) => format!("sort: {}: {why}", cut(name)),
-                Unusable::Unknown => format!("sort: {}", known.unknown(name, "field", &[])),
+                Unusable::Unknown => format!("sort: {}", known.unknown(name, "field")),
             })?;
             if keys.iter().any(|key| key.aspect == aspect) {
                 return Err(format!("sort: {name}: given twice"));

@@ -15,7 +15,7 @@ pub use items::text;
 pub use key::key;
 pub use list::{Aspect, Key, List, Term, Test, start};
 pub use route::{
-    Address, Ids, Place, Route, Stop, Verb, allow, methods, path, push_subject, route,
+    Address, Ids, Place, Route, Stop, Verb, allow, methods, misplaced, path, push_subject, route,
 };
 
 use std::borrow::Cow;
@@ -224,7 +224,7 @@ fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'
 fn refuse_parameters(query: Option<&str>) -> Result<(), Problem> {
     match split(query)?.first() {
         None => Ok(()),
-        Some((name, _)) => Err(bad_query(list::no_such(name, "parameter", []))),
+        Some((name, _)) => Err(bad_query(list::no_such_parameter(name, &[]))),
     }
 }
 

@@ -305,6 +305,14 @@ fn moved(model: &Model, path: &str, query: Option<&str>) -> Stop {
     }
 }
 
+/// The nested resource that a path without its parents names, such as `/orders`.
+pub fn misplaced<'a>(model: &'a Model, path: &str) -> Option<&'a Resource> {
+    let prefix = model.server.base_path.as_deref().unwrap_or("");
+    let first = path.strip_prefix(prefix)?.strip_prefix('/')?.split('/').next()?;
+    let first = decode(first)?;
+    model.declared().find(|resource| resource.parent.is_some() && *resource.plural == *first)
+}
+
 /// The path of a collection or an item, as `Location` and `Link` say it.
 pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Option<Id>) -> String {
     let mut path = String::with_capacity(64);

@@ -13,8 +13,9 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         return None;
     }
     let allowed = match word.len() {
-        0..=3 => 1,
-        4..=6 => 2,
+        // Half of a short word is another word: `page` is not `name`.
+        0..=4 => 1,
+        5..=6 => 2,
         _ => 3,
     };
     candidates

@@ -66,7 +66,7 @@ pub(super) fn users(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resou
 /// A change of name would make every stored secret of the user useless: they are made with it.
 fn name() -> Field {
     let rules = Rules { min_length: Some(1), max_length: Some(NAME_CHARS_MAX), ..Rules::default() };
-    Field { required: true, fixed: true, rules, ..empty("name", types::USER_NAME) }
+    Field { required: true, fixed: true, filter: true, rules, ..empty("name", types::USER_NAME) }
 }
 
 fn roles_field(roles: &[Role]) -> Field {

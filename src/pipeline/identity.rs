@@ -81,7 +81,7 @@ pub(super) async fn permit<'a>(
     }
 }
 
-fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> auth::Request<'a> {
+pub(super) fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> auth::Request<'a> {
     let model = &app.shared.model;
     let realm = match (&route.place, route.resource()) {
         (Place::Logout(realm), _) => *realm,

@@ -185,7 +185,7 @@ impl<'a> Limits<'a> {
         resource: &Resource,
         root: &str,
         values: &[Value],
-        is_changed: impl Fn(usize, &Field) -> bool,
+        is_changed: impl Fn(usize, &Field) -> bool + Copy,
     ) -> Result<(), Refusal> {
         let Some(access) = self.access else { return Ok(()) };
         let fields = access.readonly.iter().filter_map(|at| {
@@ -207,7 +207,46 @@ impl<'a> Limits<'a> {
         let open = resource.fields.iter().zip(values);
         let open: Vec<Value> =
             open.map(|(field, value)| types::unseal(field, value.clone())).collect();
-        if access.holds(&open, self.user) { Ok(()) } else { Err(Refusal::Outside) }
+        if access.holds(&open, self.user) {
+            return Ok(());
+        }
+        Err(Refusal::Outside(self.outside(resource, root, values, is_changed)))
+    }
+
+    /// The fields that the caller has set and that a rule of theirs looks at. None where the item could
+    /// also clash with one out of reach, which is told in the same words: they would tell the two apart.
+    fn outside(
+        self,
+        resource: &Resource,
+        root: &str,
+        values: &[Value],
+        is_changed: impl Fn(usize, &Field) -> bool,
+    ) -> Vec<Fault> {
+        let is_known = |at: usize| !self.hidden().contains(&at) && !self.unseen.contains(at);
+        let is_set = |at: usize| {
+            let field = resource.fields.get(at).filter(|field| field.computed.is_none());
+            field.is_some_and(|field| is_changed(at, field))
+        };
+        let is_there =
+            |at: usize| !is_known(at) || values.get(at).is_some_and(|value| !value.is_null());
+        let may_clash = |unique: &Unique| {
+            unique.fields.iter().all(|at| is_there(*at))
+                && unique.fields.iter().any(|at| is_set(*at))
+        };
+        if resource.unique.iter().any(may_clash) {
+            return Vec::new();
+        }
+        let only = self.access.map_or(&[][..], |access| &access.only);
+        let fields = resource.fields.iter().enumerate();
+        let named = fields.filter(|(at, _)| {
+            is_known(*at) && is_set(*at) && only.iter().any(|only| only.mentions(*at))
+        });
+        let fault = |field: &Field| Fault {
+            pointer: format!("{root}/{}", field.name),
+            code: Code::Outside,
+            detail: Code::Outside.meaning().to_owned(),
+        };
+        named.map(|(_, field)| fault(field)).collect()
     }
 }
 

@@ -266,8 +266,9 @@ pub enum Refusal {
     },
     /// The caller may not change these.
     ReadOnly(Vec<Fault>),
-    /// The item would be out of the caller's reach, or clashes with one that is.
-    Outside,
+    /// The item would be out of the caller's reach, or clashes with one that is. What was sent and breaks
+    /// the rule, where that tells the two apart from nobody.
+    Outside(Vec<Fault>),
     /// By other items; those fields that the caller knows.
     Taken(Vec<Fault>),
     /// By items of this resource.

@@ -59,7 +59,7 @@ impl Once {
                 | Refusal::LastAdmin => true,
                 Refusal::Unconditional
                 | Refusal::ReadOnly(_)
-                | Refusal::Outside
+                | Refusal::Outside(_)
                 | Refusal::KeyUsed
                 | Refusal::KeyUnderWay => false,
             }

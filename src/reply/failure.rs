@@ -33,7 +33,8 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
         Refusal::Patch(detail) => Problem::new(&problem::PATCH_FAILED).detail(detail),
         Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
         Refusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
-        Refusal::Outside => Problem::new(&problem::OUTSIDE_GRANT),
+        Refusal::Outside(faults) if faults.is_empty() => Problem::new(&problem::OUTSIDE_GRANT),
+        Refusal::Outside(faults) => Problem::new(&problem::OUTSIDE_GRANT).faults(faults),
         // Where every field of the clash is hidden.
         Refusal::Taken(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
         Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),

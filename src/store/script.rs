@@ -145,7 +145,7 @@ async fn save<D: Driver>(
             let hidden = [reach.hidden(resource.index), reach.unseen_fields(resource.index)];
             let rules = broken_rules(driver, context, resource, (before, blamed)).await?;
             if !are_holders_seen(driver, context, reach, (&rules, &blamed.after)).await? {
-                return Err(Refusal::Outside.into());
+                return Err(Refusal::Outside(Vec::new()).into());
             }
             let rules: Vec<_> = rules.into_iter().map(|rule| rule.unique).collect();
             // Whoever stood in the way may be gone by now.

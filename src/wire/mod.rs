@@ -20,7 +20,7 @@ pub use body::{After, Body};
 pub use cors::{Visitor, preflight};
 pub use forwarded::{Sender, sender};
 pub use head::{TargetFragment, check_head};
-pub use host::{check_host_is_ours, check_site};
+pub use host::{Authority, check_host_is_ours, check_site};
 pub use request_id::RequestId;
 pub use secure::{hsts, secure_address};
 

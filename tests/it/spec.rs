@@ -428,7 +428,7 @@ on_every_backend! {
         assert_eq!(phrase("POST /customers", ANN), "201 Created");
         assert_eq!(phrase("POST /customers", "{"), "400 Bad Request");
         assert_eq!(phrase("GET /nothing", ""), "404 Not Found");
-        assert_eq!(phrase(&format!("PUT {path}"), "{\"customer\":{}}"), "422 Unprocessable Entity");
+        assert_eq!(phrase(&format!("PUT {path}"), "{\"customer\":{}}"), "422 Unprocessable Content");
         assert_eq!(phrase(&format!("DELETE {path}"), ""), "204 No Content");
     }
 }

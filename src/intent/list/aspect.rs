@@ -181,10 +181,64 @@ impl<'a> Known<'a> {
     }
 
     /// What is wrong with a name that is not known, and the nearest among those that are.
-    pub fn unknown(&self, name: &str, what: &str, others: &[&str]) -> String {
+    pub fn unknown(&self, name: &str, what: &str) -> String {
         let names: Vec<String> = self.names().collect();
-        no_such(name, what, others.iter().copied().chain(names.iter().map(String::as_str)))
+        no_such(name, what, names.iter().map(String::as_str))
     }
+
+    /// The same for a parameter, with all that there are.
+    pub fn unknown_parameter(&self, name: &str, controls: &[&str]) -> String {
+        // A field that is called like a control needs its operator to be meant.
+        let names = self.names().filter(|name| !controls.contains(&&**name));
+        let names: Vec<String> = names.collect();
+        let all: Vec<&str> =
+            controls.iter().copied().chain(names.iter().map(String::as_str)).collect();
+        no_such_parameter(name, &all)
+    }
+}
+
+/// More names than this are not read by anybody.
+const LISTED_MAX: usize = 30;
+
+/// What other interfaces call our controls.
+const ALIASES: [(&str, &str); 16] = [
+    ("page", "cursor"),
+    ("offset", "cursor"),
+    ("skip", "cursor"),
+    ("start", "cursor"),
+    ("after", "cursor"),
+    ("page_token", "cursor"),
+    ("per_page", "limit"),
+    ("page_size", "limit"),
+    ("pagesize", "limit"),
+    ("size", "limit"),
+    ("max", "limit"),
+    ("order", "sort"),
+    ("order_by", "sort"),
+    ("orderby", "sort"),
+    ("sort_by", "sort"),
+    ("select", "fields"),
+];
+
+/// A parameter that stands for nothing here, what may be meant by it, and those that there are.
+pub fn no_such_parameter(name: &str, known: &[&str]) -> String {
+    let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
+    let alias = alias.map(|(_, control)| *control).filter(|control| known.contains(control));
+    let near = alias.or_else(|| nearest(name, known.iter().copied()));
+    let near =
+        near.map_or_else(String::new, |near| format!("; did you mean {}?", json::quoted(near)));
+    let listed = match known {
+        [] => "none is taken".to_owned(),
+        _ => {
+            let names: Vec<&str> = known.iter().take(LISTED_MAX).copied().collect();
+            let more = match known.len() - names.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("there are {}{more}", names.join(", "))
+        }
+    };
+    format!("{}: no such parameter here ({listed}){near}", cut(name))
 }
 
 /// `name` stands for nothing here, and what may be meant by it.

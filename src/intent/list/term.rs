@@ -76,7 +76,8 @@ pub fn read(
     let Some((_, found)) = OPERATORS.iter().find(|(word, _)| *word == operator) else {
         let near = nearest(operator, OPERATORS.iter().map(|(word, _)| *word));
         let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
-        return Err(wrong(format!("no such operator{near}")));
+        let listed = OPERATORS.map(|(word, _)| word).join(", ");
+        return Err(wrong(format!("no such operator (there are {listed}){near}")));
     };
     let field = aspect.field(known.resource);
     if !found.fits(field) {

@@ -34,6 +34,26 @@ impl Expr {
         let root = Node::Literal(Value::Boolean(false));
         Self { text: "false".into(), root, result: Outcome::Boolean }
     }
+
+    /// Whether it looks at a field of the resource, by its index.
+    pub fn mentions(&self, field: usize) -> bool {
+        self.root.mentions(field)
+    }
+}
+
+impl Node {
+    fn mentions(&self, field: usize) -> bool {
+        match self {
+            Self::Literal(_) | Self::User => false,
+            Self::Field(path) | Self::Count(path) => path.root == Root::Field(field),
+            Self::Negate(one) | Self::Not(one) | Self::In(one, _) => one.mentions(field),
+            Self::Arithmetic(_, one, other)
+            | Self::Compare(_, one, other)
+            | Self::And(one, other)
+            | Self::Or(one, other) => one.mentions(field) || other.mentions(field),
+            Self::Sum(path, each) => path.root == Root::Field(field) || each.mentions(field),
+        }
+    }
 }
 
 /// What the value of an expression has to fit into.

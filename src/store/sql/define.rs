@@ -213,7 +213,10 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
         indexes.push(index("", format!("{prefix}.created"), columns));
     }
     for field in &resource.fields {
-        push_filters(&mut indexes, resource, (field, &mut Vec::new()), dialect);
+        // A user is found by name through the index that keeps names apart.
+        if !resource.is_own {
+            push_filters(&mut indexes, resource, (field, &mut Vec::new()), dialect);
+        }
         if field.rules.to.is_some() {
             indexes.push(index(
                 "",

@@ -84,7 +84,7 @@ fn make(client: &mut Client, chance: &mut Chance, number: usize, ids: &[Value; 2
     let mut set = Set { path, plural: format!("{singular}s"), singular, items: Vec::new() };
     // Those of one request have the same times.
     for _ in 0..3 {
-        let drafts: Vec<Value> = (0..chance.below(16)).map(|_| draft(chance, ids)).collect();
+        let drafts: Vec<Value> = (0..=chance.below(15)).map(|_| draft(chance, ids)).collect();
         let body = json!({&set.plural: drafts}).to_string();
         let answer = client.request(&format!("POST {}", set.path), &[], body);
         assert_eq!(answer.status, 201, "{answer:?}");

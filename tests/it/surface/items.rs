@@ -216,7 +216,7 @@ on_every_backend! {
         let body = r#"{"customers":[{"name":"Ann","email":"ann@example.com"},{"name":"Bea","email":"bea"},{"email":7}]}"#;
         let answer = server.post("/customers", body);
         expect![[r#"
-            HTTP/1.1 422 Unprocessable Entity
+            HTTP/1.1 422 Unprocessable Content
             cache-control: private, no-cache
             content-type: application/problem+json
             vary: Accept, Accept-Encoding

@@ -8,6 +8,7 @@ mod coding;
 mod conditions;
 mod deprecation;
 mod checks;
+mod hints;
 mod imports;
 mod items;
 mod list_tags;

@@ -35,7 +35,7 @@ on_every_backend! {
             application/xml, application/problem+json     406 application/problem+json
             APPLICATION/Json                              200 application/json
             application/json;charset=utf-8                200 application/json
-            application/json;version=2                    406 -
+            application/json;version=2                    200 application/json
             application/json ; q=1                        200 application/json
             garbage                                       200 application/json
             application/json;q=high                       200 application/json

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ANN, NO_ONE, TEA};
+use super::{ANN, NO_ONE, TEA, schools};
 use crate::harness::{Backend, Person, Server, Setup};
 
 const MODEL: &str = r#"
@@ -234,7 +234,7 @@ on_every_backend! {
 
     /// A bound is a place in the order, and need not be an id itself.
     fn id_bound_that_is_no_id_is_compared(backend: Backend) {
-        let server = super::schools(backend);
+        let server = schools(backend);
         for name in ["Ann", "Ben"] {
             server.create("/people", format!(r#"{{"person":{{"name":"{name}"}}}}"#));
         }

@@ -67,7 +67,7 @@ on_every_backend! {
     fn a_problem_with_fields_in_full(server: Server) {
         let answer = server.post("/customers", r#"{"customer":{"name":"","email":"ann","nmae":"Ann"}}"#);
         expect![[r#"
-            HTTP/1.1 422 Unprocessable Entity
+            HTTP/1.1 422 Unprocessable Content
             cache-control: private, no-cache
             content-type: application/problem+json
             vary: Accept, Accept-Encoding

@@ -11,7 +11,9 @@ fn status_line(server: &Server, request: impl AsRef<[u8]>) -> String {
 
 fn post(body: &str) -> String {
     let length = body.len();
-    format!("POST /customers HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+    format!(
+        "POST /customers HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
 }
 
 on_every_backend! {
@@ -24,7 +26,6 @@ on_every_backend! {
         for (request, expected) in [
             (post(r#"{"customer":{}}"#), "HTTP/1.1 422 Unprocessable Content"),
             (post(&format!(r#"{{"customer":{{"name":"{long}"}}}}"#)), "HTTP/1.1 413 Content Too Large"),
-            (post("{").replace("Content-Length: 1", "Content-Length: 99999999999999999999"), "HTTP/1.1 413 Content Too Large"),
             (post(ANN), "HTTP/1.1 201 Created"),
             (format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), "HTTP/1.1 414 URI Too Long"),
             (post(ANN).replace("POST", "BREW"), "HTTP/1.1 501 Not Implemented"),

@@ -154,10 +154,8 @@ fn silence(cluster: &Cluster) {
     let told = told.replace(&silent, "SILENT");
     let (before, after) = told.split_once("(no answer within ").unwrap();
     let told = format!("{before}(…){}", after.split_once(')').unwrap().1);
-    expect![
-        "PASSING cannot reach PostgreSQL at SILENT (…); start it, or check --database"
-    ]
-    .assert_eq(&told);
+    expect!["PASSING cannot reach PostgreSQL at SILENT (…); start it, or check --database"]
+        .assert_eq(&told);
 }
 
 #[test]

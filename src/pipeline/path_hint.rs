@@ -1,0 +1,57 @@
+//! The hint in a 404 for a nested resource that is asked for without its parents, such as `/orders`.
+//!
+//! A path that leads nowhere is refused before it is known who asks, so that the names of resources are
+//! found out only by guessing each of them. The hint names the parents, so it is for callers who have some
+//! grant on all of them; everybody else is told 404 and no more. Credentials that are wrong are no 401
+//! here: they are looked at as for any other path, failed logins counted, and lead to no hint.
+
+use super::{App, Asked, Shared, identity};
+use crate::auth::Identity;
+use crate::formats::json::template;
+use crate::intent::{self, Address, Place, Route, Stop, Verb};
+use crate::model::Resource;
+use crate::problem;
+use crate::wire::{self, Authority};
+
+/// `whom` is the host that the request names.
+pub(super) async fn add(
+    app: &App,
+    asked: &Asked<'_>,
+    whom: Option<&Authority<'_>>,
+    stop: Stop,
+) -> Stop {
+    let model = &app.shared.model;
+    let Stop::Problem(problem) = stop else { return stop };
+    if problem.kind() != &problem::NO_SUCH_PATH {
+        return problem.into();
+    }
+    let Some(resource) = intent::misplaced(model, asked.parts.uri.path()) else {
+        return problem.into();
+    };
+    if !is_ours(app, asked, whom) || !is_known(app, asked, resource).await {
+        return problem.into();
+    }
+    let (plural, path) = (&resource.plural, template(model, resource));
+    problem.detail(format!("{plural} live at {path}")).into()
+}
+
+/// Step 3 of the order of checks, which this request has not come to.
+fn is_ours(app: &App, asked: &Asked<'_>, whom: Option<&Authority<'_>>) -> bool {
+    let Shared { model, auth, listen, .. } = &*app.shared;
+    let base_url = model.server.base_url.as_deref();
+    let is_site = asked.visitor.is_declared()
+        || wire::check_site(asked.parts, base_url, asked.sender.is_https).is_ok();
+    is_site && (!auth.is_open() || wire::check_host_is_ours(asked.parts, whom, listen).is_ok())
+}
+
+/// Whether the caller has some grant on the resource and on all that it lies under.
+async fn is_known(app: &App, asked: &Asked<'_>, resource: &Resource) -> bool {
+    let Shared { model, auth, .. } = &*app.shared;
+    let place = Place::Collection(Address { resource: resource.index, ids: None });
+    let request = identity::request(app, asked, &Route { verb: Verb::Get, place });
+    let Ok(Identity::Known(known)) = auth.identify(&app.store, &request, None).await else {
+        return false;
+    };
+    let rights = asked.known.get_or_init(|| known).caller.rights();
+    model.lineage(resource.index).iter().all(|level| rights.knows(level.index))
+}
