@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use serde_json::Value;
@@ -173,6 +173,180 @@ on_every_backend! {
                 }
                 other => panic!("{other:?}: {change}"),
             };
+        }
+    }
+}
+
+/// A value that one item at a time may have, and a second one like it whose index is of another kind.
+const BADGES: &str = r#"
+title = "Badges"
+[server]
+changes_keep = "forever"
+[resources.person]
+plural = "people"
+[resources.person.fields]
+badge = { type = "text", unique = true }
+"#;
+
+/// Pairs of clients, each with a badge of its own.
+const PAIRS: usize = 8;
+
+/// How often a badge changes hands: all pairs together.
+fn handovers() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 10_000 } else { 480 }
+}
+
+fn holder(badge: &str) -> String {
+    format!(r#"{{"person":{{"badge":"{badge}"}}}}"#)
+}
+
+/// Gives a badge up, in one of three ways.
+fn give_up(client: &mut Client, path: &str, round: usize) {
+    let other = holder(&format!("old {}", path.rsplit_once('/').unwrap().1));
+    let answer = match round % 3 {
+        0 => client.request(&format!("DELETE {path}"), &[], ""),
+        1 => client.request(&format!("PUT {path}"), &[], &other),
+        _ => client.request(&format!("PATCH {path}"), &[], &other),
+    };
+    assert!([200, 204].contains(&answer.status), "{answer:?}");
+}
+
+/// Takes a badge by a new item, one of several or by itself, and gives back the new item's path. Says too
+/// whether the badge was free at the first try.
+fn take(client: &mut Client, badge: &str, round: usize) -> (String, bool) {
+    let one = holder(badge);
+    let many = format!(r#"{{"people":[{{"badge":"{badge} {round}"}},{{"badge":"{badge}"}}]}}"#);
+    for attempt in 0.. {
+        let body = if round % 4 == 3 { &many } else { &one };
+        let answer = client.request("POST /people", &[], body);
+        match answer.status {
+            201 => {
+                let person = &answer.json()["people"][1]["id"];
+                let path = match (answer.header("Location"), person.as_str()) {
+                    (Some(path), _) => path.to_owned(),
+                    (None, Some(id)) => format!("/people/{id}"),
+                    (None, None) => panic!("{answer:?}"),
+                };
+                return (path, attempt == 0);
+            }
+            409 => {}
+            _ => panic!("{answer:?}"),
+        }
+    }
+    unreachable!("it is tried until it is taken")
+}
+
+/// Two clients pass one badge on: one item gives it up while the next one takes it.
+fn hand_over(addresses: &[std::net::SocketAddr], pair: usize, rounds: usize) -> usize {
+    let badge = format!("badge {pair}");
+    let address = |number: usize| addresses[number % addresses.len()];
+    let (first, _) = take(&mut Client::connect(address(pair)), &badge, 0);
+    let (path, start) = (Mutex::new(first), Barrier::new(2));
+    thread::scope(|scope| {
+        let giver = scope.spawn(|| {
+            let mut client = Client::connect(address(pair));
+            for round in 0..rounds {
+                start.wait();
+                let held = path.lock().unwrap().clone();
+                start.wait();
+                give_up(&mut client, &held, round);
+                start.wait();
+            }
+        });
+        let mut client = Client::connect(address(pair + 1));
+        let mut at_once = 0;
+        for round in 0..rounds {
+            start.wait();
+            start.wait();
+            let (next, is_first_try) = take(&mut client, &badge, round);
+            at_once += usize::from(is_first_try);
+            start.wait();
+            *path.lock().unwrap() = next;
+        }
+        giver.join().unwrap();
+        at_once
+    })
+}
+
+/// Plays the log from its first entry on: how often a badge comes to a new holder before the old one has
+/// given it up.
+fn count_inversions(log: &str) -> usize {
+    let mut holders: BTreeMap<String, String> = BTreeMap::new();
+    let mut badges: BTreeMap<String, String> = BTreeMap::new();
+    let mut inversions = 0;
+    for line in log.lines() {
+        let (id, after) = line.split_once('|').unwrap();
+        let gone = badges.remove(id);
+        if let Some(badge) = gone.filter(|badge| holders.get(badge).is_some_and(|by| by == id)) {
+            holders.remove(&badge);
+        }
+        if after.is_empty() {
+            continue;
+        }
+        let badge =
+            serde_json::from_str::<Value>(after).unwrap()["badge"].as_str().unwrap().to_owned();
+        inversions += usize::from(holders.insert(badge.clone(), id.to_owned()).is_some());
+        badges.insert(id.to_owned(), badge);
+    }
+    inversions
+}
+
+on_every_backend! {
+    fn unique_value_that_changes_hands_is_given_up_before_it_is_taken(backend: Backend) {
+        let server = Setup::new(backend).model(BADGES).start();
+        let other = (backend == Backend::Postgres)
+            .then(|| Setup::replica(server.database()).model(BADGES).start());
+        let addresses: Vec<_> =
+            [Some(&server), other.as_ref()].into_iter().flatten().map(|server| server.address).collect();
+        let rounds = handovers() / PAIRS;
+        let at_once: usize = thread::scope(|scope| {
+            let pairs: Vec<_> = (0..PAIRS)
+                .map(|pair| { let addresses = &addresses; scope.spawn(move || hand_over(addresses, pair, rounds)) })
+                .collect();
+            pairs.into_iter().map(|pair| pair.join().unwrap()).sum()
+        });
+        let log = sql(backend, server.folder(), "SELECT id, coalesce(after, '') FROM nouns_changes ORDER BY sequence");
+        let inversions = count_inversions(&log);
+        println!("{backend:?}: {} handovers, {at_once} at the first try, {inversions} inversions", rounds * PAIRS);
+        assert_eq!(inversions, 0);
+    }
+}
+
+/// The same, one step after the other: a create waits for a transaction that gives the value up, and that
+/// draws its number only then.
+#[test]
+fn create_that_waits_for_a_unique_value_is_numbered_after_its_wait() {
+    let server = Setup::new(Backend::Postgres).model(BADGES).start();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND wait_event_type = 'Lock'";
+    let bodies = [
+        (None, holder("x")),
+        (Some("a-key"), holder("x")),
+        (None, r#"{"people":[{"badge":"y"},{"badge":"x"}]}"#.to_owned()),
+    ];
+    server.create("/people", holder("x"));
+    for (key, body) in bodies {
+        let give_up = "BEGIN; DELETE FROM people WHERE badge = 'x'; SELECT 0;\n";
+        let mut late = Late::begin(server.folder(), give_up);
+        let address = server.address;
+        let headers: Vec<_> = key.map(|key| ("Idempotency-Key", key)).into_iter().collect();
+        let created = thread::scope(|scope| {
+            let create =
+                scope.spawn(|| Client::connect(address).request("POST /people", &headers, &body));
+            wait_until("the create waits", || {
+                (sql(Backend::Postgres, server.folder(), waiting).trim() == "1").then_some(())
+            });
+            late.go_on(LATE.strip_prefix("BEGIN;").unwrap());
+            late.commit();
+            create.join().unwrap()
+        });
+        assert_eq!(created.status, 201, "{created:?}");
+        let last = "SELECT string_agg(kind || ' ' || coalesce(after::json ->> 'badge', id), ', ' ORDER BY sequence) \
+             FROM (SELECT * FROM nouns_changes ORDER BY sequence DESC LIMIT 2) AS last";
+        let order = sql(Backend::Postgres, server.folder(), last);
+        assert!(order.trim().ends_with("created x"), "{order}");
+        if !body.contains("\"y\"") {
+            assert_eq!(order.trim(), "created late, created x");
         }
     }
 }

@@ -2,6 +2,12 @@
 //!
 //! Where the engine joins the two, several rows with their entries are one statement as well. The one
 //! surprising thing: its parameters are columns, so that the statement is the same for any number of rows.
+//!
+//! The invariant: an entry is numbered after its row was written. A row waits at a unique index for the
+//! transaction that gives the value up, and that transaction numbers its own entry before it commits. If
+//! the number were drawn before the wait, "created B with X" would precede "deleted A with X" in the log.
+//! PostgreSQL runs a data-modifying CTE that nothing reads after the main query, so the entry has to read
+//! from it.
 
 use super::{
     Dialect, ENTRY_BINDS, ENTRY_COLUMNS, columns, define, entry, placeholders, quoted, selected,
@@ -14,7 +20,10 @@ pub(super) fn row(resource: &Resource, dialect: &Dialect) -> String {
     let row = format!("{into} VALUES ({values})");
     match dialect.next_change {
         None => row,
-        Some(_) => format!("WITH written AS ({row}) {}", entry(dialect, count + 1, None)),
+        Some(_) => {
+            let entry = entry(dialect, count + 1, Some("written"));
+            format!("WITH written AS ({row} RETURNING 1) {entry}")
+        }
     }
 }
 
@@ -34,8 +43,9 @@ pub(super) fn rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Opt
     let into = into(resource);
     Some(format!(
         "WITH given AS (SELECT * FROM unnest({arrays}) WITH ORDINALITY AS given ({all}, at)), \
-         written AS ({into} SELECT {of_row} FROM given) \
-         INSERT INTO nouns_changes (sequence, {ENTRY_COLUMNS}) SELECT {next_change}(at = 1), {of_entry} FROM given"
+         written AS ({into} SELECT {of_row} FROM given RETURNING 1) \
+         INSERT INTO nouns_changes (sequence, {ENTRY_COLUMNS}) SELECT {next_change}(at = 1), {of_entry} FROM given \
+         WHERE (SELECT count(*) FROM written) > 0"
     ))
 }
 

@@ -158,6 +158,14 @@ impl Late {
         Self { psql, number: line.trim().parse().unwrap() }
     }
 
+    /// Runs more statements in it; the last gives a number, which is its own from then on.
+    pub fn go_on(&mut self, statements: &str) {
+        self.psql.stdin.as_mut().unwrap().write_all(statements.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(self.psql.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        self.number = line.trim().parse().unwrap();
+    }
+
     pub fn commit(mut self) -> i64 {
         self.psql.stdin.take().unwrap().write_all(b"COMMIT;\n").unwrap();
         assert!(self.psql.wait().unwrap().success());
