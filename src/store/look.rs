@@ -4,6 +4,7 @@
 
 use super::driver::{Driver, Failure};
 use super::gather::Gathering;
+use super::reached::RowLock;
 use super::transaction::{Context, Halt, Pace, SHARED_ROWS_MAX, broken, item};
 use crate::intent::Patch;
 use crate::permit::Reach;
@@ -64,7 +65,7 @@ async fn replaced<D: Driver>(
     (id, draft): (Id, &Draft),
 ) -> Result<Found, Halt<()>> {
     let now = driver.now();
-    let item = locked(driver, context, collection, id).await?;
+    let item = locked(driver, context, collection, id, RowLock::Update).await?;
     let lost_references = lost(driver, context, collection, draft).await?;
     Ok(Found { item, lost_references, ..Found::at(now) })
 }
@@ -76,7 +77,8 @@ async fn amended<D: Driver>(
     (id, patch): (Id, &Patch),
 ) -> Result<Found, Halt<()>> {
     let (now, model) = (driver.now(), &context.model);
-    let stored = locked(driver, context, collection, id).await?.ok_or(Refusal::Missing)?;
+    let stored = locked(driver, context, collection, id, RowLock::Update).await?;
+    let stored = stored.ok_or(Refusal::Missing)?;
     require_of(model, collection, conditions, &stored)?;
     let draft = patched(model, collection, patch, &stored)?;
     if draft.has_clear() {
@@ -93,7 +95,7 @@ async fn removed<D: Driver>(
     (dependents_max, pace): (usize, Pace),
 ) -> Result<Found, Halt<()>> {
     let mut found = Found::at(driver.now());
-    found.item = locked(driver, context, &own.collection, own.id).await?;
+    found.item = locked(driver, context, &own.collection, own.id, RowLock::Delete).await?;
     if found.item.is_some() {
         let mut gathering = Gathering::new(own, dependents_max, pace);
         gathering.cascade(driver, context).await?;
@@ -109,9 +111,10 @@ async fn locked<D: Driver>(
     context: &Context,
     collection: &Collection,
     id: Id,
+    lock: RowLock,
 ) -> Result<Option<Item>, Failure> {
     let reached = context.reached(collection.resource, &collection.reach);
-    let stroke = reached.locked_item(id, &collection.ancestors);
+    let stroke = reached.locked_item(id, &collection.ancestors, lock);
     item(driver, context, collection.resource, stroke).await
 }
 

@@ -25,6 +25,14 @@ pub(super) struct Reached<'a> {
     reach: &'a Reach,
 }
 
+/// What the transaction is about to do with an item that it locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowLock {
+    /// Change it: others may add children meanwhile.
+    Update,
+    Delete,
+}
+
 /// The text for all rows, and which one of a part stands for it.
 type Texts<'a> = (&'a str, fn(&Part) -> &String);
 
@@ -64,8 +72,12 @@ impl Reached<'_> {
         self.stroke((&self.table.item, |part| &part.item), &[Bind::Id(id)], ancestors)
     }
 
-    pub(super) fn locked_item(&self, id: Id, ancestors: &[Id]) -> Stroke<'_> {
-        let texts: Texts<'_> = (&self.table.locked_item, |part| &part.locked_item);
+    /// The item, locked until the end of the transaction.
+    pub(super) fn locked_item(&self, id: Id, ancestors: &[Id], lock: RowLock) -> Stroke<'_> {
+        let texts: Texts<'_> = match lock {
+            RowLock::Update => (&self.table.item_for_update, |part| &part.item_for_update),
+            RowLock::Delete => (&self.table.item_for_delete, |part| &part.item_for_delete),
+        };
         self.stroke(texts, &[Bind::Id(id)], ancestors)
     }
 

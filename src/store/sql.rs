@@ -107,7 +107,9 @@ pub(super) struct Table {
     /// 1: id, then the chain.
     pub(super) item: String,
     /// As `item`, and nobody else changes it before the transaction ends.
-    pub(super) locked_item: String,
+    pub(super) item_for_update: String,
+    /// As `item`, and nobody else changes it or adds children before the transaction ends.
+    pub(super) item_for_delete: String,
     /// 1: id, then the chain.
     pub(super) exists: String,
     /// 1: id.
@@ -307,7 +309,8 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
     let lock = dialect.lock;
     Table {
         item: format!("SELECT {select} FROM {from}{by_id}"),
-        locked_item: format!("SELECT {select} FROM {from}{by_id}{lock}"),
+        item_for_update: format!("SELECT {select} FROM {from}{by_id}{lock_for_update}"),
+        item_for_delete: format!("SELECT {select} FROM {from}{by_id}{lock_for_delete}"),
         exists: format!("SELECT 1 FROM {from}{by_id}"),
         exists_anywhere: format!("SELECT 1 FROM {name} WHERE \"id\" = {p}1"),
         page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),

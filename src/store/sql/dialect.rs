@@ -32,8 +32,10 @@ pub(in crate::store) struct Dialect {
     pub(super) words: &'static Words,
     /// References are made when all tables are there, since they may lead in circles.
     pub(super) adds_references: bool,
-    /// What stands behind a read of an item that is about to be changed.
-    pub(super) lock: &'static str,
+    /// What stands behind a read of an item that is about to be changed, and behind one of an item that
+    /// is about to be deleted.
+    pub(super) lock_for_update: &'static str,
+    pub(super) lock_for_delete: &'static str,
     /// The function that numbers an entry of the change log, where the engine needs one. Its parameter
     /// says whether the entry is the first of its transaction. A row and its entry are then one statement.
     pub(super) next_change: Option<&'static str>,
@@ -93,7 +95,8 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     words: &words::SQLITE,
     adds_references: false,
     // The writer is alone.
-    lock: "",
+    lock_for_update: "",
+    lock_for_delete: "",
     next_change: None,
     // One writer, so numbers come in order.
     settled: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
@@ -165,7 +168,10 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     sorts_by_null: true,
     words: &words::POSTGRES,
     adds_references: true,
-    lock: " FOR UPDATE OF t0",
+    // The id never changes, so an update need not wait for those who insert a child, whose foreign keys
+    // lock the parent FOR KEY SHARE.
+    lock_for_update: " FOR NO KEY UPDATE OF t0",
+    lock_for_delete: " FOR UPDATE OF t0",
     next_change: Some("nouns_next_change"),
     settled: "SELECT nouns_settled_change()",
     // To find out takes as long as eight of these places; so only who needs a newer answer asks.

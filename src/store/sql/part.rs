@@ -16,7 +16,9 @@ pub(in crate::store) struct Part {
     /// 1: id, then the chain.
     pub(in crate::store) item: String,
     /// As `item`, and nobody else changes it before the transaction ends.
-    pub(in crate::store) locked_item: String,
+    pub(in crate::store) item_for_update: String,
+    /// As `item`, and nobody else changes it or adds children before the transaction ends.
+    pub(in crate::store) item_for_delete: String,
     /// 1: id, then the chain.
     pub(in crate::store) exists: String,
     /// 1: id.
@@ -48,10 +50,11 @@ impl Part {
         let whole = within("", 2);
         let (anywhere, terms) = conditions(model, dialect, resource, reach, 2);
         let anywhere = joined(format!(" WHERE t0.\"id\" = {p}1"), &anywhere);
-        let lock = dialect.lock;
+        let Dialect { lock_for_update, lock_for_delete, .. } = dialect;
         Self {
             item: format!("SELECT {select} FROM {from}{by_id}"),
-            locked_item: format!("SELECT {select} FROM {from}{by_id}{lock}"),
+            item_for_update: format!("SELECT {select} FROM {from}{by_id}{lock_for_update}"),
+            item_for_delete: format!("SELECT {select} FROM {from}{by_id}{lock_for_delete}"),
             exists: format!("SELECT 1 FROM {from}{by_id}"),
             exists_anywhere: format!("SELECT 1 FROM {from}{anywhere}"),
             page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),

@@ -50,12 +50,15 @@ fn a_top_level_resource_needs_no_join() {
     let lines = BOTH.into_iter().flat_map(|dialect| {
         let sql = Sql::new(&model, dialect);
         let table = sql.table(ResourceIndex(0));
-        let Table { item, locked_item, exists, exists_anywhere, page, page_after, .. } = table;
-        [item, locked_item, exists, exists_anywhere, page, page_after].map(Clone::clone)
+        let Table { item, item_for_update, item_for_delete, .. } = table;
+        let Table { exists, exists_anywhere, page, page_after, .. } = table;
+        [item, item_for_update, item_for_delete, exists, exists_anywhere, page, page_after]
+            .map(Clone::clone)
     });
     check(
         lines,
         &expect![[r#"
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
             SELECT 1 FROM "rooms" t0 WHERE t0."id" = ?1
@@ -63,6 +66,7 @@ fn a_top_level_resource_needs_no_join() {
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 ORDER BY t0."id" LIMIT ?1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" > ?2 ORDER BY t0."id" LIMIT ?1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1
+            SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1 FOR NO KEY UPDATE OF t0
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1 FOR UPDATE OF t0
             SELECT 1 FROM "rooms" t0 WHERE t0."id" = $1
             SELECT 1 FROM "rooms" WHERE "id" = $1
@@ -78,8 +82,8 @@ fn a_deep_resource_is_tied_to_every_id_in_its_path() {
     let lines = BOTH.into_iter().flat_map(|dialect| {
         let sql = Sql::new(&model, dialect);
         let table = sql.table(ResourceIndex(2));
-        let Table { locked_item, exists, page, page_after, .. } = table;
-        [locked_item, exists, page, page_after].map(Clone::clone)
+        let Table { item_for_update, exists, page, page_after, .. } = table;
+        [item_for_update, exists, page, page_after].map(Clone::clone)
     });
     check(
         lines,
@@ -88,7 +92,7 @@ fn a_deep_resource_is_tied_to_every_id_in_its_path() {
             SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = ?2 AND t1."room_id" = ?3 ORDER BY t0."id" LIMIT ?1
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > ?2 AND t0."shelf_id" = ?3 AND t1."room_id" = ?4 ORDER BY t0."id" LIMIT ?1
-            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = $1 AND t0."shelf_id" = $2 AND t1."room_id" = $3 FOR UPDATE OF t0
+            SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = $1 AND t0."shelf_id" = $2 AND t1."room_id" = $3 FOR NO KEY UPDATE OF t0
             SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = $1 AND t0."shelf_id" = $2 AND t1."room_id" = $3
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = $2 AND t1."room_id" = $3 ORDER BY t0."id" LIMIT $1
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > $2 AND t0."shelf_id" = $3 AND t1."room_id" = $4 ORDER BY t0."id" LIMIT $1

@@ -288,7 +288,7 @@ fn clients_that_leave() {
     let post = ["--json", r#"{"person":{"name":"Dan"}}"#];
     let requests = [
         (&ann[..], &[][..], "SELECT %"),
-        (&ann[..], &put[..], "% FOR UPDATE%"),
+        (&ann[..], &put[..], "% FOR NO KEY UPDATE%"),
         ("/people", &post[..], "%INSERT INTO %"),
     ];
     for (path, args, form) in requests {
@@ -312,6 +312,30 @@ fn clients_that_leave() {
     assert_eq!(counted(&bench, "nouns_pool_connections_lost_total"), 0.0);
     let written = "SELECT string_agg(name, ' ' ORDER BY name) FROM people";
     assert_eq!(bench.session.value(written), "Bob Dan Eve");
+    bench.check_log();
+}
+
+/// A child that is not committed yet locks its parent against removal, and not against changes.
+#[test]
+fn change_of_a_parent_beside_an_uncommitted_child_does_not_wait() {
+    let (mut bench, mut other, _) = scene("request_seconds_max = 20\nstatement_seconds_max = 1");
+    let (team, tasks) = team(&mut bench);
+    other.rows("BEGIN");
+    other.rows(&format!(
+        "INSERT INTO tasks (id, team_id, created_at, updated_at, version, title) \
+         SELECT gen_random_uuid(), team_id, created_at, updated_at, 1, 'late' FROM tasks \
+         WHERE id = '{}'",
+        tasks[0]
+    ));
+    let body = |name: &str| format!(r#"{{"team":{{"name":"{name}"}}}}"#);
+    for (method, name) in [("PATCH", "Two"), ("PUT", "Three")] {
+        let answer = bench.request(&(format!("{method} {team}"), body(name)));
+        assert_eq!(answer.status, 200, "{method}: {answer:?}");
+    }
+    let answer = bench.request(&(format!("DELETE {team}"), String::new()));
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
+    other.rows("ROLLBACK");
+    assert_eq!(bench.request(&(format!("DELETE {team}"), String::new())).status, 204);
     bench.check_log();
 }
 
