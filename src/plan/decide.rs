@@ -122,7 +122,7 @@ pub fn decide(
             let stored = found.item.as_ref().ok_or(Refusal::Missing)?;
             require_of(model, collection, conditions, stored)?;
             if let Some(by) = found.restricted_by {
-                return Err(Refusal::Referenced(by));
+                return Err(Refusal::Referenced(Some(by)));
             }
             let steps = found.going.into_iter().map(Step::Delete).collect();
             Ok(Script { steps, said: Said::Removed })

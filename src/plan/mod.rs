@@ -271,8 +271,8 @@ pub enum Refusal {
     Outside(Vec<Fault>),
     /// By other items; those fields that the caller knows.
     Taken(Vec<Fault>),
-    /// By items of this resource.
-    Referenced(ResourceIndex),
+    /// By items of this resource; of none where the model does not know who refers to it.
+    Referenced(Option<ResourceIndex>),
     TooMany {
         dependents_max: usize,
     },

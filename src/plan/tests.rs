@@ -376,7 +376,7 @@ fn what_goes_goes_in_the_order_found_unless_something_stands_in_the_way() {
         "",
         held,
         &expect![[r#"
-        Referenced(ResourceIndex(0))
+        Referenced(Some(ResourceIndex(0)))
     "#]],
     );
     check_decide(

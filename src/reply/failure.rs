@@ -4,7 +4,7 @@
 
 use http::{HeaderValue, header};
 
-use crate::model::Model;
+use crate::model::{Model, ResourceIndex};
 use crate::plan::{Collection, Refusal};
 use crate::problem::{self, Member, Problem};
 use crate::store::{Broken, StoreError};
@@ -39,8 +39,8 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
         Refusal::Taken(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
         Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),
         Refusal::Referenced(by) => {
-            let is_seen = about.is_none_or(|about| about.reach.sees(by));
-            let by = if is_seen { &*model.resource(by).plural } else { "items" };
+            let is_seen = |by: &ResourceIndex| about.is_none_or(|about| about.reach.sees(*by));
+            let by = by.filter(is_seen).map_or("items", |by| &*model.resource(by).plural);
             Problem::new(&problem::REFERENCED)
                 .detail(format!("there are {by} that belong or refer to this {name}"))
         }

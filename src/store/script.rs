@@ -7,7 +7,7 @@ use super::Broken;
 use super::driver::{Bind, Columns, Driver, Failure, Stopped, Stroke};
 use super::gather::is_referred_to;
 use super::rows::{insert_binds, read_item, unique_binds, update_binds};
-use super::sql::{ENTRY_BINDS, seen_holders, unique_rule};
+use super::sql::{ENTRY_BINDS, is_unique_index, seen_holders, unique_rule};
 use super::transaction::{Context, Halt, broken};
 use crate::formats;
 use crate::intent::push_subject;
@@ -138,10 +138,10 @@ async fn save<D: Driver>(
     let at = at * saved.len() / strokes.len().max(1);
     match (failure, saved.split_at_checked(at)) {
         (Failure::Taken(message), Some((before, [blamed, ..]))) => {
-            let Some(rule) = unique_rule(resource, &message) else {
-                return Err(Failure::Engine(message).into());
-            };
             let reach = &log.collection.reach;
+            let Some(rule) = unique_rule(resource, &message) else {
+                return Err(undeclared_rule(resource, reach, message));
+            };
             let hidden = [reach.hidden(resource.index), reach.unseen_fields(resource.index)];
             let rules = broken_rules(driver, context, resource, (before, blamed)).await?;
             if !are_holders_seen(driver, context, reach, (&rules, &blamed.after)).await? {
@@ -153,6 +153,19 @@ async fn save<D: Driver>(
             Err(taken(resource, &rules, (&blamed.root, &hidden.concat())).into())
         }
         (failure, _) => Err(failure.into()),
+    }
+}
+
+/// A clash with a unique rule that this server's model does not have. One with a newer model may have added
+/// it to the same database; which fields it is about is not known here.
+fn undeclared_rule(resource: &Resource, reach: &Reach, index: String) -> Halt<Box<Write>> {
+    if !is_unique_index(resource, &index) {
+        return Failure::Engine(index).into();
+    }
+    if reach.is_all() {
+        Refusal::Taken(Vec::new()).into()
+    } else {
+        Refusal::Outside(Vec::new()).into()
     }
 }
 

@@ -18,8 +18,8 @@ use std::fmt::Write;
 use super::driver::{Bind, Stroke};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 pub(super) use define::{
-    add_column, add_references, create_table, drop_index, indexes, recall, remember,
-    remember_first, unique_columns, unique_rule,
+    add_column, add_references, create_table, drop_index, indexes, is_unique_index, recall,
+    remember, remember_first, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
 pub(super) use keys::{KEYS_CLOCK, Keys, NEWEST_KEY};
@@ -306,7 +306,7 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
     let by_id = chain.condition(&format!("t0.\"id\" = {p}1"), p, 2);
     let whole = chain.condition("", p, 2);
     let after = chain.condition(&format!("t0.\"id\" > {p}2"), p, 3);
-    let lock = dialect.lock;
+    let Dialect { lock_for_update, lock_for_delete, .. } = dialect;
     Table {
         item: format!("SELECT {select} FROM {from}{by_id}"),
         item_for_update: format!("SELECT {select} FROM {from}{by_id}{lock_for_update}"),

@@ -15,6 +15,7 @@ use futures_util::future::join;
 use tokio_postgres::{Error, Row, RowStream};
 
 use super::failure::{Trouble, sort};
+use super::foreign_key::ForeignKey;
 use super::message::{Message, execute, query, together};
 use super::pool::Connection;
 use crate::model::Resource;
@@ -46,6 +47,7 @@ pub(super) struct PostgresDriver<'a> {
     /// A savepoint is there, and the end is not to be sent yet.
     is_held: bool,
     trouble: Option<Trouble>,
+    violated: Option<ForeignKey>,
 }
 
 impl<'a> PostgresDriver<'a> {
@@ -55,7 +57,7 @@ impl<'a> PostgresDriver<'a> {
         pooling: Pooling,
         stage: Stage,
     ) -> Self {
-        Self { connection, ids, pooling, stage, is_held: false, trouble: None }
+        Self { connection, ids, pooling, stage, is_held: false, trouble: None, violated: None }
     }
 
     /// Takes in what the database said of its clock.
@@ -67,7 +69,13 @@ impl<'a> PostgresDriver<'a> {
         self.trouble
     }
 
-    /// Whether something was sent that may have been done, although no answer says so.
+    /// The foreign key that the transaction violated, which undid it.
+    pub(super) fn take_violated(&mut self) -> Option<ForeignKey> {
+        self.violated.take()
+    }
+
+    /// Whether something was sent that may have been done, although no answer says so. From then on the
+    /// connection must not be cancelled.
     pub(super) fn may_be_done(&self) -> bool {
         self.stage == Stage::Ending
     }
@@ -85,6 +93,7 @@ impl<'a> PostgresDriver<'a> {
     fn failed(&mut self, error: &Error) -> Failure {
         let (failure, trouble) = sort(error);
         self.trouble = self.trouble.or(trouble);
+        self.violated = self.violated.take().or_else(|| ForeignKey::violated_in(error));
         failure
     }
 

@@ -14,6 +14,7 @@ mod database_clock;
 mod driver;
 mod export;
 mod failure;
+mod foreign_key;
 mod group;
 mod keeper;
 mod lane;
@@ -44,6 +45,7 @@ use self::database_clock::DatabaseClock;
 use self::driver::{PostgresDriver, Stage};
 use self::export::Exports;
 use self::failure::Trouble;
+use self::foreign_key::ForeignKey;
 use self::group::{Lines, Told};
 use self::lane::Way;
 use self::onward::Onward;
@@ -288,7 +290,14 @@ impl Inner {
                     continue;
                 }
                 Attempt::Done(done) => return done,
-                Attempt::Again(error) if is_last || clock::now() >= until => return Err(error),
+                Attempt::Again(Undone { violated: Some(key), .. })
+                    if self.refuses_removal(write, &key, until).await =>
+                {
+                    return Err(StoreError::Refused(Refusal::Referenced(None)));
+                }
+                Attempt::Again(undone) if is_last || clock::now() >= until => {
+                    return Err(undone.error);
+                }
                 Attempt::Again(_) => tokio::time::sleep(PAUSE * attempt * attempt).await,
             }
             attempt += 1;
@@ -345,7 +354,7 @@ impl Inner {
                 Attempt::Done(Err(StoreError::OutcomeUnknown(cause_of(error))))
             }
             // A connection in trouble goes: what it has prepared may be what is wrong.
-            Some(_) => Attempt::Again(error),
+            Some(_) => Attempt::Again(Undone { error, violated: driver.take_violated() }),
             None => {
                 let undo = Box::pin(tokio::time::timeout(UNDO_MAX, driver.abandon()));
                 if !is_canceled && undo.await == Ok(true) {
@@ -383,8 +392,14 @@ impl Patience {
 /// How an attempt to write ended.
 enum Attempt<T> {
     Done(Result<T, StoreError>),
-    /// Nothing was done.
-    Again(StoreError),
+    /// Nothing was done, and it may go through the next time.
+    Again(Undone),
+}
+
+/// Why the database undid a write.
+struct Undone {
+    error: StoreError,
+    violated: Option<ForeignKey>,
 }
 
 fn purpose(read: &Read) -> Purpose {

@@ -341,3 +341,9 @@ pub(in crate::store) fn unique_rule<'a>(
             || unique_columns(resource, unique) == clashing
     })
 }
+
+/// Whether PostgreSQL means an index of a unique rule of a resource, be it one of this model or another.
+pub(in crate::store) fn is_unique_index(resource: &Resource, index: &str) -> bool {
+    let rule = index.strip_prefix(&index_prefix(resource)).and_then(|rest| rest.strip_prefix('.'));
+    rule.is_some_and(|rule| rule.starts_with("unique"))
+}

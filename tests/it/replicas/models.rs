@@ -120,3 +120,55 @@ fn a_server_with_the_older_model_serves_on() {
     let note = newer.get(&first).json()["note"].clone();
     assert_eq!((&note["text"], &note["mood"]), (&json!("coffee"), &json!("merry")));
 }
+
+/// A child resource, and a reference, that a server with the older model does not know.
+const NOTES_WITH_REFERRERS: &str = "title = \"Notes\"\n[resources.note.fields]\n\
+    text = { type = \"text\" }\n\
+    [resources.remark]\nparent = \"note\"\n[resources.remark.fields]\nsay = { type = \"text\" }\n\
+    [resources.link.fields]\nto = { type = \"ref\", to = \"note\" }\n";
+
+#[test]
+fn delete_of_an_item_that_a_newer_model_refers_to_is_refused() {
+    let (_folder, address) = empty();
+    let older = Setup::replica(address.clone()).model(NOTES).start();
+    let [parent, target, free] = ["a", "b", "c"]
+        .map(|text| older.create("/notes", json!({"note": {"text": text}}).to_string()));
+    let newer = Setup::replica(address).model(NOTES_WITH_REFERRERS).start();
+    let id = target.rsplit_once('/').unwrap().1;
+    let remark = newer.create(&format!("{parent}/remarks"), r#"{"remark":{"say":"x"}}"#);
+    let link = newer.create("/links", json!({"link": {"to": id}}).to_string());
+    for path in [&parent, &target] {
+        let refused = older.delete(path);
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (409, "referenced"),
+            "{refused:?}"
+        );
+        let detail = "there are items that belong or refer to this note";
+        assert_eq!(refused.json()["detail"], detail);
+        assert_eq!(older.get(path).status, 200);
+    }
+    assert_eq!(older.delete(&free).status, 204);
+    for path in [&remark, &link] {
+        assert_eq!(newer.delete(path).status, 204);
+    }
+    for path in [&parent, &target] {
+        assert_eq!(older.delete(path).status, 204);
+    }
+}
+
+/// As a server with a newer model would have made it while there were no items.
+#[test]
+fn value_that_a_newer_model_has_unique_is_taken() {
+    let (folder, address) = empty();
+    let older = Setup::replica(address).model(NOTES).start();
+    let newer = r#"CREATE UNIQUE INDEX "nouns.notes.unique.text" ON notes (nouns_digest(text))"#;
+    sql(Backend::Postgres, folder.path(), newer);
+    older.create("/notes", r#"{"note":{"text":"tea"}}"#);
+    let other = older.create("/notes", r#"{"note":{"text":"jam"}}"#);
+    let tea = r#"{"note":{"text":"tea"}}"#;
+    for refused in [older.post("/notes", tea), older.put(&other, tea)] {
+        assert_eq!((refused.status, refused.problem().as_str()), (409, "taken"), "{refused:?}");
+    }
+    assert_eq!(older.get(&other).json()["note"]["text"], "jam");
+}

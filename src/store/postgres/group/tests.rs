@@ -8,9 +8,9 @@ use super::*;
 use crate::intent::conditions::Conditions;
 use crate::permit::Reach;
 use crate::plan::{Action, By, Collection, Count, Draft, Values};
-use crate::store::postgres::Worker;
 use crate::store::postgres::cluster::Cluster;
 use crate::store::postgres::pool::Purpose;
+use crate::store::postgres::{Undone, Worker};
 use crate::value::Value;
 
 /// Long enough for a busy machine.
@@ -340,7 +340,7 @@ fn a_failure_that_all_share_is_told_to_all() {
     let words: Vec<_> = (0..5).map(|number| ended(Attempt::Done(Err(error(number))))).collect();
     let busy = "too many are waiting, alone";
     assert_eq!(words, ["away, away", "lost, lost", busy, "alone, alone", "alone, alone"]);
-    assert_eq!(ended(Attempt::Again(error(0))), "alone, alone");
+    assert_eq!(ended(Attempt::Again(Undone { error: error(0), violated: None })), "alone, alone");
 }
 
 /// How long they took decides for how many others wait.

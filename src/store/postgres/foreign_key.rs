@@ -1,0 +1,82 @@
+//! Foreign keys that refuse a delete although this server's model declares nothing against it.
+//!
+//! A server with a newer model may have added a child resource or a `ref` field to the same database, and an
+//! operator may have tables of their own that refer to ours. The look-up before a delete does not know
+//! them; PostgreSQL names the constraint. A constraint that the model declares is violated only when
+//! another transaction came in between, and then the write is tried again.
+
+use std::time::Instant;
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+use super::driver::{PostgresDriver, Stage};
+use super::pool::Purpose;
+use super::{Inner, no_connection};
+use crate::model::{Model, Resource};
+use crate::plan::{Action, Write};
+use crate::store::StoreError;
+use crate::store::driver::{Bind, Columns, Driver};
+
+/// The column of a foreign key of a table of ours. 1: the schema, 2: the table, 3: the constraint.
+const COLUMN: &str = "SELECT attname::text FROM pg_constraint \
+     JOIN pg_class ON pg_class.oid = conrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace \
+     JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[1] \
+     WHERE contype = 'f' AND nspname = current_schema() \
+     AND nspname::text = $1 AND relname::text = $2 AND conname::text = $3";
+
+/// A foreign key as an error names it. Its table is the one that refers to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ForeignKey {
+    schema: String,
+    table: String,
+    constraint: String,
+}
+
+impl ForeignKey {
+    /// The one that a statement violated.
+    pub(super) fn violated_in(error: &Error) -> Option<Self> {
+        let error = error.as_db_error()?;
+        if *error.code() != SqlState::FOREIGN_KEY_VIOLATION {
+            return None;
+        }
+        let [schema, table, constraint] =
+            [error.schema(), error.table(), error.constraint()].map(|name| name.map(str::to_owned));
+        Some(Self { schema: schema?, table: table?, constraint: constraint? })
+    }
+}
+
+impl Inner {
+    /// Whether a foreign key refuses a write for good: the write deletes, and the model knows nothing of
+    /// those who refer to what it deletes. Where that cannot be looked up, the write is tried again.
+    pub(super) async fn refuses_removal(
+        &self,
+        write: &Write,
+        key: &ForeignKey,
+        until: Instant,
+    ) -> bool {
+        matches!(write.action, Action::Remove { .. })
+            && self.is_undeclared(key, until).await.unwrap_or(false)
+    }
+
+    /// Whether the model declares no reference that a foreign key stands for.
+    async fn is_undeclared(&self, key: &ForeignKey, until: Instant) -> Result<bool, StoreError> {
+        let lease = self.pool.lease(Purpose::Read, until).await?;
+        let connection = lease.connection().ok_or_else(no_connection)?;
+        let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
+        let binds = [&key.schema, &key.table, &key.constraint].map(|name| Bind::Text(name));
+        let read = |row: &dyn Columns| Ok(row.text(0)?.map(str::to_owned));
+        let columns = driver.rows(COLUMN, &binds, read).await?;
+        lease.keep();
+        let column = columns.into_iter().flatten().next();
+        Ok(!column.is_some_and(|column| declares(&self.context.model, &key.table, &column)))
+    }
+}
+
+fn declares(model: &Model, table: &str, column: &str) -> bool {
+    let refers = |resource: &Resource| {
+        let mut fields = resource.fields.iter().filter(|field| field.rules.to.is_some());
+        resource.parent_key.as_deref() == Some(column) || fields.any(|field| &*field.name == column)
+    };
+    model.resources.iter().any(|resource| &*resource.table == table && refers(resource))
+}
