@@ -81,7 +81,10 @@ impl fmt::Display for StoreError {
             Self::Refused(refusal) => write!(f, "the data does not allow it: {refusal:?}"),
             Self::Busy => f.write_str("too many are waiting"),
             Self::TimedOut => f.write_str("it took too long"),
-            Self::Unavailable(cause) | Self::OutcomeUnknown(cause) => f.write_str(cause),
+            Self::Unavailable(cause) => f.write_str(cause),
+            Self::OutcomeUnknown(cause) => {
+                write!(f, "{cause}; it is not known whether the change was made")
+            }
             Self::Broken(Broken(cause)) => f.write_str(cause),
         }
     }

@@ -73,6 +73,8 @@ mod refusals;
 #[cfg(test)]
 mod replicas;
 #[cfg(test)]
+mod replication;
+#[cfg(test)]
 mod retries;
 #[cfg(test)]
 mod roles;

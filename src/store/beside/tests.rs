@@ -221,6 +221,31 @@ fn postgres() {
     refused(&database);
 }
 
+/// A command does not report a change that a failover would lose: its commit waits for a standby that is
+/// away, up to the limit of a request, and is not cancelled.
+#[test]
+fn commit_that_waits_for_a_standby_is_outcome_unknown() {
+    type Call = fn(&mut Beside, &Model) -> Result<(), StoreError>;
+    let cluster = Cluster::start();
+    cluster.restart("fast");
+    let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
+    let database = Database::parse(&address, &Environment::default()).unwrap();
+    let model = model(&format!("{THINGS}\n[server.limits]\nrequest_seconds_max = 2\n"));
+    let calls: [Call; 3] = [
+        |beside, model| beside.write(create(model, "ann")).map(drop),
+        |beside, _| beside.remember("key", "one"),
+        |beside, _| beside.remember_first("other", "one").map(drop),
+    ];
+    make(&database, &model);
+    let mut opened: Vec<_> = calls.iter().map(|_| open(&database, &model)).collect();
+    cluster.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    cluster.restart("fast");
+    for (beside, call) in opened.iter_mut().zip(calls) {
+        let done = call(beside, &model);
+        assert!(matches!(done, Err(StoreError::OutcomeUnknown(_))), "{done:?}");
+    }
+}
+
 /// Columns in the database, as its own tool would list them.
 fn columns(path: &Path) -> String {
     let connection = rusqlite::Connection::open(path).unwrap();

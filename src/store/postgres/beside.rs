@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::time::timeout;
 
 use super::claims::Batch;
 use super::driver::{PostgresDriver, Stage};
@@ -10,11 +11,12 @@ use super::export::Exports;
 use super::group::Lines;
 use super::open::{self, Unopened};
 use super::pool::{Pool, Purpose};
-use super::{Address, Inner, no_connection, session};
+use super::{Address, Attempt, Inner, no_connection, session};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Write};
+use crate::store::driver::{Driver, Failure};
 use crate::store::sql::POSTGRES;
 use crate::store::transaction;
 use crate::store::transaction::Context;
@@ -22,15 +24,14 @@ use crate::store::users::{self, RoleGroup};
 use crate::store::{OpenError, StoreError, schema};
 use std::time::Duration;
 
-/// How long one call may take.
-const CALL_MAX: Duration = Duration::from_secs(30);
-
 /// A worker's way into the store, and what runs it.
 #[derive(Debug)]
 pub struct Beside {
     // Before the runtime that drives it.
     inner: Arc<Inner>,
     runtime: LocalRuntime,
+    /// How long one call may take, as for a request.
+    call_max: Duration,
 }
 
 impl Beside {
@@ -45,8 +46,10 @@ impl Beside {
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
         let shown = address.to_string();
-        let is_there = runtime.block_on(async {
-            let connection = pool.connection(clock::now() + CALL_MAX).await;
+        let limits = &model.server.limits;
+        let call_max = Duration::from_secs(limits.request_seconds_max.into());
+        let opened = async {
+            let connection = pool.connection(clock::now() + call_max).await;
             let connection = connection.map_err(|error| OpenError(error.to_string()))?;
             if !open::has_tables(&connection, session.pooling, &shown).await? {
                 return Ok(false);
@@ -55,11 +58,17 @@ impl Beside {
             opened.map(|()| true).map_err(|unopened| match unopened {
                 Unopened::Lost(error) | Unopened::Refused(error) => error,
             })
-        })?;
-        if !is_there {
+        };
+        let late = |_| {
+            Err(OpenError(format!(
+                "{shown} did not answer within {} s; where a commit waits for a synchronous standby, see that one is there",
+                call_max.as_secs()
+            )))
+        };
+        let opened = runtime.block_on(async { timeout(call_max, opened).await });
+        if !opened.unwrap_or_else(late)? {
             return Ok(None);
         }
-        let limits = &model.server.limits;
         let inner = Inner {
             context: Context::new(model, &POSTGRES),
             pool: Arc::new(pool),
@@ -70,7 +79,7 @@ impl Beside {
             exports: Arc::new(Exports::new(limits, &Metrics::new(model))),
             lines: Lines::new(model),
         };
-        Ok(Some(Self { inner: Arc::new(inner), runtime }))
+        Ok(Some(Self { inner: Arc::new(inner), runtime, call_max }))
     }
 
     pub(in crate::store) fn read(&mut self, read: &Read) -> Result<Outcome, StoreError> {
@@ -79,7 +88,7 @@ impl Beside {
     }
 
     pub(in crate::store) fn write(&mut self, write: &Write) -> Result<Outcome, StoreError> {
-        self.runtime.block_on(self.inner.write_alone(write, clock::now() + CALL_MAX))
+        self.runtime.block_on(self.inner.write_alone(write, clock::now() + self.call_max))
     }
 
     pub(in crate::store) fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {
@@ -92,7 +101,7 @@ impl Beside {
     }
 
     pub(in crate::store) fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        self.with_driver(async |driver| Ok(schema::remember(driver, &POSTGRES, name, value).await?))
+        self.in_transaction(async |driver| schema::remember(driver, &POSTGRES, name, value).await)
     }
 
     pub(in crate::store) fn remember_first(
@@ -100,19 +109,36 @@ impl Beside {
         name: &str,
         value: &str,
     ) -> Result<String, StoreError> {
-        self.with_driver(async |driver| {
-            Ok(schema::remember_first(driver, &POSTGRES, name, value).await?)
+        self.in_transaction(async |driver| {
+            schema::remember_first(driver, &POSTGRES, name, value).await
         })
     }
 
-    /// Statements that are transactions of their own.
+    /// Statements that write, committed together.
+    fn in_transaction<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let work = async |driver: &mut PostgresDriver<'_>| {
+            let done = work(driver).await?;
+            driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+            Ok(done)
+        };
+        let attempt = self.inner.attempt(Stage::Due, clock::now() + self.call_max, work);
+        match self.runtime.block_on(attempt) {
+            Attempt::Done(done) => done,
+            Attempt::Again(undone) => Err(undone.error),
+        }
+    }
+
+    /// Statements that read, each a transaction of its own.
     fn with_driver<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let inner = &self.inner;
+        let (inner, until) = (&self.inner, clock::now() + self.call_max);
         self.runtime.block_on(async {
-            let lease = inner.pool.lease(Purpose::Write, clock::now() + CALL_MAX).await?;
+            let lease = inner.pool.lease(Purpose::Read, until).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
             let mut driver =
                 PostgresDriver::new(connection, &inner.ids, inner.pooling, Stage::None);

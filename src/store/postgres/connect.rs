@@ -57,6 +57,8 @@ impl Session {
             ("idle_in_transaction_session_timeout", &*self.idle_in_transaction_ms_max.to_string()),
             ("TimeZone", "UTC"),
             ("standard_conforming_strings", "on"),
+            // So that we hear of a commit that no longer waits for its standbys.
+            ("client_min_messages", "warning"),
             ("default_transaction_isolation", "read\\ committed"),
             // By this one it is seen that the others arrived.
             ("nouns.told", "yes"),

@@ -80,6 +80,20 @@ impl<'a> PostgresDriver<'a> {
         self.stage == Stage::Ending
     }
 
+    /// Ends the transaction, whose commit PostgreSQL has confirmed. Not where the commit's wait for the
+    /// standbys was cut short, by `pg_cancel_backend` for one: PostgreSQL reports success then, with a
+    /// warning, and the transaction is lost if a standby takes over now.
+    fn confirm_commit(&mut self) -> Result<(), Failure> {
+        if self.connection.is_unreplicated.swap(false, Ordering::Relaxed) {
+            self.trouble = Some(Trouble::Lost);
+            let cause =
+                "PostgreSQL stopped waiting for a synchronous standby to confirm the commit";
+            return Err(Failure::Storage(cause.to_owned()));
+        }
+        self.stage = Stage::None;
+        Ok(())
+    }
+
     /// Undoes what is not committed. True when the connection can be used again.
     pub(super) async fn abandon(&mut self) -> bool {
         match (self.trouble, self.stage) {
@@ -165,10 +179,7 @@ impl<'a> PostgresDriver<'a> {
         crate::fault::point("commit");
         self.stage = Stage::Ending;
         match execute(&self.connection.client, message).await {
-            Ok(1) => {
-                self.stage = Stage::None;
-                Ok(())
-            }
+            Ok(1) => self.confirm_commit().map_err(stopped),
             Ok(_) => Err(stopped(changed_while_locked())),
             Err(error) => Err(stopped(self.failed(&error))),
         }
@@ -186,10 +197,7 @@ impl<'a> PostgresDriver<'a> {
         self.stage = Stage::Ending;
         let rows = columns.first().map_or(0, Vec::len);
         match self.connection.client.execute_raw(&statement, columns).await {
-            Ok(done) if usize::try_from(done) == Ok(rows) => {
-                self.stage = Stage::None;
-                Ok(())
-            }
+            Ok(done) if usize::try_from(done) == Ok(rows) => self.confirm_commit(),
             // It is committed, and not what was asked for: nobody does it again.
             Ok(_) => {
                 self.trouble = Some(Trouble::Lost);
@@ -234,7 +242,8 @@ impl<'a> PostgresDriver<'a> {
             }
         }
         if is_last {
-            self.stage = Stage::None;
+            let at = strokes.len();
+            self.confirm_commit().map_err(|failure| Stopped { at, failure })?;
         }
         Ok(())
     }

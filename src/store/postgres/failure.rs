@@ -1,7 +1,7 @@
 //! PostgreSQL's errors, by what they mean for a request.
 
 use tokio_postgres::Error;
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::store::driver::Failure;
 
@@ -62,6 +62,12 @@ fn is_passing(code: &SqlState) -> bool {
 /// Our prepared statement is on another connection.
 fn is_of_a_proxy(code: &SqlState) -> bool {
     [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
+}
+
+/// Whether a notice warns that a commit no longer waits for its synchronous standbys. Its code is that of
+/// any warning and its text depends on `lc_messages`, so the function that raises it tells.
+pub(super) fn is_unreplicated(notice: &DbError) -> bool {
+    notice.routine() == Some("SyncRepWaitForLSN")
 }
 
 /// For the log: without the values that PostgreSQL puts into its details.

@@ -317,37 +317,31 @@ impl Inner {
         let Some(connection) = lease.connection() else {
             return Attempt::Done(Err(no_connection()));
         };
-        let cancel = Arc::clone(&connection.cancel);
         let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
-        // From then on the connection is of no use to others: what stops it may come late.
-        let mut is_canceled = false;
         let done = {
-            let mut work = pin!(work(&mut driver));
-            match timeout_at(until.into(), &mut work).await {
-                Ok(done) => Some(done),
-                // What is on its way is stopped by the database, or done: its answer tells.
-                Err(_) => {
-                    self.pool.cancel(&cancel);
-                    is_canceled = true;
-                    tokio::time::timeout(GRACE, work).await.ok()
-                }
-            }
+            let work = pin!(work(&mut driver));
+            timeout_at(until.into(), work).await
         };
         let error = match done {
-            Some(Ok(outcome)) => {
+            Ok(Ok(outcome)) => {
                 fault::point("answer");
-                if !is_canceled {
-                    lease.keep();
-                }
+                lease.keep();
                 return Attempt::Done(Ok(outcome));
             }
-            Some(Err(Halt::Error(error))) => error,
-            Some(Err(Halt::TooLong(_))) => StoreError::broken("a write that is alone was too long"),
-            None if driver.may_be_done() => {
-                let cause = "the database did not answer in time".to_owned();
+            Ok(Err(Halt::Error(error))) => error,
+            Ok(Err(Halt::TooLong(_))) => StoreError::broken("a write that is alone was too long"),
+            // A commit is never cancelled: PostgreSQL would stop waiting for its standbys, and report
+            // success for a transaction that a failover loses.
+            Err(_) if driver.may_be_done() => {
+                let cause = "the database did not confirm the commit in time".to_owned();
+                lease.keep_when_answered();
                 return Attempt::Done(Err(StoreError::OutcomeUnknown(cause)));
             }
-            None => return Attempt::Done(Err(StoreError::TimedOut)),
+            // The work is dropped, so no commit is sent behind the cancel request.
+            Err(_) => {
+                lease.cancel();
+                return Attempt::Done(Err(StoreError::TimedOut));
+            }
         };
         match driver.trouble() {
             Some(Trouble::Lost) if driver.may_be_done() => {
@@ -357,7 +351,7 @@ impl Inner {
             Some(_) => Attempt::Again(Undone { error, violated: driver.take_violated() }),
             None => {
                 let undo = Box::pin(tokio::time::timeout(UNDO_MAX, driver.abandon()));
-                if !is_canceled && undo.await == Ok(true) {
+                if undo.await == Ok(true) {
                     lease.keep();
                 }
                 Attempt::Done(Err(error))

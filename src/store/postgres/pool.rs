@@ -4,16 +4,18 @@
 //! The one surprising thing: writes may not take every connection, so that a hot item, for which they
 //! wait, does not keep reads out.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_postgres::{CancelToken, Client, Error, Statement};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Error, Statement};
 
 use super::Address;
-use super::connect::{ConnectError, Session};
+use super::connect::{ConnectError, Driver, Session};
 use super::database_clock::DatabaseClock;
+use super::failure::is_unreplicated;
 use super::lane::Lane;
 use super::recent::Recent;
 use crate::clock;
@@ -35,7 +37,20 @@ pub(super) struct Connection {
     /// The number up to which the change log is known to be complete, by any connection of the pool.
     pub(super) settled: Arc<AtomicI64>,
     pub(super) clock: Arc<DatabaseClock>,
+    /// PostgreSQL has warned that a commit on this connection may not be on its standbys.
+    pub(super) is_unreplicated: Arc<AtomicBool>,
+    until_closed: UntilClosed,
     _open: Raised,
+}
+
+/// A permit that is given back when its connection is closed, which is when the database has answered all
+/// that was sent on it.
+type UntilClosed = Arc<Mutex<Option<Permit>>>;
+
+#[expect(dead_code, reason = "they are held, and given back by their drop")]
+enum Permit {
+    Spare(OwnedSemaphorePermit),
+    Places(Option<Places>),
 }
 
 /// One more of something, until it is dropped.
@@ -109,6 +124,11 @@ pub(super) struct Pool {
     pub(super) places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
     listing: Arc<Semaphore>,
+    /// For connections that were given up before the database had answered. While there is one, the place
+    /// of such a connection is free at once; beyond them it is free when the connection is closed. A
+    /// commit that waits for a standby keeps its backend for as long as the standby is away, so without
+    /// this limit a server would use up all connections that the database has.
+    spare: Arc<Semaphore>,
     pub(super) connections_max: usize,
     /// How many wait for a place, whatever for.
     queued: AtomicUsize,
@@ -144,6 +164,7 @@ impl Pool {
             places: Arc::new(Semaphore::new(connections_max)),
             writing: Arc::new(Semaphore::new(writing_max)),
             listing: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
+            spare: Arc::new(Semaphore::new(connections_max)),
             connections_max,
             queued: AtomicUsize::new(0),
             lane: Mutex::default(),
@@ -255,7 +276,7 @@ impl Pool {
     }
 
     fn lent(self: &Arc<Self>, connection: Box<Connection>, places: Places) -> Lease {
-        Lease { connection: Some(connection), pool: Arc::clone(self), _places: places }
+        Lease { connection: Some(connection), pool: Arc::clone(self), places: Some(places) }
     }
 
     /// Asks the database to stop what a connection is doing. Nobody waits for it: whether it was heard
@@ -268,6 +289,13 @@ impl Pool {
 
     async fn stop(&self, token: CancelToken) {
         let _ = tokio::time::timeout(LEASE_MAX, self.address.cancel(token)).await;
+    }
+
+    /// Whether one more idle connection is within the limit: each place that is taken has one.
+    fn has_room(&self, permit: &Permit) -> bool {
+        let own = usize::from(matches!(permit, Permit::Places(_)));
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        idle < self.places.available_permits() + own
     }
 
     fn take_idle(&self) -> Option<Box<Connection>> {
@@ -291,12 +319,16 @@ impl Pool {
         let connected = self.address.connect(&self.session, &self.clock, deadline).await?;
         let (client, driver) = connected;
         let (epoch, settled) = (Arc::clone(&self.epoch), Arc::clone(&self.settled));
-        // It ends with the client, or with an error that the client sees too.
+        let (is_unreplicated, until_closed) = (Arc::default(), UntilClosed::default());
+        let noted = (Arc::clone(&is_unreplicated), Arc::clone(&until_closed));
+        // It ends when the client is gone and all that was sent is answered, or with an error that the
+        // client sees too.
         tokio::task::spawn_local(async move {
-            drop(driver.await);
+            run(driver, &noted.0).await;
             // It may have been a crash, after which a nonce of the old epoch lets nobody in.
             *epoch.lock().unwrap_or_else(PoisonError::into_inner) = None;
             settled.store(0, Ordering::Relaxed);
+            drop(noted);
         });
         self.counted.opened.add(1);
         let open = Raised::new(&self.counted, |counted| &counted.open);
@@ -304,7 +336,28 @@ impl Pool {
         let statements = Mutex::new(Recent::new(STATEMENTS_MAX));
         let settled = Arc::clone(&self.settled);
         let clock = Arc::clone(&self.clock);
-        Ok(Box::new(Connection { client, cancel, statements, settled, clock, _open: open }))
+        Ok(Box::new(Connection {
+            client,
+            cancel,
+            statements,
+            settled,
+            clock,
+            is_unreplicated,
+            until_closed,
+            _open: open,
+        }))
+    }
+}
+
+/// Runs a connection to its end. A notice comes before the end of the statement that it belongs to, so
+/// whoever waits for that statement finds it noted.
+async fn run(mut driver: Driver, unreplicated: &AtomicBool) {
+    while let Some(Ok(message)) = poll_fn(|context| driver.poll_message(context)).await {
+        if let AsyncMessage::Notice(notice) = message
+            && is_unreplicated(&notice)
+        {
+            unreplicated.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -312,7 +365,7 @@ impl Pool {
 pub(super) struct Lease {
     connection: Option<Box<Connection>>,
     pool: Arc<Pool>,
-    _places: Places,
+    places: Option<Places>,
 }
 
 impl Lease {
@@ -342,12 +395,39 @@ impl Lease {
             self.pool.counted.idle.raise();
         }
     }
+
+    /// Gives the connection back when the database has answered all that was sent on it. Nobody waits
+    /// for that here.
+    pub(super) fn keep_when_answered(mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        let (pool, permit) = (Arc::clone(&self.pool), self.permit_without_answer());
+        tokio::task::spawn_local(async move {
+            // The answer to nothing comes behind all others.
+            if connection.client.batch_execute("").await.is_err() || !pool.has_room(&permit) {
+                pool.counted.lost.add(1);
+                return;
+            }
+            connection.is_unreplicated.store(false, Ordering::Relaxed);
+            pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            pool.counted.idle.raise();
+            drop(permit);
+        });
+    }
+
+    /// What is held for a connection while it waits for an answer that nobody waits for any more.
+    fn permit_without_answer(&mut self) -> Permit {
+        match Arc::clone(&self.pool.spare).try_acquire_owned() {
+            Ok(spare) => Permit::Spare(spare),
+            Err(_) => Permit::Places(self.places.take()),
+        }
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.connection.is_some() {
-            self.pool.counted.lost.add(1);
-        }
+        let Some(connection) = self.connection.take() else { return };
+        self.pool.counted.lost.add(1);
+        let permit = self.permit_without_answer();
+        *connection.until_closed.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
     }
 }

@@ -90,8 +90,18 @@ impl OwnPostgres {
 
     /// Run by another program, such as one that makes a disk for it.
     pub fn start_under(program: &[&str]) -> Self {
+        Self::start_by(&[program, &[WITH_POSTGRES, "--durable"]].concat())
+    }
+
+    /// A copy of this server that streams from it.
+    pub fn start_standby(&self) -> Self {
+        Self::start_by(&[WITH_POSTGRES, "--standby", &self.folder])
+    }
+
+    /// By the script with these options, which may be run by another program.
+    fn start_by(script: &[&str]) -> Self {
         let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
-        let words = [program, &[WITH_POSTGRES, "--durable", "sh", "-c", show]].concat();
+        let words = [script, &["sh", "-c", show]].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut keeper = command.spawn().unwrap();
@@ -111,8 +121,14 @@ impl OwnPostgres {
 
     /// Ends it as `pg_ctl` does in this mode, `fast` or `immediate`, and starts it again.
     pub fn restart(&self, mode: &str) {
+        self.control(&["-m", mode, "restart"]);
+    }
+
+    /// Runs `pg_ctl` for it.
+    pub fn control(&self, args: &[&str]) {
         let mut command = Command::new(WITH_POSTGRES);
-        let ended = Process::spawn(command.args(["--restart", mode, &self.folder])).end();
+        let command = command.args(["--control", &self.folder]).args(args);
+        let ended = Process::spawn(command).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 }

@@ -10,7 +10,7 @@ fn options_are_written_for_the_first_message() {
     let pooled = Session { pooling: Pooling::Transaction, ..SESSION };
     assert_eq!(pooled.options(None), None);
     assert_eq!(pooled.options(Some("-c a=b")).as_deref(), Some("-c a=b"));
-    expect![[r#"-c statement_timeout=5000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=20000 -c TimeZone=UTC -c standard_conforming_strings=on -c default_transaction_isolation=read\ committed -c nouns.told=yes"#]].assert_eq(&SESSION.options(None).unwrap());
+    expect![[r#"-c statement_timeout=5000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=20000 -c TimeZone=UTC -c standard_conforming_strings=on -c client_min_messages=warning -c default_transaction_isolation=read\ committed -c nouns.told=yes"#]].assert_eq(&SESSION.options(None).unwrap());
     let own = SESSION.options(Some("-c search_path=shop -c statement_timeout=0")).unwrap();
     assert!(
         own.starts_with("-c search_path=shop -c statement_timeout=0 -c statement_timeout=5000 "),
@@ -27,6 +27,7 @@ fn what_a_session_is_told() {
     cluster.sql("ALTER ROLE lazy SET default_transaction_isolation = 'serializable'");
     cluster.sql("ALTER ROLE lazy SET TimeZone = 'Asia/Kathmandu'");
     cluster.sql("ALTER ROLE lazy SET search_path = 'own'");
+    cluster.sql("ALTER ROLE lazy SET client_min_messages = error");
     let address = |user: &str| format!("postgres://{user}@127.0.0.1:{}/postgres", cluster.port);
     let names = [
         "application_name",
@@ -36,6 +37,7 @@ fn what_a_session_is_told() {
         "idle_in_transaction_session_timeout",
         "TimeZone",
         "standard_conforming_strings",
+        "client_min_messages",
         "transaction_isolation",
         "synchronous_commit",
         "search_path",
@@ -51,9 +53,9 @@ fn what_a_session_is_told() {
         );
     }
     expect![[r#"
-        application_name=nouns client_encoding=UTF8 statement_timeout=5s lock_timeout=4s idle_in_transaction_session_timeout=20s TimeZone=UTC standard_conforming_strings=on transaction_isolation=read committed synchronous_commit=on search_path="$user", public
-        application_name=nouns client_encoding=UTF8 statement_timeout=5s lock_timeout=4s idle_in_transaction_session_timeout=20s TimeZone=UTC standard_conforming_strings=on transaction_isolation=read committed synchronous_commit=on search_path=own
-        application_name=nouns client_encoding=UTF8 statement_timeout=5s lock_timeout=4s idle_in_transaction_session_timeout=20s TimeZone=UTC standard_conforming_strings=on transaction_isolation=read committed synchronous_commit=remote_write search_path="$user", public
+        application_name=nouns client_encoding=UTF8 statement_timeout=5s lock_timeout=4s idle_in_transaction_session_timeout=20s TimeZone=UTC standard_conforming_strings=on client_min_messages=warning transaction_isolation=read committed synchronous_commit=on search_path="$user", public
+        application_name=nouns client_encoding=UTF8 statement_timeout=5s lock_timeout=4s idle_in_transaction_session_timeout=20s TimeZone=UTC standard_conforming_strings=on client_min_messages=warning transaction_isolation=read committed synchronous_commit=on search_path=own
+        application_name=nouns client_encoding=UTF8 statement_timeout=5s lock_timeout=4s idle_in_transaction_session_timeout=20s TimeZone=UTC standard_conforming_strings=on client_min_messages=warning transaction_isolation=read committed synchronous_commit=remote_write search_path="$user", public
     "#]].assert_eq(&format!("{}\n", told.join("\n")));
 
     // Behind a proxy that pools transactions a session is told nothing, and is not served if it forgets.

@@ -1,0 +1,268 @@
+//! PostgreSQL with synchronous replication: a write that was answered with success is on the standby.
+//!
+//! The primary and the standby are real, and of the test's own. A standby that is stopped makes every commit
+//! wait; PostgreSQL ends that wait with a warning, and reports success, when the session is cancelled.
+//! The one surprising thing: a primary whose standby has never been there is enough to see that wait, and
+//! most tests have no other.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::harness::{
+    Answer, Client, Ended, Folder, NOUNS, OwnPostgres, Process, Server, Setup, wait_until,
+};
+
+/// Creates that are batched, a unique value, children, and ids of both kinds.
+const MODEL: &str = r#"
+title = "Replication"
+[server]
+changes_keep = "forever"
+[server.limits]
+LIMITS
+[resources.note.fields]
+text = { type = "text" }
+[resources.person]
+plural = "people"
+[resources.person.fields]
+name = { type = "text", unique = true }
+[resources.team]
+id = "integer"
+[resources.team.fields]
+name = { type = "text" }
+[resources.task]
+parent = "team"
+on_delete = "cascade"
+[resources.task.fields]
+title = { type = "text" }
+"#;
+
+const SYNC_WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+
+fn model(limits: &str) -> String {
+    MODEL.replace("LIMITS", limits)
+}
+
+fn serve(database: &OwnPostgres, limits: &str) -> Server {
+    Setup::replica(database.address_of("postgres")).model(&model(limits)).start()
+}
+
+/// Which standbys a commit waits for.
+fn require_standbys(primary: &OwnPostgres, names: &str) {
+    primary.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+}
+
+/// Waits until commits wait for a standby that is not there. PostgreSQL's checkpointer tells the sessions
+/// some time after a reload.
+fn wait_until_commits_wait(primary: &OwnPostgres) {
+    wait_until("a commit waits for a standby", || {
+        let mut psql = primary.psql("postgres");
+        psql.args(["-c", "SELECT pg_logical_emit_message(true, 'probe', '')"]);
+        let mut probe = Process::spawn(&mut psql);
+        let waits = wait_until("the commit is done, or waits", || {
+            if count_sync_waits(primary) > 0 { Some(true) } else { probe.ended().then_some(false) }
+        });
+        waits.then_some(())
+    });
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    primary.sql("postgres", end);
+    wait_until("the probe has ended", || (count_sync_waits(primary) == 0).then_some(()));
+}
+
+fn count_sync_waits(database: &OwnPostgres) -> usize {
+    database.sql("postgres", SYNC_WAITS).trim().parse().unwrap()
+}
+
+/// A request that writes.
+struct Request {
+    line: String,
+    key: Option<String>,
+    body: String,
+}
+
+impl Request {
+    fn new(line: impl Into<String>, body: impl Into<String>) -> Self {
+        Self { line: line.into(), key: None, body: body.into() }
+    }
+
+    fn send(&self, address: SocketAddr) -> Answer {
+        let mut headers = vec![("Content-Type", "application/json")];
+        headers.extend(self.key.as_deref().map(|key| ("Idempotency-Key", key)));
+        Client::connect(address).request(&self.line, &headers, &self.body)
+    }
+}
+
+/// One of each kind of write. `word` tells those of one round from those of another.
+fn each_write(server: &Server, word: &str) -> Vec<Request> {
+    let path = |path: &str, body: &str| server.create(path, body);
+    let person = |name: &str| format!(r#"{{"person":{{"name":"{word} {name}"}}}}"#);
+    let [replaced, patched] = ["old", "older"].map(|name| path("/people", &person(name)));
+    let team = path("/teams", r#"{"team":{"name":"One"}}"#);
+    path(&format!("{team}/tasks"), r#"{"task":{"title":"x"}}"#);
+    let keyed = Request::new("POST /people", person("keyed"));
+    let many = format!(r#"{{"people":[{{"name":"{word} many 1"}},{{"name":"{word} many 2"}}]}}"#);
+    let mut writes = vec![
+        Request::new("POST /people", person("one")),
+        Request::new("POST /people", many),
+        Request::new(format!("PUT {replaced}"), person("replaced")),
+        Request::new(format!("PATCH {patched}"), person("patched")),
+        Request::new(format!("DELETE {team}"), ""),
+        Request::new("POST /teams", format!(r#"{{"team":{{"name":"{word}"}}}}"#)),
+        Request { key: Some(format!("key-{word}")), ..keyed },
+    ];
+    // Some of these are written by one statement.
+    let note = || Request::new("POST /notes", format!(r#"{{"note":{{"text":"{word}"}}}}"#));
+    writes.extend((0..8).map(|_| note()));
+    writes
+}
+
+fn send_all(address: SocketAddr, requests: &[Request]) -> Vec<Answer> {
+    thread::scope(|scope| {
+        let sent: Vec<_> =
+            requests.iter().map(|request| scope.spawn(|| request.send(address))).collect();
+        sent.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+fn assert_unknown(requests: &[Request], answers: &[Answer]) {
+    for (request, answer) in requests.iter().zip(answers) {
+        let line = &request.line;
+        assert_eq!(answer.status, 503, "{line}: {answer:?}");
+        assert_eq!(answer.problem(), "outcome-unknown", "{line}: {answer:?}");
+        assert!(answer.header("Retry-After").is_some(), "{line}: {answer:?}");
+    }
+}
+
+/// `nouns user add`, with the model and the key of a server's folder.
+fn add_user(folder: &Path, database: &OwnPostgres, name: &str) -> Ended {
+    let mut command = Command::new(NOUNS);
+    let address = database.address_of("postgres");
+    command.args(["user", "add", name, "--password-stdin", "--model", "model.toml"]);
+    command.args(["--database", &address, "--key-file", "nouns.key"]);
+    command.env_clear().current_dir(folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Circle of Life\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// The whole story of a failover: what was answered with success is there at the standby that takes over.
+#[test]
+fn failover_to_a_synchronous_standby_keeps_every_answered_write() {
+    let primary = OwnPostgres::start();
+    let server = serve(&primary, "request_seconds_max = 4");
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("model.toml"), model("request_seconds_max = 4")).unwrap();
+    let standby = primary.start_standby();
+    require_standbys(&primary, "*");
+    wait_until("the standby is synchronous", || {
+        let state = primary.sql("postgres", "SELECT sync_state FROM pg_stat_replication");
+        (state.trim() == "sync").then_some(())
+    });
+
+    let before = each_write(&server, "before");
+    let away = each_write(&server, "away");
+    let answers = send_all(server.address, &before);
+    for (request, answer) in before.iter().zip(&answers) {
+        assert!((200..300).contains(&answer.status), "{}: {answer:?}", request.line);
+    }
+    let added = add_user(folder.path(), &primary, "ann");
+    assert_eq!(added.code, Some(0), "{added:?}");
+
+    standby.control(&["-m", "fast", "stop"]);
+    wait_until_commits_wait(&primary);
+    assert_unknown(&away, &send_all(server.address, &away));
+    let refused = add_user(folder.path(), &primary, "bob");
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+
+    primary.control(&["-m", "immediate", "stop"]);
+    standby.control(&["start"]);
+    standby.control(&["promote"]);
+    drop(server);
+    let server = serve(&standby, "");
+    for (request, answer) in before.iter().zip(&answers) {
+        let (method, path) = request.line.split_once(' ').unwrap();
+        let found = answer.header("Location").map_or_else(|| path.to_owned(), str::to_owned);
+        match method {
+            "DELETE" => assert_eq!(server.get(&found).status, 404),
+            _ if answer.body.is_empty() => {}
+            _ if answer.header("Location").is_none() && method == "POST" => {}
+            _ => assert_eq!(server.get(&found).body, answer.body, "{}", request.line),
+        }
+    }
+    let names = "SELECT string_agg(name, ',' ORDER BY name) FROM people";
+    assert_eq!(
+        standby.sql("postgres", names).trim(),
+        "away old,away older,before keyed,before many 1,before many 2,before one,\
+         before patched,before replaced"
+    );
+    assert_eq!(standby.sql("postgres", "SELECT count(*) FROM notes").trim(), "8");
+    assert_eq!(standby.sql("postgres", "SELECT name FROM nouns_users").trim(), "ann");
+}
+
+/// Somebody else may end the wait: the warning that comes with the success is heard.
+#[test]
+fn commit_whose_wait_for_a_standby_is_cancelled_is_outcome_unknown() {
+    let primary = OwnPostgres::start();
+    let server = serve(&primary, "");
+    // A role that wants to hear of errors alone is not left deaf.
+    primary.sql("postgres", "ALTER ROLE nouns SET client_min_messages = error");
+    primary.restart("fast");
+    let writes = wait_until("the server has found it again", || {
+        (server.post("/notes", r#"{"note":{}}"#).status == 201).then(|| each_write(&server, "cut"))
+    });
+    require_standbys(&primary, "nobody");
+    wait_until_commits_wait(&primary);
+    let (address, count) = (server.address, writes.len());
+    let requests = &writes;
+    let answers = thread::scope(|scope| {
+        let sent = scope.spawn(move || send_all(address, requests));
+        let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity \
+             WHERE wait_event = 'SyncRep'";
+        wait_until("all are answered", || {
+            primary.sql("postgres", cancel);
+            sent.is_finished().then_some(())
+        });
+        sent.join().unwrap()
+    });
+    assert_eq!(answers.len(), count);
+    assert_unknown(&writes, &answers);
+    require_standbys(&primary, "");
+    let again = writes.iter().find(|request| request.key.is_some()).unwrap().send(address);
+    assert_eq!(again.status, 201, "the key tells what became of it: {again:?}");
+}
+
+/// Each commit that waits keeps its session at the database. They do not become ever more, and reads go on.
+#[test]
+fn commits_that_wait_for_a_standby_use_a_bounded_number_of_connections() {
+    let threads = thread::available_parallelism().unwrap().get();
+    let connections_max = 3 * threads;
+    let limits = format!("request_seconds_max = 1\ndatabase_connections_max = {connections_max}");
+    let primary = OwnPostgres::start();
+    let server = serve(&primary, &limits);
+    let path = server.create("/notes", r#"{"note":{"text":"first"}}"#);
+    require_standbys(&primary, "nobody");
+    wait_until_commits_wait(&primary);
+    let requests: Vec<_> = (0..4 * threads)
+        .map(|_| Request::new("POST /notes", r#"{"note":{"text":"waits"}}"#))
+        .collect();
+    wait_until("no more are let to the database", || {
+        let answers = send_all(server.address, &requests);
+        assert!(answers.iter().all(|answer| answer.status == 503), "{answers:?}");
+        let is_sent = |answer: &Answer| answer.problem() == "outcome-unknown";
+        (!answers.iter().any(is_sent)).then_some(())
+    });
+    let waits = count_sync_waits(&primary);
+    assert!(waits <= 2 * connections_max, "{waits} sessions wait");
+    assert_eq!(server.get(&path).status, 200);
+    require_standbys(&primary, "");
+    wait_until("all are done", || (count_sync_waits(&primary) == 0).then_some(()));
+    wait_until("it writes again", || {
+        (server.post("/notes", r#"{"note":{}}"#).status == 201).then_some(())
+    });
+}
