@@ -1,9 +1,21 @@
-//! Nonces that nobody has to remember: what they say about themselves is signed.
+//! Stateless nonces: each carries its own time and epoch, and a MAC over both.
 //!
-//! The text is base64url of a version, the epoch, the second of issue, random bytes and a MAC over
-//! all of these, so that every server with the key knows its own and a flood of challenges costs no
-//! memory. Whether a nonce was used, and whether its epoch is over, the store knows.
+//! The text is base64url of the second of issue, the epoch, random bytes and a truncated HMAC, so that
+//! every server with the key recognises its own and a flood of challenges costs no memory. Whether a
+//! nonce was used, and whether its epoch is over, the store knows.
 //! Several keys are known while one replaces another: the first signs, all are believed.
+//!
+//! The size is bounded from outside: a 401 repeats the nonce in every challenge of its first line, and
+//! wget 1.21 crashes when that line has more than 255 bytes (`challenge.rs`). 30 bytes are 40 characters:
+//!
+//! - time, 4 bytes: the low half of the Unix seconds. `read` chooses the moment nearest to now, so that
+//!   no year ends it.
+//! - epoch, 8 bytes, random: epochs that follow each other within the life of a nonce differ.
+//! - random, 6 bytes: they tell apart the nonces of one second. Where two are the same, which at 50,000
+//!   challenges a second is a matter of days, the client that comes second is told `stale=true` and gets
+//!   another one.
+//! - MAC, 12 bytes: a guess has to be tried at the server, and 2^96 of them cannot be. Whoever forged a
+//!   nonce would still need the password to answer it.
 
 use std::fmt;
 
@@ -18,13 +30,20 @@ const NEAR_END_SECONDS: i64 = 240;
 /// How far the clocks of servers may be apart.
 const SKEW_SECONDS: i64 = 60;
 
-const VERSION: u8 = 1;
-const RANDOM_BYTES: usize = 12;
-const MAC_BYTES: usize = 16;
-const SIGNED_BYTES: usize = 1 + 8 + 8 + RANDOM_BYTES;
+const TIME_BYTES: usize = 4;
+const EPOCH_BYTES: usize = 8;
+const RANDOM_BYTES: usize = 6;
+const MAC_BYTES: usize = 12;
+const SIGNED_BYTES: usize = TIME_BYTES + EPOCH_BYTES + RANDOM_BYTES;
 const ALL_BYTES: usize = SIGNED_BYTES + MAC_BYTES;
 /// A multiple of four, so that there is one spelling.
-const TEXT_BYTES: usize = ALL_BYTES.div_ceil(3) * 4;
+pub(super) const TEXT_BYTES: usize = ALL_BYTES.div_ceil(3) * 4;
+/// It proves nothing, and comes back unchanged (RFC 7616 §3.4): enough to tell realms and keys apart.
+const OPAQUE_BYTES: usize = 4;
+
+/// What is signed begins with what it is for, so that no nonce is an `opaque`.
+const NONCE_LABEL: &[u8] = b"nonce:";
+const OPAQUE_LABEL: &[u8] = b"opaque:";
 
 /// What makes each nonce another one: given, since randomness is not for pure code.
 pub type Random = [u8; RANDOM_BYTES];
@@ -83,12 +102,13 @@ impl Nonces {
 
     pub fn issue(&self, epoch: u64, now: i64, random: Random) -> String {
         let mut bytes = [0; ALL_BYTES];
-        let signed = [VERSION].into_iter().chain(epoch.to_be_bytes()).chain(now.to_be_bytes());
+        let signed = low_half(now).to_be_bytes().into_iter().chain(epoch.to_be_bytes());
         for (byte, value) in bytes.iter_mut().zip(signed.chain(random)) {
             *byte = value;
         }
         let (signed, mac) = bytes.split_at_mut(SIGNED_BYTES);
-        for (byte, value) in mac.iter_mut().zip(hmac::sign(&self.signing, signed).as_ref()) {
+        let tag = sign(&self.signing, NONCE_LABEL, signed);
+        for (byte, value) in mac.iter_mut().zip(tag.as_ref()) {
             *byte = *value;
         }
         URL_SAFE_NO_PAD.encode(bytes)
@@ -106,50 +126,56 @@ impl Nonces {
         if !keys.any(|key| is_signed(key, signed, mac)) {
             return Err(NonceFault::Foreign);
         }
-        parse(signed).ok_or(NonceFault::Foreign)?.at(now)
+        parse(signed, now).ok_or(NonceFault::Foreign)?.at(now)
     }
 
     /// The `opaque` of a realm under each key, that of the signing key first.
     pub fn opaques(&self, realm: &str) -> Vec<Box<str>> {
         let keys = std::iter::once(&self.signing).chain(&self.former);
         keys.map(|key| {
-            let mut context = hmac::Context::with_key(key);
-            // No nonce begins like this.
-            context.update(b"opaque:");
-            context.update(realm.as_bytes());
-            let mac = context.sign();
-            URL_SAFE_NO_PAD.encode(mac.as_ref().get(..MAC_BYTES).unwrap_or_default()).into()
+            let mac = sign(key, OPAQUE_LABEL, realm.as_bytes());
+            URL_SAFE_NO_PAD.encode(mac.as_ref().get(..OPAQUE_BYTES).unwrap_or_default()).into()
         })
         .collect()
     }
 }
 
+fn sign(key: &hmac::Key, label: &[u8], text: &[u8]) -> hmac::Tag {
+    let mut context = hmac::Context::with_key(key);
+    context.update(label);
+    context.update(text);
+    context.sign()
+}
+
 fn is_signed(key: &hmac::Key, signed: &[u8], mac: &[u8]) -> bool {
-    let expected = hmac::sign(key, signed);
+    let expected = sign(key, NONCE_LABEL, signed);
     let expected = expected.as_ref().get(..MAC_BYTES).unwrap_or_default();
     constant_time::verify_slices_are_equal(expected, mac).is_ok()
 }
 
-fn parse(signed: &[u8]) -> Option<Nonce> {
-    let (version, rest) = signed.split_first()?;
-    let (epoch, rest) = rest.split_first_chunk()?;
-    let (issued, random) = rest.split_first_chunk()?;
-    if *version != VERSION {
-        return None;
-    }
-    // The time fills what the random bytes leave.
-    let (_, low) = issued.split_last_chunk::<4>()?;
+fn parse(signed: &[u8], now: i64) -> Option<Nonce> {
+    let (time, rest) = signed.split_first_chunk()?;
+    let (epoch, random) = rest.split_first_chunk()?;
+    let time = u32::from_be_bytes(*time);
+    // The moment nearest to now with this low half.
+    let ahead = time.wrapping_sub(low_half(now)).cast_signed();
+    // The random bytes come last: the store spreads nonces by the low bits of the id.
     let mut id = [0; 16];
-    for (byte, value) in id.iter_mut().zip(low.iter().chain(random)) {
-        *byte = *value;
+    let unique = time.to_be_bytes().into_iter().chain(random.iter().copied());
+    for (byte, value) in id.iter_mut().skip(16 - TIME_BYTES - RANDOM_BYTES).zip(unique) {
+        *byte = value;
     }
-    let issued = i64::from_be_bytes(*issued);
     Some(Nonce {
         epoch: u64::from_be_bytes(*epoch),
-        issued,
+        issued: now.checked_add(ahead.into())?,
         id: u128::from_be_bytes(id),
         is_near_end: false,
     })
+}
+
+fn low_half(seconds: i64) -> u32 {
+    let [.., a, b, c, d] = seconds.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
 }
 
 #[cfg(test)]
@@ -168,8 +194,8 @@ mod tests {
     #[test]
     fn a_nonce_says_what_it_was_given() {
         let ours = nonces(b"a");
-        let text = ours.issue(0x0102_0304_0506_0708, NOW, *b"random bytes");
-        assert_eq!(text.len(), 60);
+        let text = ours.issue(0x0102_0304_0506_0708, NOW, *b"random");
+        assert_eq!(text.len(), 40);
         assert!(
             text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'),
             "{text}"
@@ -177,8 +203,8 @@ mod tests {
         let nonce = ours.read(&text, NOW).unwrap();
         assert_eq!((nonce.epoch, nonce.issued), (0x0102_0304_0506_0708, NOW));
         assert!(!nonce.is_near_end);
-        let other = ours.read(ours.issue(1, NOW, *b"random bytez"), NOW).unwrap();
-        let later = ours.read(ours.issue(1, NOW + 1, *b"random bytes"), NOW).unwrap();
+        let other = ours.read(ours.issue(1, NOW, *b"randon"), NOW).unwrap();
+        let later = ours.read(ours.issue(1, NOW + 1, *b"random"), NOW).unwrap();
         assert_ne!(nonce.id, other.id);
         assert_ne!(nonce.id, later.id);
     }
@@ -186,7 +212,7 @@ mod tests {
     #[test]
     fn a_nonce_lives_for_five_minutes() {
         let ours = nonces(b"a");
-        let text = ours.issue(7, NOW, [0; 12]);
+        let text = ours.issue(7, NOW, [0; 6]);
         let is_near_end = |now| ours.read(&text, now).map(|nonce| nonce.is_near_end);
         for (age, expected) in [
             (-61, Err(NonceFault::Expired)),
@@ -196,8 +222,8 @@ mod tests {
             (240, Ok(true)),
             (299, Ok(true)),
             (300, Err(NonceFault::Expired)),
-            (i64::MAX - NOW, Err(NonceFault::Expired)),
-            (i64::MIN, Err(NonceFault::Expired)),
+            (i64::from(i32::MAX), Err(NonceFault::Expired)),
+            (i64::from(i32::MIN), Err(NonceFault::Expired)),
         ] {
             assert_eq!(is_near_end(NOW.wrapping_add(age)), expected, "{age}");
         }
@@ -206,7 +232,7 @@ mod tests {
     #[test]
     fn any_known_key_is_believed_and_the_first_one_signs() {
         let (old, both, new) = (nonces(b"a"), nonces(b"ba"), nonces(b"b"));
-        let issued = |by: &Nonces| by.issue(7, NOW, [9; 12]);
+        let issued = |by: &Nonces| by.issue(7, NOW, [9; 6]);
         assert!(both.read(issued(&old), NOW).is_ok());
         assert!(new.read(issued(&both), NOW).is_ok());
         assert_eq!(old.read(issued(&both), NOW), Err(NonceFault::Foreign));
@@ -219,7 +245,7 @@ mod tests {
     #[test]
     fn a_changed_byte_makes_a_nonce_foreign() {
         let ours = nonces(b"a");
-        let text = ours.issue(7, NOW, *b"random bytes");
+        let text = ours.issue(7, NOW, *b"random");
         for at in 0..text.len() {
             for by in 1..128 {
                 let mut changed = text.clone().into_bytes();
@@ -237,11 +263,18 @@ mod tests {
         }
 
         #[test]
-        fn any_nonce_is_read_back(epoch: u64, now: i64, random: [u8; 12], at: i64) {
+        fn any_nonce_is_read_back(epoch: u64, now in -1i64 << 60..1 << 60, random: Random, age in -60i64..300) {
             let ours = nonces(b"a");
-            match ours.read(ours.issue(epoch, now, random), at) {
-                Ok(nonce) => prop_assert_eq!((nonce.epoch, nonce.issued), (epoch, now)),
-                Err(fault) => prop_assert_eq!(fault, NonceFault::Expired),
+            let nonce = ours.read(ours.issue(epoch, now, random), now + age).unwrap();
+            prop_assert_eq!((nonce.epoch, nonce.issued), (epoch, now));
+        }
+
+        #[test]
+        fn nonce_read_outside_its_life_is_expired(now: u32, age in 300i64..1 << 31) {
+            let ours = nonces(b"a");
+            let text = ours.issue(7, now.into(), [0; 6]);
+            for at in [i64::from(now) + age, i64::from(now) - age] {
+                prop_assert_eq!(ours.read(&text, at), Err(NonceFault::Expired));
             }
         }
     }

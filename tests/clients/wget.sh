@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # wget and wget2: one run for each step, so that no step knows a challenge of the one before.
-# The scheme has the program before it: `wget2 digest`. Both answer what is asked; Basic they have to be
-# told to send at once, since they would take Digest.
+# The scheme has the program before it: `wget2 digest`. Both answer what is asked, which is `either` where
+# both schemes are offered; `basic` they send at once.
 source "$(dirname "$0")/steps.sh"
 
 version() { "${scheme% *}" --version | sed -n '1s/.*Wget2* \([0-9.]*\).*/\1/p'; }
@@ -9,7 +9,7 @@ version() { "${scheme% *}" --version | sed -n '1s/.*Wget2* \([0-9.]*\).*/\1/p'; 
 ask() {
     case $scheme in
         # In docs/clients.md:
-        'wget digest') wget --user="$name" --password="$password" "$@" ;;
+        'wget digest' | 'wget either') wget --user="$name" --password="$password" "$@" ;;
         'wget basic') wget --auth-no-challenge --user="$name" --password="$password" "$@" ;;
         'wget2 digest') wget2 --user="$name" --password="$password" "$@" ;;
         'wget2 basic') wget2 --auth-no-challenge --user="$name" --password="$password" "$@" ;;

@@ -7,8 +7,8 @@ use super::kind::{Act, Asks, Fate, Kind, Offered, PEOPLE};
 use super::life::{ANN, Client, Hand};
 use super::place::Place;
 use super::rows::ALL;
-use super::watch::{Asked, Watch};
-use crate::harness::{Backend, Person, sql};
+use super::watch::Watch;
+use crate::harness::{Backend, Person, Setup, sql};
 
 /// All rows of a program, everywhere.
 pub fn every_row_of(program: &str, backend: Backend) {
@@ -172,20 +172,20 @@ programs! {
     axios_digest_auth java lwp chromium firefox
 }
 
-/// wget 1.21 looks at the first line of challenges after it has freed it, when a second one follows: see
-/// `docs/clients.md`. Whatever it does then, it does nothing here.
+/// wget 1.21 crashes on a first line of 256 bytes or more: see `docs/clients.md`. A realm of eight
+/// characters is the longest that its challenges have room for.
 #[test]
-fn wget_where_both_are_offered() {
-    let kind = ALL.iter().find(|kind| kind.scheme == "wget digest").unwrap();
-    let place = Place::start(Backend::Sqlite, Offered::Both, false);
-    let mut watch = Watch::new(std::slice::from_ref(&place.server));
+fn wget_realm_of_eight_characters_with_both_schemes_logs_in() {
+    let kind = ALL.iter().find(|kind| kind.scheme == "wget either").unwrap();
+    let model = include_str!("../../../examples/store/nouns.toml");
+    let model = model.replace("realms.store", "realms.eightlet");
+    let model = model.replace("realm = \"store\"", "realm = \"eightlet\"");
+    let server = Setup::new(Backend::Sqlite).model(&model).closed().start();
+    let challenged = server.get("/customers");
+    let lines = challenged.all("WWW-Authenticate");
+    assert_eq!((lines.len(), lines[0].len()), (2, 255), "{lines:?}");
     let mut driver = Driver::start(kind.file);
-    driver.log_in(kind, &place.base, &place.admin);
-    let is_seen = driver.version().starts_with(kind.seen);
+    driver.log_in(kind, &format!("http://{}", server.address), &server.admin());
     let step = driver.step("POST /customers", ANN);
-    let asked: Vec<Asked> = watch.take();
-    if is_seen {
-        assert!(matches!(step.status, 0 | 401), "{step:?}");
-        assert!(asked.iter().all(|asked| asked.problem == "credentials-needed"), "{asked:?}");
-    }
+    assert_eq!(step.status, 201, "{step:?}");
 }

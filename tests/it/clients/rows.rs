@@ -13,7 +13,8 @@ pub const ALL: &[Kind] = &[
     curl("curl --digest --http2", "digest http2").asks(EachTime, 2).tls_only(),
     curl("curl --anyauth --http2", "anyauth http2").asks(EachTime, 2).tls_only(),
     curl("curl --basic --http2", "basic http2").tls_only(),
-    wget("wget", "wget digest").of("wget", "1.21").asks(EachTime, 2).where_only(Digest),
+    wget("wget, Digest", "wget digest").of("wget", "1.21").asks(EachTime, 2).where_only(Digest),
+    wget("wget, Basic", "wget either").of("wget", "1.21").asks(EachTime, 2),
     wget("wget --auth-no-challenge", "wget basic").of("wget", "1.21"),
     wget("wget2", "wget2 digest")
         .of("wget2", "1.99")

@@ -63,7 +63,7 @@ impl Asked {
         let mut key = [0; 32];
         key.iter_mut().for_each(|byte| *byte = numbers.next().to_be_bytes()[0]);
         let nonces = Nonces::new(&[key]).unwrap();
-        let mut random = [0; 12];
+        let mut random = [0; 6];
         random.iter_mut().for_each(|byte| *byte = numbers.next().to_be_bytes()[0]);
         let mut realm = realm(numbers.pick(&["store", "two words", "a, b=c", "Bücher"]));
         let algorithms: [&[Algorithm]; 3] =
