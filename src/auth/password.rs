@@ -19,6 +19,9 @@ use crate::json::{self, Json};
 use crate::model::types::PASSWORD_BYTES_MAX;
 use crate::model::{Algorithm, Model, Scheme};
 
+/// How many Digest credentials are kept of realms that the model does not have now.
+const ABSENT_MAX: usize = 16;
+
 /// What the column `password` holds, as JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -167,8 +170,9 @@ impl Record {
         Some(opened.and_then(|ha1| String::from_utf8(ha1).map_err(|_| SealError::Broken)))
     }
 
-    /// Adds what it lacks, by a password that is known to be right. Quick. What belongs to realms
-    /// that are no more is dropped.
+    /// Adds what it lacks, by a password that is known to be right. Quick. What a declared realm does not
+    /// offer any more is dropped; what belongs to a realm that the model does not have now is kept, since
+    /// it may come back.
     pub fn complete(
         &mut self,
         model: &Model,
@@ -177,7 +181,11 @@ impl Record {
         password: &str,
     ) -> Result<(), Unfit> {
         let (name, password) = (text::composed(name), text::composed(password));
-        let mut digests = Vec::new();
+        let is_declared = |name: &str| model.realms.iter().any(|realm| *realm.name == *name);
+        let absent = self.digests.iter().filter(|(realm, _, _)| !is_declared(realm));
+        // The latest come last.
+        let surplus = absent.clone().count().saturating_sub(ABSENT_MAX);
+        let mut digests: Vec<_> = absent.skip(surplus).cloned().collect();
         for (realm, algorithm) in wanted(model) {
             let had = self.find(realm, algorithm);
             let had = had.filter(|(_, _, sealed)| seal::is_known(keys, sealed));
@@ -213,6 +221,18 @@ impl Record {
         self.digests = digests;
         let dropped = before.len().saturating_sub(self.digests.len());
         Some(Resealed { is_changed: self.digests != before, dropped })
+    }
+
+    /// The realms of stored Digest credentials that the model has no use for, if the user lacks some that
+    /// it offers: such a user cannot log in by Digest there.
+    pub fn unusable_realms(&self, model: &Model) -> Vec<&str> {
+        if wanted(model).all(|(realm, algorithm)| self.find(realm, algorithm).is_some()) {
+            return Vec::new();
+        }
+        let is_unusable = |(realm, algorithm, _): &&(String, Algorithm, String)| {
+            !wanted(model).any(|offered| offered == (realm.as_str(), *algorithm))
+        };
+        self.digests.iter().filter(is_unusable).map(|(realm, _, _)| realm.as_str()).collect()
     }
 
     fn find(&self, realm: &str, algorithm: Algorithm) -> Option<&(String, Algorithm, String)> {

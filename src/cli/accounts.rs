@@ -20,7 +20,7 @@ use crate::model::Model;
 use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::plan::{Action, By, Collection, Outcome, Read, Refusal as Refused, Write};
 use crate::store::{Beside, Database, StoreError};
-use crate::value::{Item, Value};
+use crate::value::{Id, Item, Value};
 use crate::wire::RequestId;
 
 /// So long after a change, every server has seen it.
@@ -131,14 +131,11 @@ impl Accounts {
     ) -> Result<(), Refusal> {
         let mut after = None;
         loop {
-            let read = Read::users(&self.model, PAGE, after);
-            let Outcome::Page(page) = self.beside.read(&read).map_err(refusal)? else {
-                return Err(refusal("the users cannot be read"));
-            };
-            for user in &page.items {
+            let (users, next) = user_page(&mut self.beside, &self.model, after)?;
+            for user in &users {
                 with(self, user)?;
             }
-            match page.next {
+            match next {
                 Some(next) => after = Some(next),
                 None => return Ok(()),
             }
@@ -187,6 +184,18 @@ pub(super) fn last_admin(name: &str) -> Refusal {
         "{name} is the last enabled user with the role admin, without whom nobody could manage users over \
          HTTP; give the role to somebody else first (nouns user roles NAME --role admin), or say --force"
     ))
+}
+
+/// Some users, and where the next ones begin.
+pub(super) fn user_page(
+    beside: &mut Beside,
+    model: &Model,
+    after: Option<Id>,
+) -> Result<(Vec<Item>, Option<Id>), Refusal> {
+    match beside.read(&Read::users(model, PAGE, after)).map_err(refusal)? {
+        Outcome::Page(page) => Ok((page.items, page.next)),
+        _ => Err(refusal("the users cannot be read")),
+    }
 }
 
 fn by() -> By {

@@ -14,6 +14,7 @@ mod key;
 mod prompt;
 mod roles;
 mod serve;
+mod stored_credentials;
 mod user;
 
 use std::fmt::Display;

@@ -11,6 +11,7 @@ use super::cert::quoted;
 use super::environment;
 use super::first::{self, FirstUser};
 use super::roles::Review;
+use super::stored_credentials;
 use super::{
     Refusal, Serve, colours, database, fault_of_ours, find_model, key_source, read_model, refusal,
     say,
@@ -74,7 +75,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
         log.event(Level::Warning, message, &[("variables", &strange_variables.join(", "))]);
     }
     let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
-    let admission = admit(&database, &model, key, is_open);
+    let admission = admit(&database, &model, key, is_open, &log);
     let outcome = admission.and_then(|admission| {
         serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
     });
@@ -176,6 +177,7 @@ fn admit(
     model: &Arc<Model>,
     key: Option<Source>,
     is_open: bool,
+    log: &Log,
 ) -> Result<Admission, Refusal> {
     if is_open {
         // A key that is there and fits seals the passwords that are set. Most have none, and then the
@@ -198,6 +200,7 @@ fn admit(
     let first = first::make(&mut beside, model, &keys, &file)?;
     let groups = beside.role_groups().map_err(refusal)?;
     let review = Some(Review::new(model, &groups));
+    stored_credentials::warn_unusable(&mut beside, model, log)?;
     let auth = Auth::closed(model, Keyring::new(key, keys)).map_err(refusal)?;
     let auth = auth.ok_or_else(|| refusal("the key cannot sign"))?;
     Ok(Admission { auth, first, review })

@@ -81,7 +81,59 @@ fn a_realm_that_came_later_is_lacking_until_it_is_completed() {
     record.complete(&after, &keys, "ann", "secret").unwrap();
     assert_eq!(record.digests, sealed, "what is there stays");
     record.complete(&before, &keys, "ann", "secret").unwrap();
-    assert!(record.digests.is_empty(), "what is no more goes");
+    assert!(record.digests.is_empty(), "what a realm does not offer any more goes");
+}
+
+#[test]
+fn credentials_of_an_absent_realm_are_kept_until_the_password_changes() {
+    let (both, keys) = (store("[realms.store]\n[realms.desk]"), keys(1));
+    let mut record = make(&both, Some(&keys), "ann", "secret").unwrap();
+    let before = record.clone();
+    let without = store("[realms.store]");
+    record.complete(&without, &keys, "ann", "secret").unwrap();
+    assert_eq!(record.digests.len(), 4);
+    let md5 = |record: &Record| record.ha1(&keys, "ann", ("desk", Algorithm::Md5));
+    assert_eq!(md5(&record), md5(&before));
+    assert!(record.unusable_realms(&without).is_empty(), "all that is offered is there");
+    let new = make(&without, Some(&keys), "ann", "another").unwrap();
+    assert_eq!((new.digests.len(), md5(&new)), (2, None));
+}
+
+#[test]
+fn credentials_of_absent_realms_have_a_limit() {
+    let keys = keys(1);
+    let mut record = make(&store(DIGEST), Some(&keys), "ann", "secret").unwrap();
+    for number in 0..20 {
+        let text = format!("title = \"Store\"\n[realms.r{number}]\n[resources.customer]\n");
+        let model = model::read("nouns.toml", &text).unwrap();
+        record.complete(&model, &keys, "ann", "secret").unwrap();
+        assert!(!lacks(&record, &model, &keys));
+    }
+    let realms: Vec<&str> = record.digests.iter().map(|(realm, _, _)| realm.as_str()).collect();
+    assert_eq!((realms.len(), realms.first(), realms.last()), (18, Some(&"r11"), Some(&"r19")));
+}
+
+#[test]
+fn credentials_that_a_model_cannot_use_are_named() {
+    let keys = keys(1);
+    let of = |realms: &str| make(&store(realms), Some(&keys), "ann", "secret").unwrap();
+    let unusable = |record: &Record, realms: &str| {
+        record.unusable_realms(&store(realms)).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let desk = make(
+        &model::read("nouns.toml", "title = \"T\"\n[realms.desk]\n[resources.x]\n").unwrap(),
+        Some(&keys),
+        "ann",
+        "secret",
+    );
+    assert_eq!(unusable(&desk.unwrap(), DIGEST), ["desk", "desk"]);
+    assert!(unusable(&of(DIGEST), DIGEST).is_empty());
+    let basic = "[realms.store]\nschemes = [\"basic\"]";
+    assert!(unusable(&of(basic), DIGEST).is_empty(), "there was nothing");
+    assert!(unusable(&of(DIGEST), basic).is_empty(), "nothing is lacking");
+    let md5 = "[realms.store]\nalgorithms = [\"md5\"]";
+    let sha = "[realms.store]\nalgorithms = [\"sha-256\"]";
+    assert_eq!(unusable(&of(md5), sha), ["store"]);
 }
 
 #[test]

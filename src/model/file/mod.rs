@@ -81,7 +81,7 @@ fn read_as(purpose: Purpose, name: &str, text: &str) -> Result<Model, ModelError
 fn build(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Model {
     root.only(&keys::names(keys::ROOT), "a model", mistakes);
     let title = title(purpose, root, mistakes);
-    let realms = realm::read(root, &title, mistakes);
+    let realms = realm::read(root, mistakes);
     let names = Names::read(root, mistakes);
     let drafts = resource::read(&names, mistakes);
     let roles = role::read(root, &drafts, mistakes);

@@ -1,7 +1,9 @@
 //! Realms: their schemes, and what Digest offers in them.
 //!
-//! With none declared there is one, named by the title, with everything at its default. The one
-//! surprising thing: algorithms are offered strongest first, whatever their order in the file.
+//! With none declared there is one, named `nouns`, with everything at its default. Stored Digest
+//! credentials are bound to the name of their realm, so it depends on nothing that an author changes for
+//! looks. The one surprising thing: algorithms are offered strongest first, whatever their order in the
+//! file.
 
 use super::keys;
 use super::tree::{Entry, Table};
@@ -11,17 +13,12 @@ use crate::model::{Algorithm, ChallengeForm, Qop, Realm, Scheme};
 /// The keys that only Digest has a use for.
 const DIGEST_KEYS: &[&str] = &["algorithms", "qop", "challenge", "legacy"];
 
-pub(super) fn read(root: &Table<'_>, title: &str, mistakes: &mut Mistakes) -> Vec<Realm> {
+/// The realm where none is declared.
+const DEFAULT_NAME: &str = "nouns";
+
+pub(super) fn read(root: &Table<'_>, mistakes: &mut Mistakes) -> Vec<Realm> {
     let Some(entry) = root.find("realms") else {
-        if let Some(entry) = root.find("title").filter(|_| !is_name(title)) {
-            let help = "take them out of the title, or declare a realm: [realms.main]";
-            mistakes.add_with(
-                entry.span(),
-                "the title names the realm, which cannot have `\"` or `\\`",
-                help,
-            );
-        }
-        return vec![realm(title, &Table::default(), mistakes)];
+        return vec![realm(DEFAULT_NAME, &Table::default(), mistakes)];
     };
     let Some(table) = entry.table(mistakes) else { return Vec::new() };
     if table.entries().is_empty() {

@@ -158,9 +158,9 @@ fn a_shape_keeps_what_data_depends_on_and_nothing_else() {
 }
 
 #[test]
-fn realms_come_from_the_title_when_none_is_declared() {
-    let model = good("title = \"Shop\"\n[resources.thing]\n");
-    assert_eq!(&*model.realms[0].name, "Shop");
+fn realm_none_declared_is_named_nouns_whatever_the_title() {
+    let model = good("title = \"A \\\"shop\\\"\"\n[resources.thing]\n");
+    assert_eq!(&*model.realms[0].name, "nouns");
     let realm = &model.realms[model.server_realm()];
     assert_eq!(realm.schemes, [Scheme::Digest, Scheme::Basic]);
     assert_eq!(realm.algorithms, [Algorithm::Sha256, Algorithm::Md5]);

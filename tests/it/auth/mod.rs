@@ -5,6 +5,7 @@
 mod first_start;
 mod guessing;
 mod logins;
+mod realms;
 mod replay;
 mod schemes;
 mod whole;
