@@ -57,7 +57,7 @@ kinds! {
     CREDENTIALS_WRONG "credentials-wrong" UNAUTHORIZED "The credentials are not right"
         "The name, the password or the proof is not right, the user is disabled, or the scheme is not offered here. WWW-Authenticate lists what is. A user whose password was set before a realm had Digest logs in once with Basic, or gets a new password."
     STALE_NONCE "stale-nonce" UNAUTHORIZED "The nonce is too old, or was used with this count before"
-        "The proof is right, but its nonce is older than five minutes, belongs to a server that was started anew, or was used with the same nc before: a request is never executed twice. Answer the new challenge; common clients do so by themselves."
+        "The proof is right, but its nonce is older than five minutes, belongs to a server or a database that was started anew, or was used with the same nc before: a request is never executed twice. Answer the new challenge; common clients do so by themselves."
     LOGGED_OUT "logged-out" UNAUTHORIZED "You are logged out"
         "Your browser no longer has a name and a password for this server, and the server remembers nothing of them. To log in again, open any other page of it. If you were asked for a password here, there was none to forget: cancel."
     TOO_MANY_LOGINS "too-many-logins" TOO_MANY_REQUESTS "Too many logins that failed, or too many at once"

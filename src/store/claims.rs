@@ -2,11 +2,14 @@
 //!
 //! Here: what is asked and answered, and the memory of a server that is alone with its data. Servers
 //! that share a database share this memory there (`postgres/claims.rs`).
+//! A clock that is set back begins a new epoch: floors from before it would make every nonce stale until
+//! the time has caught up.
 //! The one surprising thing: what has to be forgotten for want of room is never taken for unused. A
 //! floor is raised instead, and whatever lies below it is stale, so that the client asks for a new nonce.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// One use of a nonce.
@@ -37,6 +40,10 @@ pub const NONCE_SECONDS: i64 = 300;
 /// By how much clocks may differ.
 pub(super) const SKEW_SECONDS: i64 = 120;
 
+/// A clock that goes back by more than this was set back. Nonces that were given out by the former time
+/// are refused then as from the future (`auth::nonce`), so that a new epoch takes nothing away.
+const SET_BACK_SECONDS: i64 = 60;
+
 /// How many nonces are remembered, and how much of each: 64 counts a word.
 const NONCES_MAX: usize = 262_144;
 const WORDS_MAX: usize = 16;
@@ -47,7 +54,9 @@ const CLEARED_MAX: usize = 4;
 
 /// The memory of one process.
 pub(super) struct Claims {
-    epoch: u64,
+    epoch: AtomicU64,
+    /// The latest time that was seen in this epoch.
+    latest: AtomicI64,
     shards: Box<[Mutex<Shard>]>,
     shard_nonces_max: usize,
 }
@@ -67,16 +76,33 @@ impl Claims {
     fn with(epoch: u64, shards: usize, nonces_max: usize) -> Self {
         let shards = (0..shards).map(|_| Mutex::default()).collect::<Box<[_]>>();
         let shard_nonces_max = nonces_max / shards.len().max(1);
-        Self { epoch, shards, shard_nonces_max }
+        let latest = AtomicI64::new(i64::MIN);
+        Self { epoch: AtomicU64::new(epoch), latest, shards, shard_nonces_max }
     }
 
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
+    /// The epoch of nonces that are given out at this time, in seconds since 1970.
+    pub(super) fn epoch(&self, now: i64) -> u64 {
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        let latest = self.latest.fetch_max(now, Ordering::SeqCst);
+        if now >= latest.saturating_sub(SET_BACK_SECONDS) {
+            return epoch;
+        }
+        // No epoch comes twice, also without randomness.
+        let next = getrandom::u64().unwrap_or_else(|_| epoch.wrapping_add(1));
+        // Of threads that find out together, one begins it; another that sees the former time a moment
+        // later begins one more, which does no harm.
+        match self.epoch.compare_exchange(epoch, next, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => {
+                self.latest.store(now, Ordering::SeqCst);
+                next
+            }
+            Err(current) => current,
+        }
     }
 
     /// `now` is in seconds since 1970.
     pub(super) fn claim(&self, claim: &Claim, now: i64) -> Claimed {
-        if claim.epoch != self.epoch {
+        if claim.epoch != self.epoch(now) {
             return Claimed::Stale;
         }
         // A nonce is random, so any part of it is.
@@ -84,12 +110,20 @@ impl Claims {
         let at = usize::try_from(claim.nonce % count).unwrap_or(0);
         let Some(shard) = self.shards.get(at) else { return Claimed::Stale };
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        // Once more, under the lock: what the shard knows of an epoch goes only when that is over.
+        if claim.epoch != self.epoch.load(Ordering::SeqCst) {
+            return Claimed::Stale;
+        }
+        if shard.epoch != claim.epoch {
+            *shard = Shard { epoch: claim.epoch, floor: i64::MIN, ..Shard::default() };
+        }
         shard.claim(claim, now, self.shard_nonces_max)
     }
 }
 
 #[derive(Default)]
 struct Shard {
+    epoch: u64,
     nonces: HashMap<u128, Used>,
     /// The same, by when they were given out.
     by_age: BTreeMap<i64, Vec<u128>>,

@@ -2,6 +2,7 @@
 //!
 //! The tables (`tables`) are empty after a crash of PostgreSQL. Then the epoch is gone with them, so that
 //! every nonce from before is stale at every server; a claim looks at the epoch in the same statement.
+//! A copy of the tables, and a clock that was set back, begin a new epoch too.
 //! Claims that come while one is under way are sent together, by one thread for all.
 //! A nonce that comes to one server alone is claimed in the memory of that server (`ours`), which has
 //! taken a part of it in the database. Another server to which it comes after all says so, and waits
@@ -27,7 +28,7 @@ pub(super) use self::tables::{create, sweep};
 
 use self::line::{Asked, Found, UnderWay, lock};
 use self::ours::Place;
-use self::tables::{EPOCH, LIVE, age_max, bucket_of};
+use self::tables::{EPOCH, LIVE, age_max, bucket_of, epoch_binds};
 use super::driver::{PostgresDriver, Stage};
 use super::failure::Trouble;
 use super::pool::Purpose;
@@ -139,9 +140,8 @@ impl Inner {
             return Ok(epoch);
         }
         let made = getrandom::u64().map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        let binds = [Bind::Integer(made.cast_signed()), Bind::Integer(age_max())];
         for _ in 0..EPOCH_TRIES {
-            let (rows, _) = self.ask(EPOCH, &binds, |row| row.integer(0)).await?;
+            let (rows, _) = self.ask(EPOCH, &epoch_binds(made), |row| row.integer(0)).await?;
             if let Some(epoch) = rows.into_iter().flatten().next() {
                 let epoch = epoch.cast_unsigned();
                 *lock(&self.claims.epoch) = Some(epoch);

@@ -194,7 +194,9 @@ impl Work {
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);
         let statement_max = Duration::from_millis(self.session.statement_ms_max);
-        match claims::sweep(&mut driver, statement_max).await {
+        // Without randomness, at the next time.
+        let Ok(epoch) = getrandom::u64() else { return };
+        match claims::sweep(&mut driver, statement_max, epoch).await {
             Ok(()) => lease.keep(),
             Err(failure) => {
                 let cause = failure.words().to_owned();

@@ -174,7 +174,7 @@ impl Worker {
     }
 
     pub(super) fn epoch(&self) -> u64 {
-        self.shared.claims.epoch()
+        self.shared.claims.epoch(clock::moment().seconds())
     }
 
     pub(super) fn claim(&self, claim: &Claim) -> Claimed {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::thread;
 
 use crate::harness::{
-    Answer, Backend, Client, OwnPostgres, Person, Server, Setup, sql, wait_until,
+    Answer, Backend, Client, FakeClock, Folder, OwnPostgres, Person, Postgres, Server, Session,
+    Setup, sql, wait_until,
 };
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
@@ -25,6 +26,13 @@ impl Captured {
 
     fn send(&self, server: &Server, line: &str, body: &str) -> Answer {
         server.request(line, &[("Authorization", &self.authorization)], body)
+    }
+
+    /// The next request of a session.
+    fn next(server: &Server, session: &mut Session) -> Self {
+        let captured = Self { authorization: session.answer("POST /customers", ANN.as_bytes()) };
+        assert_eq!(captured.send(server, "POST /customers", ANN).status, 201);
+        captured
     }
 
     /// Sends it again, and sees it refused.
@@ -188,4 +196,110 @@ fn after_a_crash_of_the_database() {
     }
     let count = postgres.sql("crash", "SELECT count(*) FROM customers");
     assert_eq!(count.trim(), "1");
+}
+
+const DAY: i64 = 86_400;
+
+/// Logs in by Digest, by a challenge of now. A server that runs while its clock is set back may give out one
+/// more nonce of before, and say that it is stale.
+fn logs_in(server: &Server, person: &Person, tries: usize) -> bool {
+    (0..tries).any(|_| {
+        let mut session = person.log_in(server, "/customers");
+        session.request(server, "GET /customers", "").status == 200
+    })
+}
+
+/// The clock of the machine, with the database on it, is a day ahead and is set right, again and again.
+fn clock_that_was_ahead(clock: &FakeClock, server: Server, count: impl Fn(&Server) -> String) {
+    let admin = server.admin();
+    let mut captured = vec![Captured::create(&server, &admin)];
+    let refused = |server: &Server, captured: &[Captured], occasion: &str| {
+        for captured in captured {
+            captured.replay(server, occasion);
+        }
+    };
+    clock.set(0);
+    assert!((0..32).all(|_| logs_in(&server, &admin, 2)), "while it runs");
+    refused(&server, &captured, "after the clock was set right");
+    captured.push(Captured::create(&server, &admin));
+    clock.set(DAY);
+    assert!(logs_in(&server, &admin, 1), "ahead again");
+    refused(&server, &captured, "when the time has come for which the nonce was made");
+    captured.push(Captured::create(&server, &admin));
+    clock.set(0);
+    let server = server.restart();
+    assert!(logs_in(&server, &admin, 1), "after a restart with the right clock");
+    refused(&server, &captured, "after a restart with the right clock");
+    clock.set(DAY);
+    refused(&server, &captured, "at the next server, when the time has come");
+    assert_eq!(count(&server), captured.len().to_string());
+}
+
+#[test]
+fn clock_corrected_digest_works_and_replays_are_refused_on_sqlite() {
+    let clock = FakeClock::new(DAY);
+    let server = Setup::new(Backend::Sqlite).closed().under(&clock.program()).start();
+    // Used nonces are kept in many shards, and a login touches one of them.
+    let admin = server.admin();
+    assert!((0..64).all(|_| logs_in(&server, &admin, 1)));
+    clock_that_was_ahead(&clock, server, customers);
+}
+
+#[test]
+fn clock_corrected_digest_works_and_replays_are_refused_on_postgres() {
+    let clock = FakeClock::new(DAY);
+    let postgres = OwnPostgres::start_under_clock(&clock);
+    postgres.sql("postgres", "CREATE DATABASE clock");
+    let address = postgres.address_of("clock");
+    let server = Setup::replica(address).closed().under(&clock.program()).start();
+    let count =
+        |_: &Server| postgres.sql("clock", "SELECT count(*) FROM customers").trim().to_owned();
+    clock_that_was_ahead(&clock, server, count);
+}
+
+/// A copy of a database lacks the claims that were made at the original since, and so none of the nonces
+/// from before is good there.
+#[test]
+fn restored_database_begins_a_new_epoch() {
+    let original = Setup::new(Backend::Postgres).closed().start();
+    let admin = original.admin();
+    let mut session = admin.log_in(&original, "/customers");
+    let mut captured = vec![Captured::next(&original, &mut session)];
+    let restored = Folder::new();
+    restored.with_database(|name| {
+        Postgres::create(name);
+        Postgres::dump_and_restore(&Postgres::name(original.folder()), name);
+    });
+    captured.push(Captured::next(&original, &mut session));
+    let unsent = Captured { authorization: session.answer("POST /customers", ANN.as_bytes()) };
+    let address = Postgres::of_the_tests().address_of(&Postgres::name(restored.path()));
+    let copy = Setup::replica(address).key_file(original.key_file()).start();
+    for captured in captured.iter().chain([&unsent]) {
+        captured.replay(&copy, "at a restored database");
+    }
+    assert!(logs_in(&copy, &admin, 1));
+    assert_eq!(
+        sql(Backend::Postgres, restored.path(), "SELECT count(*) FROM customers").trim(),
+        "1"
+    );
+    // The original goes on.
+    assert_eq!(unsent.send(&original, "POST /customers", ANN).status, 201);
+}
+
+/// The same by a copy of the files, which leaves even the numbers of transactions as they were.
+#[test]
+fn database_from_a_template_begins_a_new_epoch() {
+    let original = Setup::new(Backend::Postgres).closed().start();
+    let admin = original.admin();
+    let mut session = admin.log_in(&original, "/customers");
+    drop(Captured::next(&original, &mut session));
+    let folder = original.stop();
+    let copy = Backend::Postgres.copy(&folder);
+    let original = Setup::new(Backend::Postgres).closed().start_in(folder);
+    let captured = Captured::next(&original, &mut session);
+    let address = Postgres::of_the_tests().address_of(&Postgres::name(copy.path()));
+    let server = Setup::replica(address).key_file(original.key_file()).start();
+    captured.replay(&server, "at a copy");
+    assert!(logs_in(&server, &admin, 1));
+    assert_eq!(sql(Backend::Postgres, copy.path(), "SELECT count(*) FROM customers").trim(), "1");
 }

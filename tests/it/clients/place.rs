@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::kind::Offered;
-use crate::harness::{Backend, Folder, Pair, Person, Server, Setup};
+use crate::harness::{Backend, FakeClock, Pair, Person, Server, Setup};
 
 /// Seconds beside the real time: from the one to the other a nonce gets too old.
-const BEFORE: &str = "-200";
-const AFTER: &str = "+110";
+const BEFORE: i64 = -200;
+const AFTER: i64 = 110;
 
 #[derive(Debug)]
 pub struct Place {
@@ -20,23 +20,13 @@ pub struct Place {
     pub admin: Person,
     /// What all URLs begin with.
     pub base: String,
-    clock: Folder,
+    clock: FakeClock,
 }
 
 impl Place {
     pub fn start(backend: Backend, offered: Offered, is_tls: bool) -> Self {
-        let clock = Folder::new();
-        write_clock(&clock, BEFORE);
-        let file = format!("FAKETIME_TIMESTAMP_FILE={}", clock.path().join("clock").display());
-        let setup = setup(Setup::new(backend), offered).under(&[
-            "/usr/bin/env",
-            "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1",
-            &file,
-            "FAKETIME_NO_CACHE=1",
-            // The first is how it was called before.
-            "DONT_FAKE_MONOTONIC=1",
-            "FAKETIME_DONT_FAKE_MONOTONIC=1",
-        ]);
+        let clock = FakeClock::new(BEFORE);
+        let setup = setup(Setup::new(backend), offered).under(&clock.program());
         let setup = if is_tls { setup.tls(pair()) } else { setup };
         let server = setup.start();
         let scheme = if is_tls { "https" } else { "http" };
@@ -46,12 +36,12 @@ impl Place {
 
     /// Makes every nonce too old that was given out.
     pub fn wait_five_minutes(&self) {
-        write_clock(&self.clock, AFTER);
+        self.clock.set(AFTER);
     }
 
     /// Before the next one is given out.
     pub fn set_back(&self) {
-        write_clock(&self.clock, BEFORE);
+        self.clock.set(BEFORE);
     }
 }
 
@@ -79,11 +69,4 @@ pub fn authority(folder: &Path) -> PathBuf {
 fn pair() -> &'static Pair {
     static PAIR: OnceLock<Pair> = OnceLock::new();
     PAIR.get_or_init(Pair::issued)
-}
-
-/// At once: it is read whenever the server looks at its clock.
-fn write_clock(folder: &Folder, seconds: &str) {
-    let new = folder.path().join("new");
-    fs::write(&new, seconds).unwrap();
-    fs::rename(new, folder.path().join("clock")).unwrap();
 }

@@ -5,6 +5,7 @@
 //! one, so that no `NOUNS_…` variable and no `nouns.toml` of the developer's reaches a test.
 
 mod backend;
+mod fake_clock;
 mod folder;
 mod handmade;
 mod http;
@@ -26,11 +27,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use backend::{Backend, sql};
+pub use fake_clock::FakeClock;
 pub use folder::Folder;
 pub use handmade::{Held, md5, parameter};
 pub use http::{Answer, Client};
 pub use lock::Lock;
-pub use login::Person;
+pub use login::{Person, Session};
 pub use masks::Masks;
 pub use postgres::{Late, OwnPostgres, Postgres};
 use process::address_in;
@@ -156,8 +158,8 @@ impl Setup {
     }
 
     /// Runs the server by another program, such as a tracer, which must leave it the child of the tests.
-    pub fn under(mut self, program: &[&str]) -> Self {
-        self.under = program.iter().map(|&word| word.to_owned()).collect();
+    pub fn under(mut self, program: &[impl AsRef<str>]) -> Self {
+        self.under = program.iter().map(|word| word.as_ref().to_owned()).collect();
         self
     }
 

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Ended, Process};
+use super::{Ended, FakeClock, Folder, Process};
 
 /// The script beside the tests that starts a server for a command and ends it.
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
@@ -52,6 +52,21 @@ impl Postgres {
         let text = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
         // Called while a test fails too: what stays goes with the server.
         drop(Self::of_the_tests().try_sql("postgres", &text));
+    }
+
+    /// Fills an empty database with a dump of another one, as `pg_dump` makes it when it is told nothing.
+    pub fn dump_and_restore(from: &str, to: &str) {
+        let server = Self::of_the_tests();
+        let folder = Folder::new();
+        let file = folder.path().join("dump");
+        let mut dump = Command::new("pg_dump");
+        dump.arg("--format=custom").arg("--file").arg(&file).arg(server.address_of(from));
+        let mut restore = Command::new("pg_restore");
+        restore.arg("--exit-on-error").arg("--dbname").arg(server.address_of(to)).arg(&file);
+        for mut command in [dump, restore] {
+            let ended = Process::spawn(&mut command).end();
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{command:?}");
+        }
     }
 
     pub fn sql(&self, database: &str, text: &str) -> String {
@@ -111,6 +126,12 @@ impl OwnPostgres {
             panic!("PostgreSQL did not start: {:?}", keeper.wait());
         };
         Self { server: Postgres(address.to_owned()), folder: folder.to_owned(), keeper }
+    }
+
+    /// With a clock of its own.
+    pub fn start_under_clock(clock: &FakeClock) -> Self {
+        let program = clock.program();
+        Self::start_under(&program.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// The process that all its others belong to.

@@ -27,9 +27,14 @@ const PARTS_MAX: usize = 16;
 /// Nonces that are looked at. Those that are used once only do not stay long.
 const NONCES_MAX: usize = 16_384;
 
+/// How far the time is moved in a key: the rest of a nonce has room below it.
+const TIME_SHIFT: u32 = 96;
+
 /// One part of one nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
+    /// What tells the nonce from all others, with the low half of the second of its issue on top: so the
+    /// tables know how old what they hold is, and the newest is the last by their index.
     pub(super) nonce: u128,
     pub(super) part: u32,
 }
@@ -38,7 +43,9 @@ impl Place {
     /// Where a count is, and its bit there. Nothing for 0: RFC 7616 §3.4 begins with 1.
     pub(super) fn of(claim: &Claim) -> Option<(Self, u64)> {
         let index = claim.count.checked_sub(1)?;
-        let place = Self { nonce: claim.nonce, part: index / PART_COUNTS };
+        let time = u128::from(claim.issued.cast_unsigned() & u64::from(u32::MAX)) << TIME_SHIFT;
+        let nonce = time | (claim.nonce & ((1 << TIME_SHIFT) - 1));
+        let place = Self { nonce, part: index / PART_COUNTS };
         Some((place, 1 << (index % PART_COUNTS)))
     }
 }

@@ -3,6 +3,18 @@
 //! Unlogged: a claim costs no sync, and after a crash of PostgreSQL they are empty. Old claims go by the
 //! table: which one a claim is in is told by when its nonce was given out, and a table of old ones is
 //! emptied whole.
+//!
+//! The epoch is good only where it was made. A copy of the tables may lack claims that were made since,
+//! at the original, so a server that finds a copy begins a new epoch (`epoch_is_original`), after which
+//! every nonce from before is stale. A copy is told by three things that no copy can take along:
+//!
+//! - `written_by` names the transaction that wrote the row, and so does its `xmin`. Whatever restores a
+//!   dump, in full or data alone, writes the row in a transaction of its own.
+//! - `database` is the OID of the database: `CREATE DATABASE … TEMPLATE` copies rows with their `xmin`.
+//! - `started` is when this PostgreSQL was started: data files that were copied while it was stopped are
+//!   the same in everything else, and transactions of other clusters have the same numbers.
+//!
+//! A standby that is promoted finds unlogged tables empty, and so does a restored base backup.
 
 use std::time::Duration;
 
@@ -18,8 +30,9 @@ pub(super) const BUCKETS: i64 = 8;
 /// take: a claim that is under way goes by the time at which it began.
 const SLACK_SECONDS: i64 = 60;
 
-/// Whether the tables are there.
-const PRESENT: &str = "SELECT to_regclass('nouns_wanted') IS NOT NULL";
+/// Whether the tables are there, and whether the epoch says where it was made.
+const PRESENT: &str = "SELECT to_regclass('nouns_wanted') IS NOT NULL, \
+    EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('nouns_epoch') AND attname = 'written_by')";
 
 const TABLES: [&str; 2] = [
     "CREATE UNLOGGED TABLE IF NOT EXISTS nouns_epoch (
@@ -30,6 +43,10 @@ const TABLES: [&str; 2] = [
   since timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (nonce, part)
 )",
 ];
+
+/// Where the epoch was made; an older version had none of these.
+const EPOCH_COLUMNS: &str = "ALTER TABLE nouns_epoch ADD COLUMN IF NOT EXISTS started timestamptz, \
+    ADD COLUMN IF NOT EXISTS database oid, ADD COLUMN IF NOT EXISTS written_by xid8";
 
 /// A row is a part of a nonce, with a bit for each used count. A negative number says that a server has
 /// the part to itself. `held`: what the server that asked last knew to be its own work.
@@ -43,17 +60,60 @@ fn used_table(bucket: i64) -> String {
     )
 }
 
-/// The epoch, made when there is none. 1: the epoch to be, 2: the age of the oldest nonce it takes.
-/// No row: another server is making it.
-pub(super) const EPOCH: &str = "WITH made AS (INSERT INTO nouns_epoch (one, epoch, floor) \
-    SELECT true, $1::bigint, extract(epoch FROM now())::bigint - $2::bigint \
-    WHERE NOT EXISTS (SELECT 1 FROM nouns_epoch) ON CONFLICT DO NOTHING RETURNING epoch) \
-    SELECT epoch FROM made UNION ALL SELECT epoch FROM nouns_epoch";
+macro_rules! this_database {
+    () => {
+        "(SELECT oid FROM pg_database WHERE datname = current_database())"
+    };
+}
+
+/// Whether the row `live` of `nouns_epoch` was written here, and is no copy.
+macro_rules! epoch_is_original {
+    () => {
+        concat!(
+            "live.started = pg_postmaster_start_time() AND live.written_by::xid = live.xmin \
+             AND live.database = ",
+            this_database!()
+        )
+    };
+}
+
+/// The same, and a nonce that is given out now is not below the floor. It is where the database's clock
+/// was ahead when the floor was raised: without a new epoch every nonce would be stale until the time has
+/// caught up, and then those from before would be good again, of which all claims were swept.
+macro_rules! epoch_is_usable {
+    ($skew:literal) => {
+        concat!(
+            epoch_is_original!(),
+            " AND live.floor <= extract(epoch FROM now())::bigint - ",
+            $skew,
+            "::bigint"
+        )
+    };
+}
+
+/// The epoch, begun anew when there is none that is usable. 1: the epoch to be, 2: the age of the oldest
+/// nonce it takes, 3: by how much clocks may differ. No row: another server is making it.
+pub(super) const EPOCH: &str = concat!(
+    "WITH made AS (INSERT INTO nouns_epoch AS live (one, epoch, floor, started, database, written_by) \
+     SELECT true, $1::bigint, extract(epoch FROM now())::bigint - $2::bigint, pg_postmaster_start_time(), ",
+    this_database!(),
+    ", pg_current_xact_id() WHERE NOT EXISTS (SELECT 1 FROM nouns_epoch live WHERE ",
+    epoch_is_usable!("$3"),
+    ") ON CONFLICT (one) DO UPDATE SET epoch = excluded.epoch, floor = excluded.floor, \
+     started = excluded.started, database = excluded.database, written_by = excluded.written_by WHERE (",
+    epoch_is_usable!("$3"),
+    ") IS NOT TRUE RETURNING live.epoch) \
+     SELECT epoch FROM made UNION ALL SELECT live.epoch FROM nouns_epoch live WHERE ",
+    epoch_is_usable!("$3"),
+);
 
 /// 1: how old a nonce may be, 2: by how much clocks may differ. Gives the epoch, and the times between
-/// which nonces are known.
-pub(super) const LIVE: &str = "SELECT epoch, greatest(floor, extract(epoch FROM now())::bigint - $1::bigint), \
-    extract(epoch FROM now())::bigint + $2::bigint FROM nouns_epoch";
+/// which nonces are known; nothing where a new epoch has to begin.
+pub(super) const LIVE: &str = concat!(
+    "SELECT live.epoch, greatest(live.floor, extract(epoch FROM now())::bigint - $1::bigint), \
+     extract(epoch FROM now())::bigint + $2::bigint FROM nouns_epoch live WHERE ",
+    epoch_is_usable!("$2"),
+);
 
 /// What servers want of each other.
 pub(super) const WANTED: &str = "SELECT nonce::text, part::bigint, bucket::bigint FROM nouns_wanted ORDER BY since DESC LIMIT 1000";
@@ -63,14 +123,20 @@ pub(super) const WANT: &str = "INSERT INTO nouns_wanted (nonce, part, bucket) \
 /// 1: nonce, 2: part.
 pub(super) const WANT_NO_MORE: &str = "DELETE FROM nouns_wanted \
     WHERE nonce = $1::text::uuid AND part = $2::bigint";
-/// What nobody took back: its server is gone.
-const FORGET_WANTED: &str = "DELETE FROM nouns_wanted WHERE since < now() - interval '1 minute'";
+/// What nobody took back: its server is gone. Also what comes from a clock that was ahead.
+const FORGET_WANTED: &str = "DELETE FROM nouns_wanted \
+    WHERE since NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'";
 
 /// One server at a time, until the end of the transaction.
 const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 3)";
 /// 1: the age of the oldest nonce that is taken. Gives the floor as it was before, and the time.
-const RAISE: &str = "UPDATE nouns_epoch AS raised SET floor = greatest(before.floor, extract(epoch FROM now())::bigint - $1::bigint) \
+const RAISE: &str = "UPDATE nouns_epoch AS raised SET written_by = pg_current_xact_id(), \
+    floor = greatest(before.floor, extract(epoch FROM now())::bigint - $1::bigint) \
     FROM nouns_epoch AS before RETURNING before.floor, extract(epoch FROM now())::bigint";
+
+/// Another epoch, whatever there is. 1: the epoch to be, 2: the age of the oldest nonce it takes.
+const REPLACE: &str = "UPDATE nouns_epoch SET epoch = $1::bigint, written_by = pg_current_xact_id(), \
+    floor = extract(epoch FROM now())::bigint - $2::bigint";
 
 /// The statements about one table of used counts.
 #[derive(Debug)]
@@ -92,6 +158,7 @@ impl Used {
     }
 
     fn new(bucket: i64) -> Self {
+        let original = epoch_is_original!();
         let claim = format!(
             "INSERT INTO nouns_used_{bucket} AS kept (nonce, part, bits, held) \
     SELECT asked.nonce, asked.part, CASE asked.held WHEN 0 THEN -1 ELSE asked.bits END, asked.held \
@@ -99,7 +166,7 @@ impl Used {
       string_to_array($3, ',')::integer[], string_to_array($4, ',')::bigint[], \
       string_to_array($5, ',')::bigint[], string_to_array($6, ',')::bigint[]) \
       AS asked (epoch, nonce, part, bits, held, issued) \
-    WHERE asked.epoch = live.epoch AND asked.issued BETWEEN \
+    WHERE {original} AND asked.epoch = live.epoch AND asked.issued BETWEEN \
       greatest(live.floor, extract(epoch FROM now())::bigint - $7::bigint) \
       AND extract(epoch FROM now())::bigint + $8::bigint \
     ON CONFLICT (nonce, part) DO UPDATE SET held = excluded.held, \
@@ -125,6 +192,11 @@ pub(super) fn bucket_of(claim: &Claim) -> i64 {
     claim.issued.div_euclid(BUCKET_SECONDS).rem_euclid(BUCKETS)
 }
 
+/// What `EPOCH` is asked with.
+pub(super) fn epoch_binds(made: u64) -> [Bind<'static>; 3] {
+    [made.cast_signed(), age_max(), SKEW_SECONDS].map(Bind::Integer)
+}
+
 /// How old a nonce may be that is still looked at.
 pub(super) fn age_max() -> i64 {
     NONCE_SECONDS + SKEW_SECONDS
@@ -134,35 +206,40 @@ pub(super) fn age_max() -> i64 {
 pub(in crate::store::postgres) async fn create(
     driver: &mut PostgresDriver<'_>,
 ) -> Result<(), Failure> {
-    let present = driver.rows(PRESENT, &[], |row| row.boolean(0)).await?;
-    if present.first() == Some(&Some(true)) {
+    let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
+    let present = driver.rows(PRESENT, &[], read).await?.pop();
+    if present == Some((Some(true), Some(true))) {
         return Ok(());
     }
-    for table in TABLES {
-        driver.execute(table, &[]).await?;
+    if !matches!(present, Some((Some(true), _))) {
+        for table in TABLES {
+            driver.execute(table, &[]).await?;
+        }
+        for bucket in 0..BUCKETS {
+            driver.execute(&used_table(bucket), &[]).await?;
+        }
     }
-    for bucket in 0..BUCKETS {
-        driver.execute(&used_table(bucket), &[]).await?;
-    }
-    Ok(())
+    driver.execute(EPOCH_COLUMNS, &[]).await.map(drop)
 }
 
-/// Raises the floor, and empties the tables whose nonces all lay below it before.
+/// Raises the floor, and empties the tables whose nonces all lay below it before. `epoch`: the next one, if
+/// this one is not usable: a table may be emptied only when nonces of its claims cannot come again.
 pub(in crate::store::postgres) async fn sweep(
     driver: &mut PostgresDriver<'_>,
     statement_max: Duration,
+    epoch: u64,
 ) -> Result<(), Failure> {
     let is_ours = driver.rows(SWEEP_LOCK, &[], |row| row.boolean(0)).await?;
     if is_ours.first() == Some(&Some(true)) {
         driver.execute(FORGET_WANTED, &[]).await?;
+        driver.rows(EPOCH, &epoch_binds(epoch), |_| Ok(())).await?;
         let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?));
         let raised = driver.rows(RAISE, &[Bind::Integer(age_max())], read).await?;
         if let Some((Some(floor), Some(now))) = raised.first() {
             let slack = i64::try_from(statement_max.as_secs()).unwrap_or(i64::MAX);
             let oldest = floor.saturating_sub(slack).saturating_sub(SLACK_SECONDS);
-            for bucket in free(oldest, now.saturating_add(SKEW_SECONDS)) {
-                empty(driver, bucket).await?;
-            }
+            let free = free(oldest, now.saturating_add(SKEW_SECONDS));
+            empty(driver, &free, (*now, epoch)).await?;
         }
     }
     driver.finish(&[]).await.map_err(|stopped| stopped.failure)
@@ -177,12 +254,34 @@ fn free(oldest: i64, newest: i64) -> Vec<i64> {
     (0..BUCKETS).filter(|bucket| !used.contains(bucket)).collect()
 }
 
-async fn empty(driver: &mut PostgresDriver<'_>, bucket: i64) -> Result<(), Failure> {
-    let any = format!("SELECT 1::bigint FROM nouns_used_{bucket} LIMIT 1");
-    if driver.rows(&any, &[], |row| row.integer(0)).await?.is_empty() {
-        return Ok(());
+/// Empties these tables. A claim from the future was made while the database's clock was ahead, and its nonce
+/// will be good again when that time has come: such an epoch has to be over before its claims go, and then
+/// all of them may.
+async fn empty(
+    driver: &mut PostgresDriver<'_>,
+    free: &[i64],
+    (now, epoch): (i64, u64),
+) -> Result<(), Failure> {
+    let (mut full, mut is_ahead) = (Vec::new(), false);
+    for bucket in 0..BUCKETS {
+        let newest = format!(
+            "SELECT ('x' || left(nonce::text, 8))::bit(32)::bigint FROM nouns_used_{bucket} \
+             ORDER BY nonce DESC LIMIT 1"
+        );
+        let newest = driver.rows(&newest, &[], |row| row.integer(0)).await?;
+        if let Some(newest) = newest.into_iter().flatten().next() {
+            full.push(bucket);
+            is_ahead |= newest > now.saturating_add(SKEW_SECONDS);
+        }
     }
-    driver.execute(&format!("TRUNCATE nouns_used_{bucket}"), &[]).await.map(|_| ())
+    if is_ahead {
+        let [epoch, age, _] = epoch_binds(epoch);
+        driver.execute(REPLACE, &[epoch, age]).await?;
+    }
+    for bucket in full.into_iter().filter(|bucket| is_ahead || free.contains(bucket)) {
+        driver.execute(&format!("TRUNCATE nouns_used_{bucket}"), &[]).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ fn servers_share_what_was_used() {
         let workers = [&one, &other, &pooled];
         let epoch = one.epoch().await.unwrap();
         assert_eq!(other.epoch().await.unwrap(), epoch);
-        let of = |nonce: u128, count: u32| Claim { epoch, nonce, count, issued: now() };
+        let issued = now();
+        let of = |nonce: u128, count: u32| Claim { epoch, nonce, count, issued };
 
         // Together, in any order, from any server: each count once.
         let counts = || (1..=64).rev().map(|count| of(1, count));
@@ -61,7 +62,12 @@ fn servers_share_what_was_used() {
         one_server_alone(&cluster, &workers, epoch).await;
         wherever_they_come(&workers, epoch).await;
         sweeps(&cluster, &one, &of(4, 1)).await;
-        survives_what_survives(&cluster, &workers, &of(5, 1)).await;
+        claims_from_the_future(&cluster, &one).await;
+        let epoch = one.epoch().await.unwrap();
+        let of = |nonce: u128, count: u32| Claim { epoch, nonce, count, issued: now() };
+        clock_that_was_ahead(&cluster, &one, &of(5, 1)).await;
+        copied_epoch(&cluster, &one).await;
+        survives_what_survives(&cluster, &workers).await;
     });
     for store in stores {
         store.close();
@@ -73,7 +79,7 @@ async fn sweeps(cluster: &Cluster, worker: &Worker, live: &Claim) {
     assert_eq!(worker.claim(live).await.unwrap(), Claimed::First);
     for bucket in 0..BUCKETS {
         cluster
-            .sql(&format!("INSERT INTO nouns_used_{bucket} VALUES (gen_random_uuid(), 0, 1, -1)"));
+            .sql(&format!("INSERT INTO nouns_used_{bucket} VALUES ('00000000-0000-4000-8000-000000000000', 0, 1, -1)"));
     }
     let is_full = |bucket| cluster.sql(&format!("SELECT count(*) FROM nouns_used_{bucket}")) != "0";
     let full = || (0..BUCKETS).filter(|bucket| is_full(*bucket)).count();
@@ -87,13 +93,91 @@ async fn sweeps(cluster: &Cluster, worker: &Worker, live: &Claim) {
     }
     assert_ne!(full(), 8);
     assert_eq!(worker.claim(live).await.unwrap(), Claimed::Again);
-    // The floor does not go back with a clock that does.
-    let floor = "SELECT floor FROM nouns_epoch";
-    cluster.sql(&format!("UPDATE nouns_epoch SET floor = {}", live.issued + 10));
+}
+
+/// Claims that were made while the clock was ahead may go only with their epoch: the time of their nonces
+/// will come.
+async fn claims_from_the_future(cluster: &Cluster, worker: &Worker) {
+    let epoch = worker.epoch().await.unwrap();
+    let future = format!("{:08x}-0000-4000-8000-000000000000", now() + 86_400);
+    for bucket in 0..BUCKETS {
+        cluster.sql(&format!("INSERT INTO nouns_used_{bucket} VALUES ('{future}', 0, 1, -1)"));
+    }
+    swept_epoch(cluster, worker, epoch).await;
+    for bucket in 0..BUCKETS {
+        assert_eq!(cluster.sql(&format!("SELECT count(*) FROM nouns_used_{bucket}")), "0");
+    }
+    let claim = Claim { epoch, nonce: 4_000, count: 1, issued: now() };
+    assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::Stale);
+    assert_ne!(worker.epoch().await.unwrap(), epoch);
+}
+
+/// As if the database's clock had been a day ahead when the floor was raised, or as if it had been set back
+/// by so much that the nonces of a server whose clock is a little late are below the floor.
+async fn clock_that_was_ahead(cluster: &Cluster, worker: &Worker, first: &Claim) {
+    let mut claim = *first;
+    for (round, floor) in [86_400, 1 - SKEW_SECONDS].into_iter().enumerate() {
+        assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::First);
+        cluster.sql(&format!(
+            "UPDATE nouns_epoch SET floor = extract(epoch FROM now()) + {floor}, written_by = pg_current_xact_id()"
+        ));
+        // A claim finds out by itself, or after the sweep.
+        if round == 0 {
+            swept_epoch(cluster, worker, claim.epoch).await;
+        }
+        for _ in 0..2 {
+            assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::Stale);
+        }
+        claim.epoch = worker.epoch().await.unwrap();
+        assert_ne!(claim.epoch, first.epoch);
+        // The row of the same nonce in the former epoch is still there.
+        claim.nonce += 1;
+    }
+    // A floor that leaves room for every nonce stays, and does not go down.
+    let floor = claim.issued - 2 * SKEW_SECONDS;
+    cluster
+        .sql(&format!("UPDATE nouns_epoch SET floor = {floor}, written_by = pg_current_xact_id()"));
     sweep_once(worker).await;
-    assert_eq!(cluster.sql(floor), (live.issued + 10).to_string());
-    assert_eq!(worker.claim(live).await.unwrap(), Claimed::Stale);
-    cluster.sql("UPDATE nouns_epoch SET floor = 0");
+    assert_eq!(cluster.sql("SELECT floor FROM nouns_epoch"), floor.to_string());
+    assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::First);
+    let old = Claim { issued: floor - 1, nonce: claim.nonce + 1, ..claim };
+    assert_eq!(worker.claim(&old).await.unwrap(), Claimed::Stale);
+}
+
+/// The store's own sweep may be under way, and one goes at a time.
+async fn swept_epoch(cluster: &Cluster, worker: &Worker, former: u64) {
+    let former = former.cast_signed().to_string();
+    for _ in 0..1_000 {
+        sweep_once(worker).await;
+        if cluster.sql("SELECT epoch FROM nouns_epoch") != former {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("no sweep began a new epoch");
+}
+
+/// Rows that were written again, as by a restore of the data alone, are a copy: claims may be missing.
+async fn copied_epoch(cluster: &Cluster, worker: &Worker) {
+    let epoch = worker.epoch().await.unwrap();
+    let claim = Claim { epoch, nonce: 77, count: 1, issued: now() };
+    cluster.sql(
+        "CREATE TABLE copied AS SELECT * FROM nouns_epoch; DELETE FROM nouns_epoch; \
+         INSERT INTO nouns_epoch SELECT * FROM copied; DROP TABLE copied",
+    );
+    assert_eq!(worker.epoch().await.unwrap(), epoch, "it is still remembered");
+    assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::Stale);
+    let epoch = worker.epoch().await.unwrap();
+    assert_ne!(epoch, claim.epoch);
+    assert_eq!(worker.claim(&Claim { epoch, ..claim }).await.unwrap(), Claimed::First);
+    // Of another database, and of a server that was started at another time.
+    for copied in ["database = 1", "started = started - interval '1 second'"] {
+        let epoch = worker.epoch().await.unwrap();
+        cluster.sql(&format!("UPDATE nouns_epoch SET {copied}, written_by = pg_current_xact_id()"));
+        let claim = Claim { epoch, count: 2, ..claim };
+        assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::Stale, "{copied}");
+        assert_ne!(worker.epoch().await.unwrap(), epoch, "{copied}");
+    }
 }
 
 async fn sweep_once(worker: &Worker) {
@@ -101,36 +185,36 @@ async fn sweep_once(worker: &Worker) {
     let lease = inner.pool.lease(Purpose::Read, clock::now() + GRACE).await.unwrap();
     let connection = lease.connection().unwrap();
     let mut driver = PostgresDriver::new(connection, &inner.ids, inner.pooling, Stage::Due);
-    sweep(&mut driver, Duration::from_secs(10)).await.unwrap();
+    let epoch = getrandom::u64().unwrap();
+    sweep(&mut driver, Duration::from_secs(10), epoch).await.unwrap();
     lease.keep();
 }
 
-/// A lost connection costs nothing, a restart nothing, a crash every nonce from before.
-async fn survives_what_survives(cluster: &Cluster, workers: &[&Worker; 3], first: &Claim) {
-    let count = |count: u32| Claim { count, ..*first };
-    assert_eq!(all(workers, (1..=3).map(count)).await, [Claimed::First; 3]);
+/// A lost connection costs nothing, a restart or a crash of PostgreSQL every nonce from before.
+async fn survives_what_survives(cluster: &Cluster, workers: &[&Worker; 3]) {
+    let mut epoch = workers[0].epoch().await.unwrap();
+    let issued = now();
+    let of = |epoch: u64| move |count: u32| Claim { epoch, nonce: 5_000, count, issued };
+    // Whoever still remembers another one is set right by a claim.
+    let _ = all(workers, (90..93).map(of(epoch))).await;
+    assert_eq!(all(workers, (1..=3).map(of(epoch))).await, [Claimed::First; 3]);
     cluster.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'nouns'",
     );
-    assert_eq!(all(workers, (4..=6).map(count)).await, [Claimed::First; 3]);
-    cluster.restart("fast");
-    assert_eq!(all(workers, (7..=9).map(count)).await, [Claimed::First; 3]);
-    assert_eq!(all(workers, (1..=9).map(count)).await, [Claimed::Again; 9]);
-    cluster.restart("immediate");
-    // All of them still remember the epoch from before.
-    for worker in workers {
-        assert_eq!(worker.epoch().await.unwrap(), first.epoch);
+    assert_eq!(all(workers, (4..=6).map(of(epoch))).await, [Claimed::First; 3]);
+    for mode in ["fast", "immediate"] {
+        cluster.restart(mode);
+        assert_eq!(all(workers, (1..=9).map(of(epoch))).await, [Claimed::Stale; 9], "{mode}");
+        let former = std::mem::replace(&mut epoch, workers[0].epoch().await.unwrap());
+        assert_ne!(epoch, former);
+        for worker in workers {
+            assert_eq!(worker.epoch().await.unwrap(), epoch);
+        }
+        assert_eq!(all(workers, (1..=9).map(of(former))).await, [Claimed::Stale; 9]);
+        let fresh = |count: u32| Claim { nonce: u128::from(epoch), ..of(epoch)(count) };
+        assert_eq!(all(workers, (1..=9).map(fresh)).await, [Claimed::First; 9]);
+        assert_eq!(all(workers, (1..=9).map(fresh)).await, [Claimed::Again; 9]);
     }
-    assert_eq!(all(workers, (1..=9).map(count)).await, [Claimed::Stale; 9]);
-    let epoch = workers[0].epoch().await.unwrap();
-    assert_ne!(epoch, first.epoch);
-    for worker in workers {
-        assert_eq!(worker.epoch().await.unwrap(), epoch);
-    }
-    assert_eq!(all(workers, (1..=9).map(count)).await, [Claimed::Stale; 9]);
-    let count = |count: u32| Claim { epoch, count, ..*first };
-    assert_eq!(all(workers, (1..=9).map(count)).await, [Claimed::First; 9]);
-    assert_eq!(all(workers, (1..=9).map(count)).await, [Claimed::Again; 9]);
 }
 
 /// `Again` after an answer that was lost may be our own work: it is not told.
@@ -184,7 +268,7 @@ async fn one_server_alone(cluster: &Cluster, workers: &[&Worker; 3], epoch: u64)
     for count in 1..=9 {
         assert_eq!(one.claim(&of(11, count)).await.unwrap(), Claimed::First);
     }
-    let place = Place { nonce: 11, part: 0 };
+    let (place, _) = Place::of(&of(11, 1)).unwrap();
     assert!(one.0.claims.ours.give_up(place).is_some());
     let had = [9, 9, 10, 10].map(|count| of(11, count));
     assert_eq!(all(&[one, other], had.into_iter()).await, [Claimed::Stale; 4]);
