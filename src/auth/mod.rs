@@ -21,6 +21,7 @@ mod patience;
 mod prints;
 mod seal;
 mod signing;
+mod stamp_lease;
 pub mod text;
 mod throttle;
 mod users;

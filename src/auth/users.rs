@@ -1,14 +1,13 @@
 //! Users as the server knows them: read when they are asked for, kept while they are known not to have
 //! changed.
 //!
-//! The database counts the changes of its users, whoever makes them, and the count is trusted for
+//! The database has a stamp that changes with its users, whoever changes them, and it is trusted for
 //! `LEASE` after it was read. So a change is seen by every server within that time, and whoever makes
 //! one can wait that long and knows that all have seen it.
 //! The one surprising thing: a user who is not there is never remembered. A login that fails reads the
 //! database once, for a known name as for an unknown one, so that the time it takes tells nothing.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use super::key::Keys;
 use super::password::{self, Record};
 use super::seal::SealError;
 use super::signing::Signer;
+use super::stamp_lease::StampLease;
 use crate::clock;
 use crate::json::{self, Json};
 use crate::model::{Algorithm, Model};
@@ -27,7 +27,7 @@ use crate::plan::{Outcome, Read};
 use crate::store::{self, StoreError};
 use crate::value::{Id, Item, Value};
 
-/// How long the count of changes is trusted. Whoever changes users beside the servers waits longer.
+/// How long the stamp is trusted. Whoever changes users beside the servers waits longer.
 pub const LEASE: Duration = Duration::from_millis(500);
 
 /// Users that are kept in memory.
@@ -52,7 +52,7 @@ pub struct User {
     pub record: Record,
     /// What Digest needs, by realm and algorithm; none where it was never made or cannot be opened.
     digests: Vec<(usize, Algorithm, Ha1)>,
-    /// The count of changes when it was read.
+    /// The stamp when it was read.
     stamp: i64,
 }
 
@@ -85,14 +85,9 @@ pub struct Users {
     known: Cache<Box<str>, Arc<User>>,
     rights: Mutex<HashMap<Vec<String>, Arc<Rights>>>,
     decoy: OnceLock<Option<Item>>,
-    /// Hashes of names, by realm and algorithm, with the count of changes they were made at.
-    hashed: Mutex<(i64, HashMap<Hashed, Arc<str>>)>,
-    stamp: AtomicI64,
-    /// How often what is known was forgotten.
-    forgotten: AtomicU64,
-    /// Milliseconds from `start` until which the stamp is trusted.
-    trusted_until: AtomicU64,
-    start: Instant,
+    /// Hashes of names, by realm and algorithm, with the stamp they were made at.
+    hashed: Mutex<Option<(i64, HashMap<Hashed, Arc<str>>)>>,
+    lease: StampLease,
 }
 
 type Hashed = (usize, Algorithm, String);
@@ -105,23 +100,19 @@ impl Users {
             known: Cache::new(USERS_MAX),
             rights: Mutex::default(),
             decoy: OnceLock::new(),
-            hashed: Mutex::new((i64::MIN, HashMap::new())),
-            stamp: AtomicI64::new(i64::MIN),
-            forgotten: AtomicU64::new(0),
-            trusted_until: AtomicU64::new(0),
-            start: clock::now(),
+            hashed: Mutex::default(),
+            lease: StampLease::default(),
         }
     }
 
     /// What is known may have changed just now.
     pub fn forget(&self) {
-        self.forgotten.fetch_add(1, Ordering::SeqCst);
-        self.trusted_until.store(0, Ordering::SeqCst);
+        self.lease.forget();
     }
 
-    /// A user as known lately, as long as the count of changes is trusted.
+    /// A user as known lately, as long as the stamp is trusted.
     pub fn known(&self, name: &str, now: Instant) -> Option<Arc<User>> {
-        let stamp = self.trusted(now)?;
+        let stamp = self.lease.stamp(now)?;
         self.known.get(name).filter(|user| user.stamp == stamp)
     }
 
@@ -192,35 +183,17 @@ impl Users {
         made.as_ref()
     }
 
-    /// The count of changes, read anew when it was not read lately.
+    /// The stamp, read anew when it was not read lately.
     async fn stamp(&self, store: &store::Worker, now: Instant) -> Result<i64, StoreError> {
-        if let Some(stamp) = self.trusted(now) {
+        if let Some(stamp) = self.lease.stamp(now) {
             return Ok(stamp);
         }
-        // From before the read on: the answer may have waited.
-        let until = self.millis(clock::now() + LEASE);
-        let forgotten = self.forgotten.load(Ordering::SeqCst);
+        let read = self.lease.begin_read(clock::now());
         let Outcome::Stamp(stamp) = store.read(Read::UsersStamp).await? else {
-            return Err(unexpected("a count"));
+            return Err(unexpected("a stamp"));
         };
-        self.stamp.store(stamp, Ordering::SeqCst);
-        self.trusted_until.store(until, Ordering::SeqCst);
-        // What was forgotten while it was read stays so.
-        if self.forgotten.load(Ordering::SeqCst) != forgotten {
-            self.trusted_until.store(0, Ordering::SeqCst);
-        }
+        self.lease.end_read(read, stamp, LEASE);
         Ok(stamp)
-    }
-
-    /// The count of changes, when it was read lately.
-    fn trusted(&self, now: Instant) -> Option<i64> {
-        let is_trusted = self.millis(now) < self.trusted_until.load(Ordering::Acquire);
-        is_trusted.then(|| self.stamp.load(Ordering::Acquire))
-    }
-
-    fn millis(&self, instant: Instant) -> u64 {
-        let time = instant.saturating_duration_since(self.start);
-        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn user(&self, item: &Item, stamp: i64) -> Result<User, StoreError> {
@@ -298,8 +271,8 @@ impl Users {
         let key = (realm, algorithm, hash.to_ascii_lowercase());
         {
             let hashed = self.hashed.lock().unwrap_or_else(PoisonError::into_inner);
-            if hashed.0 == stamp {
-                return Ok(hashed.1.get(&key).cloned());
+            if let Some((_, hashed)) = hashed.as_ref().filter(|(made_at, _)| *made_at == stamp) {
+                return Ok(hashed.get(&key).cloned());
             }
         }
         let names = self.names(store).await?;
@@ -314,7 +287,7 @@ impl Users {
             }
         }
         let found = all.get(&key).cloned();
-        *self.hashed.lock().unwrap_or_else(PoisonError::into_inner) = (stamp, all);
+        *self.hashed.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, all));
         Ok(found)
     }
 

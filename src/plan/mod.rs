@@ -91,7 +91,7 @@ pub enum Read {
     Positions,
     /// A user by name, with the secret.
     User(Box<str>),
-    /// A number that grows with every change of the users.
+    /// A number that is another one after every change of the users.
     UsersStamp,
     /// What was said to this request before.
     Kept(Box<Once>),

@@ -1,7 +1,9 @@
 //! The table of the users: made at start, once for every backend, and read by name.
 //!
 //! It comes with the program and not with the model, so it is in no shape: that it is there is told by
-//! the number that grows with every change of it, whoever makes the change. A trigger counts it up.
+//! the stamp, a number that is another one after every change of it, whoever makes the change. A trigger
+//! sees to that. In a file, which one server has to itself, it counts up; on PostgreSQL it is random, so
+//! that it does not come again after changes were lost.
 //! The one surprising thing: its index is not among those that a start reconciles, so that a program
 //! that does not know the users yet leaves it alone.
 
@@ -15,16 +17,24 @@ use crate::model::own::is_enabled_admin;
 use crate::plan::{Refusal, Step};
 use crate::value::Item;
 
-/// Under this name `nouns_system` keeps the number.
+/// Under this name `nouns_system` keeps the stamp.
 pub(super) const STAMP: &str = "users_stamp";
 
-/// Makes the table, unless it is there.
+/// Makes the table, unless it is there. What an older version made of it is replaced.
 pub(super) async fn create<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
 ) -> Result<(), Failure> {
-    if recall(driver, dialect, STAMP).await?.is_some() {
+    let is_there = recall(driver, dialect, STAMP).await?.is_some();
+    if let Some(function) = &dialect.users_function {
+        let read = |row: &dyn Columns| row.boolean(0);
+        let current = driver.rows(function.is_current, &[], read).await?;
+        if current.first() != Some(&Some(true)) {
+            driver.execute(function.create, &[]).await?;
+        }
+    }
+    if is_there {
         return Ok(());
     }
     let resource = model.resource(model.users);
@@ -50,7 +60,7 @@ pub(super) async fn user<D: Driver>(
     Ok(driver.rows(&context.sql.user, &[Bind::Text(name)], read).await?.pop())
 }
 
-/// The number that grows with every change of the users.
+/// The number that is another one after every change of the users.
 pub(super) async fn stamp<D: Driver>(driver: &mut D, context: &Context) -> Result<i64, Failure> {
     let read = |row: &dyn Columns| row.integer(0);
     let stamp = driver.rows(context.sql.stamp, &[], read).await?;

@@ -257,23 +257,23 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["user"]["version"], 1);
     }
 
-    /// A number grows with every change of the users, also with one made by hand; refused ones leave it.
-    fn the_stamp_counts_every_change(server: Server) {
+    /// A number changes with every change of the users, also with one made by hand; refused ones leave it.
+    fn users_stamp_is_another_after_every_change(server: Server) {
         let before = stamp(&server);
         let path = server.create("/-/users", ANN);
         let created = stamp(&server);
-        assert!(created > before);
+        assert_ne!(created, before);
         assert_eq!(server.post("/-/users", ANN).status, 409);
         assert_eq!(server.put(&path, r#"{"user":{"name":"ann","roles":["clerk"]}}"#).status, 200);
         assert_eq!(stamp(&server), created);
         assert_eq!(server.put(&path, r#"{"user":{"name":"ann","disabled":true}}"#).status, 200);
         let updated = stamp(&server);
-        assert!(updated > created);
+        assert_ne!(updated, created);
         sql(server.backend(), server.folder(), "UPDATE nouns_users SET disabled = NOT disabled");
         let by_hand = stamp(&server);
-        assert!(by_hand > updated);
+        assert_ne!(by_hand, updated);
         assert_eq!(server.delete(&path).status, 204);
-        assert!(stamp(&server) > by_hand);
+        assert_ne!(stamp(&server), by_hand);
     }
 
     /// Lists, cursors and redirects, below the base path.
@@ -321,7 +321,7 @@ on_every_backend! {
         let server = server.restart();
         server.create("/-/users", ANN);
         assert_eq!(server.post("/-/users", ANN).status, 409);
-        assert_eq!(stamp(&server), 1);
+        assert_ne!(stamp(&server), 0);
         assert_eq!(server.get(&order).status, 200);
     }
 

@@ -60,13 +60,24 @@ pub(in crate::store) struct Dialect {
     /// Takes a number for one transaction, or says that another one has it; where writers are alone,
     /// there is nothing to take.
     pub(in crate::store) claim_key: Option<&'static str>,
-    /// What counts up the number of changes of the users, and the statement that reads it.
+    /// What changes the stamp of the users, and the statement that reads it.
     pub(in crate::store) users_triggers: &'static [&'static str],
     pub(super) users_stamp: &'static str,
     /// Holds up all other changes of the users until the transaction ends, where writers are not alone.
     pub(in crate::store) users_lock: Option<&'static str>,
+    /// What the triggers call, where it has to be replaced in a database of an older version.
+    pub(in crate::store) users_function: Option<UsersFunction>,
     /// Lists the indexes that are ours.
     pub(in crate::store) index_names: &'static str,
+}
+
+/// A function that the triggers of the users call.
+#[derive(Debug)]
+pub(in crate::store) struct UsersFunction {
+    /// Makes it, or puts it in place of the one there is.
+    pub(in crate::store) create: &'static str,
+    /// Whether the one there is does what this version needs.
+    pub(in crate::store) is_current: &'static str,
 }
 
 pub(in crate::store) static SQLITE: Dialect = Dialect {
@@ -138,6 +149,7 @@ END",
     ],
     users_stamp: "SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'",
     users_lock: None,
+    users_function: None,
     index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
@@ -231,16 +243,22 @@ END $$",
     // Whoever comes too late asks again, and holds no connection meanwhile.
     claim_key: Some("SELECT pg_try_advisory_xact_lock($1)"),
     users_triggers: &[
-        // By hand, the users may be changed under another search path than ours.
-        "CREATE FUNCTION nouns_count_users() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  EXECUTE format('UPDATE %I.nouns_system SET value = (value::bigint + 1)::text WHERE name = ''users_stamp''', TG_TABLE_SCHEMA);
-  RETURN NULL;
-END $$",
         "CREATE TRIGGER nouns_users_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON nouns_users
   FOR EACH STATEMENT EXECUTE FUNCTION nouns_count_users()",
     ],
     users_stamp: "SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'",
     users_lock: Some("SELECT 1 FROM nouns_system WHERE name = 'users_stamp' FOR UPDATE"),
+    users_function: Some(UsersFunction {
+        // By hand, the users may be changed under another search path than ours.
+        // The stamp is random and no count: a failover or a restore may lose changes that a server has
+        // seen, and the next ones would be counted by the same numbers.
+        create: "CREATE OR REPLACE FUNCTION nouns_count_users() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  EXECUTE format('UPDATE %I.nouns_system SET value = (''x'' || replace(gen_random_uuid()::text, ''-'', ''''))::bit(64)::bigint::text WHERE name = ''users_stamp''', TG_TABLE_SCHEMA);
+  RETURN NULL;
+END $$",
+        is_current: "SELECT prosrc LIKE '%gen_random_uuid%' FROM pg_proc \
+            WHERE proname = 'nouns_count_users' AND pronamespace = current_schema()::regnamespace",
+    }),
     index_names: "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND left(indexname, 6) = 'nouns.'",
 };

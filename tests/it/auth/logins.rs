@@ -180,3 +180,49 @@ fn a_change_reaches_other_replicas() {
     assert_eq!(status(&one, &clerk), 401);
     wait_until("the other one knows", || (status(&two, &clerk) == 401).then_some(()));
 }
+
+/// A failover may lose a change of the users that a server has seen. The next change is another one, and is
+/// seen too.
+#[test]
+fn users_stamp_is_not_repeated_after_lost_changes() {
+    let server = closed(Backend::Postgres);
+    let (admin, kim) = (server.admin(), Person::new("kim", "the password of kim"));
+    let path = server.add_user(&kim, &["clerk"]);
+    let run = |text: &str| sql(Backend::Postgres, server.folder(), text).trim().to_owned();
+    let stamp = || run("SELECT value FROM nouns_system WHERE name = 'users_stamp'");
+    let before = stamp();
+    change(&server, &admin, &path, &json!({"name": "kim", "roles": ["clerk", "shopper"]}));
+    assert_eq!(status(&server, &kim), 200);
+    let seen = stamp();
+    assert_ne!(seen, before);
+    // What a standby has that did not get the change, and then a change of its own: nobody sees what is
+    // between.
+    run(&format!(
+        "ALTER TABLE nouns_users DISABLE TRIGGER USER; \
+         UPDATE nouns_users SET roles = '[\"clerk\"]' WHERE name = 'kim'; \
+         UPDATE nouns_system SET value = '{before}' WHERE name = 'users_stamp'; \
+         ALTER TABLE nouns_users ENABLE TRIGGER USER; \
+         UPDATE nouns_users SET disabled = true WHERE name = 'kim'"
+    ));
+    wait_until("kim is shut out", || (status(&server, &kim) == 401).then_some(()));
+    assert_ne!(stamp(), seen);
+}
+
+/// A database of an older version, whose stamp was a count, gets a random one at the next start.
+#[test]
+fn users_stamp_that_counts_is_replaced_at_the_next_start() {
+    let server = closed(Backend::Postgres);
+    let run = |folder: &std::path::Path, text: &str| sql(Backend::Postgres, folder, text);
+    let folder = server.stop();
+    run(
+        folder.path(),
+        "CREATE OR REPLACE FUNCTION nouns_count_users() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         EXECUTE format('UPDATE %I.nouns_system SET value = (value::bigint + 1)::text \
+         WHERE name = ''users_stamp''', TG_TABLE_SCHEMA); RETURN NULL; END $$; \
+         UPDATE nouns_system SET value = '7' WHERE name = 'users_stamp'",
+    );
+    let server = Setup::new(Backend::Postgres).closed().start_in(folder);
+    server.add_user(&Person::new("kim", "the password of kim"), &["clerk"]);
+    let stamp = "SELECT value FROM nouns_system WHERE name = 'users_stamp'";
+    assert_ne!(run(server.folder(), stamp).trim(), "8");
+}

@@ -2,6 +2,7 @@
 //!
 //! The rules of the specification are in `spec/section_5.rs`; who may do what is in `src/pipeline/grants.rs`.
 
+mod failover;
 mod first_start;
 mod guessing;
 mod logins;

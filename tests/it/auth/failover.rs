@@ -1,0 +1,74 @@
+//! A standby that is promoted, and lacks the last changes of its primary.
+
+use serde_json::json;
+
+use crate::harness::{OwnPostgres, Person, Server, Setup, wait_until};
+
+const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+
+/// `HOST:PORT`.
+fn host(postgres: &OwnPostgres) -> String {
+    let address = postgres.address_of("");
+    address.trim_end_matches('/').rsplit('@').next().unwrap().to_owned()
+}
+
+fn status(server: &Server, person: &Person) -> u16 {
+    server.request("GET /customers", &[("Authorization", &person.basic())], "").status
+}
+
+fn post(server: &Server, authorization: &str) -> u16 {
+    server.request("POST /customers", &[("Authorization", authorization)], ANN).status
+}
+
+/// Ends the replication, when the standby has all that there is up to now.
+fn cut_off(primary: &OwnPostgres, standby: &OwnPostgres) {
+    let written = primary.sql("postgres", "SELECT pg_current_wal_lsn()").trim().to_owned();
+    let has_all = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
+    wait_until("the standby has caught up", || {
+        (standby.sql("postgres", &has_all).trim() == "t").then_some(())
+    });
+    standby.sql("postgres", "ALTER SYSTEM SET primary_conninfo = ''");
+    standby.sql("postgres", "SELECT pg_reload_conf()");
+    wait_until("nothing is replicated any more", || {
+        let receivers = primary.sql("postgres", "SELECT count(*) FROM pg_stat_replication");
+        (receivers.trim() == "0").then_some(())
+    });
+}
+
+#[test]
+fn promoted_standby_refuses_replays_and_shows_changes_of_users() {
+    let primary = OwnPostgres::start();
+    primary.sql("postgres", "CREATE DATABASE shop");
+    let standby = primary.start_standby();
+    let address = format!("postgres://nouns@{},{}/shop", host(&primary), host(&standby));
+    let server = Setup::replica(address).closed().start();
+    let (admin, kim) = (server.admin(), Person::new("kim", "the password of kim"));
+    let path = server.add_user(&kim, &["clerk"]);
+    let mut session = admin.log_in(&server, "/customers");
+    let mut captured = vec![session.answer("POST /customers", ANN.as_bytes())];
+    assert_eq!(post(&server, &captured[0]), 201);
+    cut_off(&primary, &standby);
+
+    // Changes that the standby will never have, and that the server has seen.
+    captured.push(session.answer("POST /customers", ANN.as_bytes()));
+    assert_eq!(post(&server, &captured[1]), 201);
+    let body = json!({"user": {"name": "kim", "roles": ["clerk", "shopper"]}}).to_string();
+    let headers = [("Authorization", &*admin.basic())];
+    assert_eq!(server.request(&format!("PUT {path}"), &headers, body).status, 200);
+    assert_eq!(status(&server, &kim), 200);
+    primary.control(&["-m", "immediate", "stop"]);
+    standby.control(&["promote"]);
+    wait_until("the standby takes writes", || {
+        (standby.sql("postgres", "SELECT pg_is_in_recovery()").trim() == "f").then_some(())
+    });
+
+    // One change there, as there was one that was lost.
+    standby.sql("shop", "UPDATE nouns_users SET disabled = true WHERE name = 'kim'");
+    wait_until("kim is shut out", || (status(&server, &kim) == 401).then_some(()));
+    for authorization in &captured {
+        assert_eq!(post(&server, authorization), 401);
+    }
+    let mut session = admin.log_in(&server, "/customers");
+    assert_eq!(session.request(&server, "GET /customers", "").status, 200);
+    assert_eq!(standby.sql("shop", "SELECT count(*) FROM customers").trim(), "1");
+}
