@@ -12,7 +12,8 @@ use std::time::Duration;
 use http::{HeaderValue, header};
 
 use super::digest::{self, Keyed, Misfit, Proof, Target};
-use super::hasher::{Who, Wrong};
+use super::guess::{BasicGuess, Verdict};
+use super::hasher::Who;
 use super::memory::Remembered;
 use super::nonce::{Nonce, NonceFault};
 use super::signing::{Signer, Signing};
@@ -81,25 +82,21 @@ impl Auth {
         };
         self.refuse_shut(&pair.name, request).await?;
         let user = self.users.read(store, &pair.name, request.now).await?;
-        let (stored, sent) = (user.clone(), pair.password.clone());
-        let memory = Arc::clone(&self.memory);
-        let compare = move || {
-            // A client with many connections sends the same on all of them, before the first is answered.
-            if let (Some(user), Some(known)) = (&stored, memory.recall(&trace, clock::now()))
-                && known.is(user)
-            {
-                return (true, Wrong::No);
-            }
-            let is_right = password::verify(stored.as_ref().map(|user| &user.record), &sent);
-            (is_right, if is_right { Wrong::No } else { Wrong::Yes })
+        let guess = BasicGuess {
+            trace,
+            user: user.clone(),
+            pair: pair.clone(),
+            address: request.address,
+            memory: Arc::clone(&self.memory),
+            throttle: Arc::clone(&self.throttle),
         };
-        let is_right = self.hasher.run(Who::Unproved(request.address), compare).await;
-        let Ok(is_right) = is_right else {
-            return Err(self.shut_out(request, Duration::from_secs(1)).await.into());
+        let verdict = self.hasher.run(Who::Unproved(request.address), || guess.judge()).await;
+        let user = match verdict.unwrap_or(Verdict::Throttled(Duration::from_secs(1))) {
+            Verdict::Right => user,
+            Verdict::Wrong => None,
+            Verdict::Throttled(time) => return Err(self.shut_out(request, time).await.into()),
         };
-        let Some(user) = user.filter(|user| is_right && !user.is_disabled) else {
-            return Err(self.fail(store, request, &pair.name).await);
-        };
+        let Some(user) = user else { return Err(self.fail(store, request).await) };
         self.complete(store, request, &user, &pair.password).await;
         let proved = Remembered { user: Arc::clone(&user), until: request.now };
         self.memory.remember(trace, proved, request.now);
@@ -197,8 +194,10 @@ impl Auth {
             }
         };
         if proof.covers_body() && body.is_none() {
-            let (name, counted) = self.names(store, request, (&proof, algorithm)).await?;
-            self.refuse_shut_unproved((&proof, &nonce), (&name, &counted), request).await?;
+            let name = self.name(store, request, (&proof, algorithm)).await?;
+            if !self.is_proved((&proof, &nonce), &name) {
+                self.refuse_shut(&name, request).await?;
+            }
             // A body is read only for whoever has a nonce of ours.
             return match nonce {
                 Ok(_) => Ok(Identity::WantsBody),
@@ -236,11 +235,23 @@ impl Auth {
         nonce: Result<Nonce, NonceFault>,
     ) -> Result<Identity, Stop> {
         let Claimant { proof, algorithm, .. } = &claimant;
-        let (name, counted) = self.names(store, request, (proof, *algorithm)).await?;
-        self.refuse_shut_unproved((proof, &nonce), (&name, &counted), request).await?;
+        let name = self.name(store, request, (proof, *algorithm)).await?;
+        let is_proved = self.is_proved((proof, &nonce), &name);
+        if !is_proved {
+            self.refuse_shut(&name, request).await?;
+        }
         let Some(user) = self.verified(store, request, &name, &claimant).await? else {
-            return Err(self.fail(store, request, &counted).await);
+            // Counted or refused in one step: of guesses that were sent at once, no more are told apart
+            // from a right password than of those that come one after another.
+            return Err(match self.throttle.count_failure(&name, request.address, clock::now()) {
+                Ok(()) => self.fail(store, request).await,
+                Err(time) => self.shut_out(request, time).await.into(),
+            });
         };
+        // Others may have failed while the user was read, and then a right guess is one too many.
+        if !is_proved {
+            self.refuse_shut(&name, request).await?;
+        }
         let Ok(nonce) = nonce else {
             return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
         };
@@ -278,23 +289,22 @@ impl Auth {
         Ok(next)
     }
 
-    /// The name that a proof is of, and the one that its failures are counted for: a hash counts for
-    /// itself, whether or not there is somebody behind it.
-    async fn names<'p>(
+    /// The name that a proof is of; failures count for it. A hash counts for the name it stands for, so that
+    /// nobody is guessed at under several names, and one that stands for nobody counts for itself.
+    async fn name<'p>(
         &self,
         store: &store::Worker,
         request: &Request<'_>,
         (proof, algorithm): (&'p Proof<'_>, Algorithm),
-    ) -> Result<(Cow<'p, str>, Cow<'p, str>), StoreError> {
+    ) -> Result<Cow<'p, str>, StoreError> {
         match &proof.user {
-            digest::User::Name(name) => Ok((Cow::Borrowed(name), Cow::Borrowed(name))),
+            digest::User::Name(name) => Ok(Cow::Borrowed(name)),
             digest::User::Hash(hash) => {
                 let key = (request.realm, algorithm, &**hash);
                 let name = self.users.unhash(store, key, request.now).await?;
                 // No name has a colon.
-                let counted = format!(":{}", hash.to_ascii_lowercase());
-                let name = name.map_or_else(|| counted.clone(), |name| name.to_string());
-                Ok((Cow::Owned(name), Cow::Owned(counted)))
+                let unknown = || format!(":{}", hash.to_ascii_lowercase());
+                Ok(Cow::Owned(name.map_or_else(unknown, |name| name.to_string())))
             }
         }
     }
@@ -322,23 +332,18 @@ impl Auth {
         }
     }
 
-    /// 429 by Digest while too many were wrong, but for those who are in already. `counted`: the name that
-    /// failures are for.
-    async fn refuse_shut_unproved(
+    /// Whether this user is in already with the nonce of a proof: then failures of others do not concern them.
+    fn is_proved(
         &self,
         (proof, nonce): (&Proof<'_>, &Result<Nonce, NonceFault>),
-        (name, counted): (&str, &str),
-        request: &Request<'_>,
-    ) -> Result<(), Problem> {
-        if nonce.is_ok() && self.memory.proved(&proof.nonce, name).is_some() {
-            return Ok(());
-        }
-        self.refuse_shut(counted, request).await
+        name: &str,
+    ) -> bool {
+        nonce.is_ok() && self.memory.proved(&proof.nonce, name).is_some()
     }
 
     /// 429 while too many were wrong.
     async fn refuse_shut(&self, name: &str, request: &Request<'_>) -> Result<(), Problem> {
-        match self.throttle.is_shut(name, request.address, request.now) {
+        match self.throttle.is_shut(name, request.address, clock::now()) {
             None => Ok(()),
             Some(time) => Err(self.shut_out(request, time).await),
         }
@@ -351,12 +356,8 @@ impl Auth {
         Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
     }
 
-    async fn fail(&self, store: &store::Worker, request: &Request<'_>, name: &str) -> Stop {
-        // Many may have come at once.
-        if let Err(problem) = self.refuse_shut(name, request).await {
-            return problem.into();
-        }
-        self.throttle.count_failure(name, request.address, request.now);
+    /// 401 for a failure that was counted.
+    async fn fail(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
         self.patience.wait(request.now + patience::WRONG).await;
         self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
     }

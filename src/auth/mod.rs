@@ -9,6 +9,7 @@
 pub mod basic;
 mod challenge;
 pub mod digest;
+mod guess;
 mod hasher;
 pub mod key;
 mod login;
@@ -59,7 +60,7 @@ pub struct Auth {
     signer: Option<Arc<Signer>>,
     users: users::Users,
     hasher: Hasher,
-    throttle: throttle::Throttle,
+    throttle: Arc<throttle::Throttle>,
     memory: Arc<memory::Memory>,
     patience: patience::Patience,
 }
@@ -172,7 +173,7 @@ impl Auth {
             users: users::Users::new(model, signer.clone()),
             signer,
             hasher: Hasher::start()?,
-            throttle: throttle::Throttle::new(limits.failed_logins_max, clock::now()),
+            throttle: Arc::new(throttle::Throttle::new(limits.failed_logins_max, clock::now())),
             memory: Arc::new(memory::Memory::new()),
             patience: patience::Patience::default(),
         })

@@ -29,9 +29,12 @@ impl Throttle {
         (seen.count >= self.failures_max).then_some(seen.left)
     }
 
-    pub fn count_failure(&self, name: &str, address: IpAddr, now: Instant) {
-        // Whoever is shut is not counted any further.
-        let _ = self.failures.count((name, network(address)), (self.failures_max, WINDOW), now);
+    /// Counts a failure, if there may be one more; if not, says how long this pair has to stay away. One
+    /// step, whoever else counts at the same time.
+    pub fn count_failure(&self, name: &str, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        let counted =
+            self.failures.count((name, network(address)), (self.failures_max, WINDOW), now);
+        counted.map(drop).map_err(|seen| seen.left)
     }
 }
 

@@ -14,7 +14,7 @@ fn address(text: &str) -> IpAddr {
 
 fn fail(throttle: &Throttle, times: u32, name: &str, from: IpAddr, now: Instant) {
     for _ in 0..times {
-        throttle.count_failure(name, from, now);
+        let _ = throttle.count_failure(name, from, now);
     }
 }
 
@@ -38,6 +38,20 @@ fn thirty_failures_shut_a_pair_until_its_minute_is_over() {
     assert_eq!(throttle.is_shut(ANN, here, now + seconds(60)), None);
     fail(&throttle, 1, ANN, here, now + seconds(60));
     assert_eq!(throttle.is_shut(ANN, here, now + seconds(60)), None, "a new minute begins at 1");
+}
+
+#[test]
+fn failures_at_once_are_counted_up_to_the_limit_and_no_further() {
+    let now = clock::now();
+    let throttle = Throttle::new(30, now);
+    let here = address("192.0.2.1");
+    let counted: usize = std::thread::scope(|scope| {
+        let guess = || (0..20).filter(|_| throttle.count_failure(ANN, here, now).is_ok()).count();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(guess)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(counted, 30);
+    assert_eq!(throttle.count_failure(ANN, here, now + seconds(20)), Err(seconds(40)));
 }
 
 #[test]
@@ -115,7 +129,7 @@ proptest! {
         for (name, passed_ms) in steps {
             now_ms += passed_ms;
             let now = start + Duration::from_millis(now_ms);
-            throttle.count_failure(names[name], here, now);
+            let _ = throttle.count_failure(names[name], here, now);
             let (failures, over_at_ms) = &mut plain[name];
             if *over_at_ms <= now_ms {
                 (*failures, *over_at_ms) = (0, now_ms + 60_000);

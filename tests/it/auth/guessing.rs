@@ -1,12 +1,96 @@
 //! What somebody can find out, or get around, who has an account or none.
 
-use crate::harness::{Backend, Held, Person, Server, Setup, md5};
+use crate::harness::{Backend, Client, Held, Person, Server, Setup, md5};
 
 fn status(server: &Server, authorization: &str) -> u16 {
     server.request("GET /customers", &[("Authorization", authorization)], "").status
 }
 
+/// Sends requests with these credentials at the same moment, each on a connection of its own, in this order.
+fn at_once(server: &Server, authorizations: &[String]) -> Vec<u16> {
+    // While the process stands still, all of them arrive.
+    server.pause();
+    let mut clients: Vec<Client> = authorizations.iter().map(|_| server.client()).collect();
+    for (client, authorization) in clients.iter_mut().zip(authorizations) {
+        let head = format!(
+            "GET /customers HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\r\n"
+        );
+        client.write(head.as_bytes());
+    }
+    server.resume();
+    clients.iter_mut().map(|client| client.read_answer(false).status).collect()
+}
+
+/// One worker thread, so that the last to come is the last to be looked at.
+fn start(backend: Backend) -> (Server, Person) {
+    let model = format!("{STORE}\n[server.limits]\nfailed_logins_max = {FAILED_LOGINS_MAX}\n");
+    let server = Setup::new(backend).model(&model).under(&["taskset", "-c", "0"]).closed().start();
+    let bob = Person::new("bob", "the right password");
+    server.add_user(&bob, &["clerk"]);
+    (server, bob)
+}
+
+const STORE: &str = include_str!("../../../examples/store/nouns.toml");
+const FAILED_LOGINS_MAX: usize = 10;
+
+fn expect_limited(mut statuses: Vec<u16>) {
+    assert_eq!(
+        statuses.pop(),
+        Some(429),
+        "the right password came after {} guesses",
+        statuses.len()
+    );
+    let wrong = statuses.iter().filter(|status| **status == 401).count();
+    assert_eq!(wrong, FAILED_LOGINS_MAX, "{statuses:?}");
+    assert!(statuses.iter().all(|status| [401, 429].contains(status)), "{statuses:?}");
+}
+
 on_every_backend! {
+    fn login_throttle_limits_digest_guesses_sent_at_once(backend: Backend) {
+        let (server, bob) = start(backend);
+        let held = Held::new(&server, &bob, "/customers");
+        let guess = |nc: u32| held.by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
+        let mut guesses: Vec<String> = (1..=150).map(guess).collect();
+        guesses.push(held.get(151, "/customers"));
+        expect_limited(at_once(&server, &guesses));
+    }
+
+    /// As many as may wait for the thread that hashes.
+    fn login_throttle_limits_basic_guesses_sent_at_once(backend: Backend) {
+        let (server, bob) = start(backend);
+        let guess = |number: u32| Person::new("bob", &format!("guess {number}")).basic();
+        let mut guesses: Vec<String> = (1..=60).map(guess).collect();
+        guesses.push(bob.basic());
+        expect_limited(at_once(&server, &guesses));
+    }
+
+    /// A client that opens many connections at once is no guesser.
+    fn login_throttle_lets_right_passwords_sent_at_once_pass(backend: Backend) {
+        let (server, bob) = start(backend);
+        let held = Held::new(&server, &bob, "/customers");
+        let digests: Vec<String> = (1..=50).map(|nc| held.get(nc, "/customers")).collect();
+        assert_eq!(at_once(&server, &digests), [200; 50]);
+        assert_eq!(at_once(&server, &vec![bob.basic(); 50]), [200; 50]);
+    }
+
+    fn login_throttle_counts_a_hashed_name_for_its_user(backend: Backend) {
+        let (server, bob) = start(backend);
+        let held = Held::new(&server, &bob, "/customers");
+        let guess = |nc: u32, is_hashed: bool| {
+            let mut guess = held.by(&Person::new("bob", "a guess"));
+            if !is_hashed {
+                return status(&server, &guess.get(nc, "/customers"));
+            }
+            guess.name = md5("bob:store");
+            status(&server, &format!("{}, userhash=true", guess.get(nc, "/customers")))
+        };
+        let statuses: Vec<u16> = (1..=12).map(|nc| guess(nc, nc % 2 == 0)).collect();
+        assert_eq!(statuses[..10], [401; 10]);
+        assert_eq!(statuses[10..], [429; 2]);
+        let wrong = Person::new("bob", "a guess").basic();
+        assert_eq!([status(&server, &wrong), status(&server, &bob.basic())], [429; 2]);
+    }
+
     /// Whoever is in with a nonce may not use it to guess the password of somebody else.
     fn a_proved_nonce_is_proved_for_one(backend: Backend) {
         let server = Setup::new(backend).closed().start();
