@@ -8,15 +8,17 @@
 mod streams;
 mod turns;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 
 use crate::clock;
 use crate::model::settings::Limits;
+use crate::reservation::Reservation;
 use crate::store::StoreError;
 use crate::windows::Windows;
 pub use streams::{Full, Stream, Streams, Whose};
@@ -32,8 +34,8 @@ pub const SMALL_BYTES: usize = 16 << 10;
 /// Guards the store, and the memory.
 #[derive(Debug)]
 pub struct Gate {
-    held_bytes: AtomicUsize,
-    places: Semaphore,
+    held_bytes: Arc<AtomicUsize>,
+    places: Arc<Semaphore>,
     waiting: AtomicUsize,
     /// So many work, and as many wait.
     requests_max: usize,
@@ -48,8 +50,8 @@ impl Gate {
     pub fn new(limits: &Limits) -> Self {
         let requests_max = limits.requests_max;
         Self {
-            held_bytes: AtomicUsize::new(0),
-            places: Semaphore::new(requests_max),
+            held_bytes: Arc::default(),
+            places: Arc::new(Semaphore::new(requests_max)),
             waiting: AtomicUsize::new(0),
             requests_max,
             streams: Streams::new(limits.streams_max, limits.streams_per_caller_max),
@@ -74,7 +76,7 @@ impl Gate {
 
     /// Room for the body of one request, to be asked for as it arrives.
     pub fn room(&self) -> Room<'_> {
-        Room { gate: self, bytes: Cell::new(0) }
+        Room { gate: self, bytes: Cell::new(0), shared: OnceCell::new() }
     }
 
     /// Whether an answer of this size may be kept until its client has read it.
@@ -106,18 +108,29 @@ impl Gate {
     ) -> Result<T, StoreError> {
         let _place = match self.places.try_acquire() {
             Ok(place) => place,
-            Err(_) => self.wait(deadline).await?,
+            Err(_) => self.wait_for(deadline, self.places.acquire()).await?,
         };
         crate::fault::point("gate");
         work().await
     }
 
-    async fn wait(
+    /// A place for work that goes on when its client leaves, and keeps the place until then.
+    pub async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
+        let place = match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => self.wait_for(deadline, Arc::clone(&self.places).acquire_owned()).await?,
+        };
+        crate::fault::point("gate");
+        Ok(place)
+    }
+
+    async fn wait_for<T, E>(
         &self,
         deadline: Instant,
-    ) -> Result<tokio::sync::SemaphorePermit<'_>, StoreError> {
+        place: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, StoreError> {
         let _seat = Seat::take(self)?;
-        match tokio::time::timeout_at(deadline.into(), self.places.acquire()).await {
+        match tokio::time::timeout_at(deadline.into(), place).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) | Err(_) => Err(StoreError::Busy),
         }
@@ -125,11 +138,13 @@ impl Gate {
 }
 
 /// Does work that takes long beside the thread that serves, so that its other connections need not
-/// wait. A panic in it is one of the caller's.
+/// wait. A panic in it is one of the caller's. Work that has not begun when its client leaves is not done;
+/// what has begun goes on, so a large body that it uses comes with its reservation.
 pub async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
-    match tokio::task::spawn_blocking(work).await {
+    let mut task = AbortOnDrop(tokio::task::spawn_blocking(work));
+    match (&mut task.0).await {
         Ok(done) => Ok(done),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
@@ -139,11 +154,21 @@ pub async fn aside<T: Send + 'static>(
     }
 }
 
-/// What one body takes up; given back when its request ends.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What one body takes up; given back when its request ends, and all work that shares it.
 #[derive(Debug)]
 pub struct Room<'a> {
     gate: &'a Gate,
+    /// What nobody shares.
     bytes: Cell<usize>,
+    shared: OnceCell<Arc<Reservation>>,
 }
 
 impl Room<'_> {
@@ -153,6 +178,15 @@ impl Room<'_> {
         self.bytes.set(all);
         let held = self.gate.held_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         all <= SMALL_BYTES || held <= HELD_BYTES_MAX
+    }
+
+    /// What was taken, for work that may go on after the request; nothing where nothing was.
+    pub fn share(&self) -> Option<Arc<Reservation>> {
+        if self.shared.get().is_none() && self.bytes.get() == 0 {
+            return None;
+        }
+        let share = || Reservation::of_counted(&self.gate.held_bytes, self.bytes.take());
+        Some(Arc::clone(self.shared.get_or_init(share)))
     }
 
     /// This one should make room for others, if it is slow.
@@ -208,5 +242,39 @@ mod tests {
         drop(other);
         gate.release(SMALL_BYTES);
         assert_eq!(gate.held_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn shared_room_is_counted_until_the_last_holder_is_gone() {
+        let gate = Gate::new(&Limits { requests_max: 1, ..Limits::default() });
+        let room = gate.room();
+        assert!(room.share().is_none(), "there is nothing to share yet");
+        assert!(room.take(10));
+        let (one, other) = (room.share(), room.share());
+        assert_eq!(gate.held_bytes(), 10);
+        drop(room);
+        drop(one);
+        assert_eq!(gate.held_bytes(), 10);
+        drop(other);
+        assert_eq!(gate.held_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn work_aside_that_has_not_begun_is_dropped_with_its_request() {
+        let gate = Arc::new(Gate::new(&Limits { requests_max: 1, ..Limits::default() }));
+        let room = gate.room();
+        assert!(room.take(10));
+        let share = room.share();
+        {
+            let mut work = std::pin::pin!(aside(move || drop(share)));
+            let polled =
+                work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+            // It may be done already; what counts is that nobody waits for it.
+            drop(polled);
+        }
+        drop(room);
+        while gate.held_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -45,6 +45,8 @@ mod clock;
 mod boxed;
 // How often within a span of time.
 mod windows;
+// Memory that is counted until its last holder is gone.
+mod reservation;
 // What a panic said, and how a test plants one.
 mod fault;
 

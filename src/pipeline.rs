@@ -41,6 +41,7 @@ use http::{
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
+use self::act::SentBody;
 pub use self::redirect::redirect;
 use crate::auth::{Auth, Known};
 use crate::boxed::boxed;
@@ -150,7 +151,7 @@ async fn answer(
     let plan = if bytes.len() < ASIDE_BODY_BYTES {
         meaning::plan(model, route, (query, &bytes), caller, by)?
     } else {
-        let sent = (query, bytes.clone());
+        let sent = (query, bytes.clone(), &room);
         Box::pin(meaning::plan_aside(app, route, sent, caller.clone(), by())).await?
     };
     export::check(format, plan.list())?;
@@ -177,10 +178,13 @@ async fn answer(
         Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
         Plan::Write(write) => match key {
             Some(key) => {
-                let sent = (write, &bytes);
+                let sent = (write, &bytes, &room);
                 return Box::pin(once::write(app, asked, (&key, format), sent, stages)).await;
             }
-            None => act::write(app, write, bytes.len(), asked.until).await?,
+            None => {
+                let body = SentBody { bytes: bytes.len(), room: &room };
+                act::write(app, asked, write, body).await?
+            }
         },
     };
     stages.mark("store");

@@ -25,7 +25,7 @@ use crate::model::own::PASSWORD;
 use crate::permit::Caller;
 use crate::plan::{By, Write};
 use crate::problem::{self, Problem};
-use crate::store::{self, Claim, Claimed, StoreError};
+use crate::store::{self, Claim, Claimed, StoreError, WriteOptions};
 use crate::value::Value;
 
 /// How long a login waits to write what it makes of a password.
@@ -127,7 +127,8 @@ impl Auth {
         let record = Value::text(&record.to_string());
         let write = Write::change_user(&self.model, stored, (PASSWORD, record), by);
         // When somebody was faster, or nothing can be written now, there will be a next login.
-        let _ = store.write(Box::new(write), 0, request.now + COMPLETE_MAX).await;
+        let options = WriteOptions::until(request.now + COMPLETE_MAX);
+        let _ = store.write(Box::new(write), options).await;
         self.users.forget();
     }
 

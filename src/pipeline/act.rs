@@ -5,36 +5,55 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{App, Shared, amend, aside};
+use super::{App, Asked, Shared, amend, aside};
 use crate::formats::Format;
+use crate::gate::Room;
 use crate::intent::conditions::Conditions;
 use crate::intent::{List, Stop};
 use crate::plan::{Collection, Outcome, Write};
 use crate::problem::Problem;
 use crate::reply::Reply;
-use crate::store::StoreError;
+use crate::store::{StoreError, WriteOptions};
 
-/// `bytes`: so many were sent.
+/// What was sent for a write: so many bytes, which take up this room until the write has ended.
+#[derive(Clone, Copy)]
+pub(super) struct SentBody<'a> {
+    pub(super) bytes: usize,
+    pub(super) room: &'a Room<'a>,
+}
+
 pub(super) async fn write(
     app: &App,
+    asked: &Asked<'_>,
     mut write: Box<Write>,
-    bytes: usize,
-    until: Instant,
+    body: SentBody<'_>,
 ) -> Result<Result<Outcome, StoreError>, Stop> {
-    let Shared { model, auth, gate, .. } = &*app.shared;
+    let Shared { model, auth, .. } = &*app.shared;
     let is_user = write.collection.resource == model.users;
     let done = if write.is_patch_of(model.users) {
-        Box::pin(amend::user(app, auth, &write, until)).await?
+        Box::pin(amend::user(app, asked.until, &write, body)).await?
     } else {
         if write.has_clear(model) {
             Box::pin(auth.conceal(&mut write)).await?;
         }
-        gate.pass(until, || app.store.write(write, bytes, until)).await
+        store(app, asked.until, write, body).await
     };
     if is_user {
         auth.forget();
     }
     Ok(done)
+}
+
+/// Hands a write to the store, as soon as there is a place for it.
+pub(super) async fn store(
+    app: &App,
+    deadline: Instant,
+    write: Box<Write>,
+    SentBody { bytes, room }: SentBody<'_>,
+) -> Result<Outcome, StoreError> {
+    let place = Some(app.shared.gate.place(deadline).await?);
+    let options = WriteOptions { bytes, deadline, memory: room.share(), place };
+    app.store.write(write, options).await
 }
 
 /// What a request was about: a collection, maybe a list of it, and what had to be true.

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use super::App;
-use crate::auth::Auth;
+use super::act::{self, SentBody};
+use super::{App, Shared};
 use crate::intent::Stop;
 use crate::intent::conditions::Conditions;
 use crate::plan::decide::require_of;
@@ -19,11 +19,11 @@ const TRIES_MAX: usize = 5;
 /// Gives back what the store said, where it is for others to say what that means.
 pub(super) async fn user(
     app: &App,
-    auth: &Auth,
-    write: &Write,
     until: Instant,
+    write: &Write,
+    body: SentBody<'_>,
 ) -> Result<Result<Outcome, StoreError>, Stop> {
-    let (model, gate) = (&app.shared.model, &app.shared.gate);
+    let Shared { model, auth, gate, .. } = &*app.shared;
     let Action::Amend { id, patch } = &write.action else {
         return Err(Problem::new(&problem::INTERNAL).into());
     };
@@ -52,7 +52,7 @@ pub(super) async fn user(
             ..write.clone()
         });
         auth.conceal(&mut replace).await?;
-        match gate.pass(until, || app.store.write(replace, 0, until)).await {
+        match act::store(app, until, replace, body).await {
             Ok(Outcome::Updated(item)) => return Ok(Ok(Outcome::Amended(item))),
             Err(StoreError::Refused(Refusal::Unmet(_))) => {}
             other => return Ok(other),

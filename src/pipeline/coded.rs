@@ -48,8 +48,13 @@ async fn whole(shared: &Shared, bytes: Bytes, choice: Choice) -> Option<Vec<u8>>
     if !room.take(2 * bytes.len()) {
         return None;
     }
+    let memory = room.share();
+    let work = move || {
+        let _held = memory;
+        choice.encode(&bytes)
+    };
     // Only a server that is ending in a hurry does not do it.
-    gate::aside(move || choice.encode(&bytes)).await.ok().flatten()
+    gate::aside(work).await.ok().flatten()
 }
 
 /// A flow whose pieces are coded one by one.

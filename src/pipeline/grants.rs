@@ -21,7 +21,7 @@ use crate::permit::{self, Caller, Denied, Rights};
 use crate::plan::{self, By, Plan};
 use crate::problem::Problem;
 use crate::reply::{self, Replies, Reply};
-use crate::store::{Worker, real};
+use crate::store::{Worker, WriteOptions, real};
 
 const ROLES: &[&str] =
     &["admin", "manager", "lead", "member", "outsider", "clerk", "none", "anyone"];
@@ -69,7 +69,9 @@ impl<'a> Server<'a> {
             Plan::Measure => return Ok(reply::metrics(String::new())),
             Plan::Read(read) => worker.read(read).await,
             Plan::Write(write) => {
-                worker.write(write, body.len(), clock::now() + Duration::from_secs(60)).await
+                worker
+                    .write(write, WriteOptions::until(clock::now() + Duration::from_secs(60)))
+                    .await
             }
         };
         let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{App, aside};
+use crate::gate::Room;
 use crate::intent::{self, Route};
 use crate::model::Model;
 use crate::permit::{self, Caller};
@@ -29,10 +30,15 @@ pub(super) fn plan(
 pub(super) async fn plan_aside(
     app: &App,
     route: Route,
-    (query, bytes): (Option<&str>, Bytes),
+    (query, bytes, room): (Option<&str>, Bytes, &Room<'_>),
     caller: Caller,
     by: By,
 ) -> Result<Plan, Problem> {
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
-    aside(move || plan(&shared.model, route, (query.as_deref(), &bytes), &caller, || by)).await?
+    let memory = room.share();
+    let work = move || {
+        let _held = memory;
+        plan(&shared.model, route, (query.as_deref(), &bytes), &caller, || by)
+    };
+    aside(work).await?
 }

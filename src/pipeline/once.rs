@@ -15,12 +15,13 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
 
+use super::act::SentBody;
 use super::{ASIDE_BODY_BYTES, App, Asked, Shared, act, aside};
 use crate::auth;
 use crate::clock;
 use crate::formats::json::Occasion;
 use crate::formats::{self, Format, accept};
-use crate::gate::Turn;
+use crate::gate::{Room, Turn};
 use crate::intent::Stop;
 use crate::intent::conditions::Conditions;
 use crate::log::Stages;
@@ -44,14 +45,14 @@ pub(super) async fn write(
     app: &App,
     asked: &Asked<'_>,
     (key, format): (&str, &'static Format),
-    (mut write, bytes): (Box<Write>, &Bytes),
+    (mut write, bytes, room): (Box<Write>, &Bytes, &Room<'_>),
     stages: &mut Stages,
 ) -> Result<Reply, Stop> {
     let Shared { model, replies, .. } = &*app.shared;
     let about = write.collection.clone();
     let scope = Scope::new(asked, key);
-    let _turn = name(app, asked, (&scope, format), (&mut write, bytes)).await?;
-    let done = act::write(app, write, bytes.len(), asked.until).await?;
+    let _turn = name(app, asked, (&scope, format), (&mut write, bytes, room)).await?;
+    let done = act::write(app, asked, write, SentBody { bytes: bytes.len(), room }).await?;
     stages.mark("store");
     match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
         Outcome::Said(said) => again(asked, said),
@@ -64,7 +65,7 @@ async fn name<'a>(
     app: &'a App,
     asked: &Asked<'_>,
     (scope, format): (&'a Scope, &'static Format),
-    (write, bytes): (&mut Write, &Bytes),
+    (write, bytes, room): (&mut Write, &Bytes, &Room<'_>),
 ) -> Result<Turn<'a>, Stop> {
     let Shared { model, auth, gate, .. } = &*app.shared;
     if write.collection.resource == model.users && !auth.can_hide() {
@@ -78,7 +79,7 @@ async fn name<'a>(
         turn.ok_or_else(|| reply::failure(model, None, StoreError::Refused(Refusal::KeyUnderWay)))?;
     let about = &write.collection;
     let once = Once {
-        prints: prints(app, asked, (format, about), bytes).await?,
+        prints: prints(app, asked, (format, about), (bytes, room)).await?,
         number: scope.number,
         scope: scope.text.as_str().into(),
         wait: wait_until.saturating_duration_since(clock::now()),
@@ -128,7 +129,7 @@ async fn prints(
     app: &App,
     asked: &Asked<'_>,
     (format, about): (&Format, &Collection),
-    bytes: &Bytes,
+    (bytes, room): (&Bytes, &Room<'_>),
 ) -> Result<Vec<Box<str>>, Problem> {
     let headers = &asked.parts.headers;
     let problem_type = formats::choose_for_problem(&asked.accept);
@@ -148,8 +149,9 @@ async fn prints(
         parts.push(all.into());
     }
     parts.push(bytes.clone());
-    let shared = Arc::clone(&app.shared);
+    let (shared, memory) = (Arc::clone(&app.shared), room.share());
     let work = move || {
+        let _held = memory;
         let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
         shared.auth.prints(&parts)
     };

@@ -37,10 +37,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Refusal, Write};
+use crate::reservation::Reservation;
 pub use beside::Beside;
 pub use changes::Changes;
 pub use claims::{Claim, Claimed, NONCE_SECONDS};
@@ -253,6 +256,26 @@ impl Store {
     }
 }
 
+/// How a write is carried out.
+#[derive(Debug)]
+pub struct WriteOptions {
+    /// The size of what the client sent: what is written together has a limit.
+    pub bytes: usize,
+    /// Still in the queue then, it is not done at all; once begun, it is waited for.
+    pub deadline: Instant,
+    /// Held until the write has ended, also when its client has left.
+    pub memory: Option<Arc<Reservation>>,
+    /// A place of the gate, held for as long as something is done that nothing else bounds.
+    pub place: Option<OwnedSemaphorePermit>,
+}
+
+impl WriteOptions {
+    /// For a write that the server makes by itself.
+    pub fn until(deadline: Instant) -> Self {
+        Self { bytes: 0, deadline, memory: None, place: None }
+    }
+}
+
 /// One thread's way into the store.
 #[derive(Debug)]
 pub enum Worker {
@@ -308,18 +331,15 @@ impl Worker {
         }
     }
 
-    /// `bytes` is the size of what the client sent: what is written together has a limit.
     /// When it answers, the disk has it.
-    /// Still in the queue at the deadline, it is not done at all; once begun, it is waited for.
     pub async fn write(
         &self,
         write: Box<Write>,
-        bytes: usize,
-        until: Instant,
+        options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
         match self {
-            Self::Sqlite(worker) => worker.write(write, bytes, until).await,
-            Self::Postgres(worker) => worker.write(write, bytes, until).await,
+            Self::Sqlite(worker) => worker.write(write, options).await,
+            Self::Postgres(worker) => worker.write(write, options).await,
         }
     }
 }

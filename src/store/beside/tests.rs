@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::model;
 use crate::plan::{Action, By, Collection, Count, Draft, Refusal, Values};
 use crate::store::postgres::cluster::Cluster;
-use crate::store::{self, Beside, Claim, Claimed, Environment};
+use crate::store::{self, Beside, Claim, Claimed, Environment, WriteOptions};
 use crate::value::{Clear, Item, Value};
 
 static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
@@ -176,7 +176,9 @@ fn beside_a_server(database: &Database) {
     let seen = runtime.block_on(worker.read(Read::User("bea".into()))).unwrap();
     assert!(matches!(seen, Outcome::User(Some(_))), "{seen:?}");
     let until = crate::clock::now() + Duration::from_secs(30);
-    runtime.block_on(worker.write(create(&model, "cem").into(), 1, until)).unwrap();
+    runtime
+        .block_on(worker.write(create(&model, "cem").into(), WriteOptions::until(until)))
+        .unwrap();
     assert!(user(&mut beside, "cem").is_some());
     runtime.block_on(claims_of(&worker));
     drop((beside, worker));

@@ -53,7 +53,7 @@ use self::pool::{Pool, Purpose};
 use super::ids::Ids;
 use super::sql::POSTGRES;
 use super::transaction::{self, Context, Given, Halt, Pace};
-use super::{OpenError, StoreError};
+use super::{OpenError, StoreError, WriteOptions};
 use crate::clock;
 use crate::fault;
 use crate::log::Log;
@@ -187,16 +187,15 @@ impl Worker {
         Onward::new(|| Inner::read(inner, read, way, until)).await
     }
 
-    /// The work goes on when the client leaves, from its beginning.
+    /// The work goes on when the client leaves, from its beginning, and keeps its memory and its place.
     pub(super) fn write(
         &self,
         write: Box<Write>,
-        bytes: usize,
-        until: Instant,
+        options: WriteOptions,
     ) -> impl Future<Output = Result<Outcome, StoreError>> + use<> {
         fault::point("queue");
         let inner = Arc::clone(&self.0);
-        Onward::new(|| Inner::write(inner, write, bytes, until))
+        Onward::new(|| Inner::write(inner, write, options))
     }
 }
 
@@ -248,9 +247,9 @@ impl Inner {
     async fn write(
         self: Arc<Self>,
         write: Box<Write>,
-        bytes: usize,
-        until: Instant,
+        options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
+        let WriteOptions { bytes, deadline: until, memory: _memory, place: _place } = options;
         let Some(line) = self.line(&write, bytes, until) else {
             return self.write_alone(&write, until).await;
         };

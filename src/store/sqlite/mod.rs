@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use beside::Beside;
 pub use changes::Changes;
@@ -51,7 +51,7 @@ pub(super) fn has_neighbour(path: &Path) -> bool {
 use super::claims::Claims;
 use super::export::{Export, Exported};
 use super::transaction::Context;
-use super::{Claim, Claimed, OpenError, StoreError};
+use super::{Claim, Claimed, OpenError, StoreError, WriteOptions};
 use crate::clock;
 use crate::plan::{Outcome, Read, Write};
 use export::Exports;
@@ -203,22 +203,23 @@ impl Worker {
     pub(super) async fn write(
         &self,
         write: Box<Write>,
-        bytes: usize,
-        until: Instant,
+        options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
         crate::fault::point("queue");
+        // The queue is bounded by itself: only its memory goes with a write whose client leaves.
+        let WriteOptions { bytes, deadline, memory, place: _place } = options;
         if !self.is_delivering.replace(true) {
             tokio::task::spawn_local(Arc::clone(&self.mailbox).deliver());
         }
         let (answer, mut answered) = self.mailbox.ticket();
         let claimed = Arc::new(AtomicBool::new(false));
-        let job = Job { write, bytes, claimed: Arc::clone(&claimed), answer };
+        let job = Job { write, bytes, claimed: Arc::clone(&claimed), answer, memory };
         self.shared.queue.push(job)?;
         let lost = |_| {
             let cause = "the writer panicked; the log says where".to_owned();
             Err(StoreError::broken(cause))
         };
-        match tokio::time::timeout_at(until.into(), &mut answered).await {
+        match tokio::time::timeout_at(deadline.into(), &mut answered).await {
             Ok(outcome) => outcome.unwrap_or_else(lost),
             // Still in the queue: whoever claims it first decides. Once begun, it is waited for,
             // since only its end tells what is on disk.

@@ -12,6 +12,7 @@ use super::mail::Ticket;
 use super::writer::stopped;
 use crate::metrics;
 use crate::plan::Write;
+use crate::reservation::Reservation;
 use crate::store::StoreError;
 
 const WAITING_MAX: usize = 4_096;
@@ -24,6 +25,8 @@ pub(super) struct Job {
     /// Set by whoever decides its fate first: the writer, or the client's time limit.
     pub(super) claimed: Arc<AtomicBool>,
     pub(super) answer: Ticket,
+    /// That of what the client sent, for as long as the write is here.
+    pub(super) memory: Option<Arc<Reservation>>,
 }
 
 /// The way to the writer thread.

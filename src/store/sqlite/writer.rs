@@ -225,7 +225,7 @@ impl Writer {
     }
 
     fn run(&self, job: Job, pace: Pace) -> Ran {
-        let Job { write, bytes, claimed, answer } = job;
+        let Job { write, bytes, claimed, answer, memory } = job;
         let is_mine = pace == Pace::Alone || !claimed.swap(true, Ordering::AcqRel);
         if !is_mine || answer.is_closed() {
             return Ran::Skipped;
@@ -259,7 +259,9 @@ impl Writer {
         match outcome {
             Ok(outcome) => Ran::Done(answer, Ok(outcome)),
             Err(Halt::Error(error)) => Ran::Done(answer, Err(error)),
-            Err(Halt::TooLong(write)) => Ran::TooLong(Job { write, bytes, claimed, answer }),
+            Err(Halt::TooLong(write)) => {
+                Ran::TooLong(Job { write, bytes, claimed, answer, memory })
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! in the right way: how soon depends on the machine.
 //! `NOUNS_SOAK=1` runs each with the force of the benchmark, against the default limits.
 
+mod abandoned;
 mod attacks;
 mod oversized;
 mod rooms;

@@ -8,6 +8,7 @@ use super::*;
 use crate::intent::conditions::Conditions;
 use crate::permit::Reach;
 use crate::plan::{Action, By, Collection, Count, Draft, Values};
+use crate::store::WriteOptions;
 use crate::store::postgres::cluster::Cluster;
 use crate::store::postgres::pool::Purpose;
 use crate::store::postgres::{Undone, Worker};
@@ -35,7 +36,7 @@ impl Scene {
     }
 
     async fn write(&self, name: &str) -> Result<Outcome, StoreError> {
-        self.worker.write(self.create(name), 0, clock::now() + PATIENCE).await
+        self.worker.write(self.create(name), WriteOptions::until(clock::now() + PATIENCE)).await
     }
 
     /// From here on one goes and the others wait for it, however long those before have taken.
@@ -253,7 +254,8 @@ async fn batch_at_its_deadline_is_not_cancelled(scene: &Scene) {
         scene.waiting(1).await;
         let soon = clock::now() + REQUEST_MAX * 3 / 4;
         let hasty = async {
-            let hasty = scene.worker.write(scene.create("long-hasty"), 0, soon).await;
+            let hasty =
+                scene.worker.write(scene.create("long-hasty"), WriteOptions::until(soon)).await;
             scene.unlock().await;
             hasty
         };

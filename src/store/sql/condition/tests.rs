@@ -12,7 +12,7 @@ use crate::intent::conditions::Conditions;
 use crate::model::{self, Model, ResourceIndex, Verb, types};
 use crate::permit::{Caller, Reach, Rights};
 use crate::plan::{Action, By, Collection, Count, Draft, Outcome, Read, Values, Write};
-use crate::store::{Worker, real};
+use crate::store::{Worker, WriteOptions, real};
 use crate::value::{Decimal, Id, Item, Moment, Value};
 
 const CONDITIONS: usize = 700;
@@ -288,7 +288,7 @@ async fn create(worker: &Worker, resource: ResourceIndex, rows: Vec<Vec<Value>>)
     let (collection, conditions) = (collection(resource, Reach::default()), Conditions::default());
     let write = Write { collection, action, conditions, by, once: None, is_forced: false };
     let until = clock::now() + Duration::from_secs(60);
-    match worker.write(Box::new(write), 0, until).await.unwrap() {
+    match worker.write(Box::new(write), WriteOptions::until(until)).await.unwrap() {
         Outcome::CreatedMany(items) => items,
         other => panic!("{other:?}"),
     }

@@ -136,7 +136,7 @@ impl Trial {
                 let (answer, answered) = self.mailbox.ticket();
                 let request_id = write.by.request_id.clone();
                 let claimed = Arc::new(AtomicBool::new(false));
-                self.queue.push(Job { write, bytes: 1, claimed, answer }).unwrap();
+                self.queue.push(Job { write, bytes: 1, claimed, answer, memory: None }).unwrap();
                 (request_id, answered)
             })
             .collect();

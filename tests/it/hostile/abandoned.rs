@@ -1,0 +1,84 @@
+//! Writes whose clients have left while they wait: their memory stays counted, and is bounded.
+
+use crate::harness::{Backend, Http2, Lock, Server, Setup, wait_until};
+
+use super::siege::megabytes;
+
+const MIB: u64 = 1 << 20;
+
+fn start(backend: Backend) -> Server {
+    let model = "title = \"Abandoned\"\n[server]\nhttp2_prior_knowledge = true\n\
+        [server.limits]\nstatement_seconds_max = 25\n\
+        [resources.customer.fields]\nname = { type = \"text\", max_length = 1000000 }\n";
+    Setup::new(backend).model(model).start()
+}
+
+/// Of writes that wait for another process's lock, those whose clients are gone included.
+fn waiting(server: &Server) -> u64 {
+    match server.backend() {
+        // The writer has one of them in its hands.
+        Backend::Sqlite => server.metric::<u64>("nouns_writer_waiting").unwrap() + 1,
+        Backend::Postgres => server.metric("nouns_requests_under_way").unwrap(),
+    }
+}
+
+fn held_bytes(server: &Server) -> u64 {
+    server.metric("nouns_held_bytes").unwrap()
+}
+
+/// Sends requests over HTTP/2, and resets them when so many wait for their turn.
+fn abandon(server: &Server, requests: u32, waiting_then: u64, body: &[u8]) {
+    let mut client = Http2::connect(server);
+    let streams = || (0..requests).map(|number| 2 * number + 1);
+    streams().for_each(|stream| client.request(stream, ("POST", "/customers"), &[], body));
+    wait_until("they wait for the lock", || (waiting(server) == waiting_then).then_some(()));
+    streams().for_each(|stream| client.reset(stream));
+    client.ping();
+    drop(client);
+    wait_until("the connection is gone", || {
+        (server.metric::<u64>("nouns_connections_open") == Some(1)).then_some(())
+    });
+}
+
+on_every_backend! {
+    fn abandoned_writes_keep_their_memory_counted(backend: Backend) {
+        let server = start(backend);
+        let name = "n".repeat(700_000);
+        let body = format!("{{\"customer\":{{\"name\":\"{name}\"}}}}");
+        let lock = Lock::hold(&server);
+        abandon(&server, 3, 3, body.as_bytes());
+        assert_eq!(waiting(&server), 3);
+        assert_eq!(held_bytes(&server), 3 * body.len() as u64);
+        drop(lock);
+        wait_until("they are done or dropped, and so is their memory", || {
+            (held_bytes(&server) == 0).then_some(())
+        });
+        wait_until("nothing is under way", || {
+            (server.metric::<u64>("nouns_requests_under_way") == Some(0)).then_some(())
+        });
+    }
+}
+
+/// On PostgreSQL alone, where a lock is waited for as long as the test needs to send so much.
+#[test]
+fn abandoned_writes_leave_no_room_for_more() {
+    let server = start(Backend::Postgres);
+    let mut body = br#"{"customers":[{"name":"Ann"}]}"#.to_vec();
+    body.resize(usize::try_from(8 * MIB).unwrap(), b' ');
+    let lock = Lock::hold(&server);
+    let mut count = 0;
+    while held_bytes(&server) + 8 * MIB <= 256 * MIB {
+        count += 1;
+        assert!(count <= 32, "{} bytes are held", held_bytes(&server));
+        abandon(&server, 1, count, &body);
+    }
+    let answer = server.post("/customers", &body);
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "busy"), "{answer:?}");
+    let small = server.get("/customers");
+    assert_eq!(small.status, 200, "{small:?}");
+    println!("{count} abandoned writes, {} MB", megabytes(&server));
+    assert!(megabytes(&server) < 512, "{} MB", megabytes(&server));
+    drop(lock);
+    wait_until("their memory is free", || (held_bytes(&server) == 0).then_some(()));
+    assert_eq!(server.post("/customers", &body).status, 201);
+}
