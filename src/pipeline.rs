@@ -22,6 +22,7 @@ mod once;
 mod path_hint;
 mod quota;
 mod redirect;
+mod revocation;
 mod tail;
 
 use std::cell::{Cell, OnceCell};
@@ -43,6 +44,7 @@ use hyper::ext::ReasonPhrase;
 
 use self::act::SentBody;
 pub use self::redirect::redirect;
+pub use self::revocation::{StreamRights, end_revoked};
 use crate::auth::{Auth, Known};
 use crate::boxed::boxed;
 use crate::formats::Offer;
@@ -127,7 +129,7 @@ async fn answer(
     let room = gate.room();
     let early = identity::identify(app, asked, &route, (body, &room)).await?;
     // 5  may they, and so often?                          401 429 403
-    let caller = identity::permit(app, asked, &route).await?;
+    identity::permit(app, asked, &route).await?;
     // 6  is there a form the client can read?             406
     //    What is made of a list is a list, so step 7 is looked at first; what it refuses waits for its turn.
     let readable = route.check_readable(&parts.headers);
@@ -145,15 +147,12 @@ async fn answer(
         None => read_body(asked, (body, &room), route.body_bytes_max(limits)).await?,
     };
     stages.mark("body");
+    // 4 and 5 again, after a wait: rights are those at the moment of the effect
+    let caller = identity::confirm(app, asked, &route, stages.now()).await?;
 
     // 10 to 13, as far as the request alone tells
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
-    let plan = if bytes.len() < ASIDE_BODY_BYTES {
-        meaning::plan(model, route, (query, &bytes), caller, by)?
-    } else {
-        let sent = (query, bytes.clone(), &room);
-        Box::pin(meaning::plan_aside(app, route, sent, caller.clone(), by())).await?
-    };
+    let plan = meaning::plan(app, route, (query, &bytes, &room), caller, by).await?;
     export::check(format, plan.list())?;
     let conditions = replies.conditions(&parts.headers, &plan, format, asked.coding);
     let plan = plan.only_if(&conditions);
@@ -175,19 +174,15 @@ async fn answer(
             let (list, format) = ((collection, list), (format, lines));
             return Box::pin(export::begin(app, asked, list, format, stages)).await;
         }
-        Plan::Read(read) => gate.pass(asked.until, || app.store.read(read)).await,
+        Plan::Read(read) => act::read(app, asked, read, stages).await?,
         Plan::Write(write) => match key {
             Some(key) => {
                 let sent = (write, &bytes, &room);
                 return Box::pin(once::write(app, asked, (&key, format), sent, stages)).await;
             }
-            None => {
-                let body = SentBody { bytes: bytes.len(), room: &room };
-                act::write(app, asked, write, body).await?
-            }
+            None => act::write(app, asked, write, SentBody::new(&bytes, &room), stages).await?,
         },
     };
-    stages.mark("store");
     let reply = act::say(app, (about, list, conditions), format, done).await?;
     // What was done must be told; what was only looked at can be looked at again.
     if is_read && !gate.has_room(reply.body.held_bytes()) {
@@ -227,12 +222,25 @@ struct Asked<'a> {
     now: Instant,
     /// Known once step 4 is passed; the log and the answer want it too.
     known: OnceCell<Known>,
+    /// With the rights of later, where they have changed while the body was read.
+    renewed: OnceCell<Known>,
+    /// When the rights were last looked at.
+    checked: Cell<Instant>,
+    /// Those that an answer that goes on depends on.
+    stream: OnceCell<Arc<StreamRights>>,
     /// How often the caller has asked, if that is limited.
     counted: Cell<Option<Seen>>,
     /// Known once step 2 is passed, for what is counted.
     resource: Cell<Option<ResourceIndex>>,
     /// The kind of a problem that is told as it was kept, for the log.
     said: Cell<Option<&'static problem::Kind>>,
+}
+
+impl Asked<'_> {
+    /// Who is asking, by the last look; nobody before step 4 is passed.
+    fn known(&self) -> Option<&Known> {
+        self.renewed.get().or_else(|| self.known.get())
+    }
 }
 
 /// Answers one request, whatever happens: a problem is an answer, and so is a panic.
@@ -293,6 +301,9 @@ async fn exchange(
         visitor,
         now,
         known: OnceCell::new(),
+        renewed: OnceCell::new(),
+        checked: Cell::new(now),
+        stream: OnceCell::new(),
         counted: Cell::new(None),
         resource: Cell::new(None),
         said: Cell::new(None),
@@ -324,7 +335,11 @@ async fn exchange(
     }
     quota::tell(&asked, &mut reply.headers);
     record(app, &asked, (&mut reply, problem.as_ref()), &stages);
-    respond(reply, &parts.method, &asked.id, (after, asked.visitor))
+    let mut response = respond(reply, &parts.method, &asked.id, (after, asked.visitor));
+    if let Some(rights) = asked.stream.into_inner() {
+        response.extensions_mut().insert(rights);
+    }
+    response
 }
 
 fn record(app: &App, asked: &Asked<'_>, said: (&mut Reply, Option<&Problem>), stages: &Stages) {

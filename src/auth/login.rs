@@ -60,7 +60,7 @@ impl Auth {
             return None;
         }
         self.memory.remember(trace, known, request.now);
-        Some(known_as(user, Info::Nothing))
+        Some(Identity::Known(known_as(user, Info::Nothing)))
     }
 
     /// RFC 7617.
@@ -100,7 +100,7 @@ impl Auth {
         self.complete(store, request, &user, &pair.password).await;
         let proved = Remembered { user: Arc::clone(&user), until: request.now };
         self.memory.remember(trace, proved, request.now);
-        Ok(known_as(&user, Info::Nothing))
+        Ok(Identity::Known(known_as(&user, Info::Nothing)))
     }
 
     /// Makes what Digest needs for realms that were added after the password was set, which is known in
@@ -164,7 +164,7 @@ impl Auth {
             return None;
         }
         match store.claim_here(&claim)? {
-            Claimed::First => Some(known_as(&user, ready(&keyed, None))),
+            Claimed::First => Some(Identity::Known(known_as(&user, ready(&keyed, None)))),
             Claimed::Again | Claimed::Stale => None,
         }
     }
@@ -276,7 +276,7 @@ impl Auth {
             }
             None => Info::Nothing,
         };
-        Ok(known_as(&user, info))
+        Ok(Identity::Known(known_as(&user, info)))
     }
 
     /// A nonce to go on with: whoever is in stays in.
@@ -370,9 +370,9 @@ fn ready(keyed: &Keyed<'_>, next: Option<&str>) -> Info {
     text.and_then(|text| HeaderValue::try_from(text).ok()).map_or(Info::Nothing, Info::Ready)
 }
 
-fn known_as(user: &Arc<User>, info: Info) -> Identity {
+pub(super) fn known_as(user: &Arc<User>, info: Info) -> Known {
     let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
-    Identity::Known(Known { caller, info })
+    Known { caller, user: Some(Arc::clone(user)), info }
 }
 
 fn target<'a>(request: &Request<'a>) -> Target<'a> {

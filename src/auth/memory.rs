@@ -47,8 +47,7 @@ pub(super) struct Remembered {
 impl Remembered {
     /// Whether this is the same user, with the same password: one of the same name may have come after.
     pub(super) fn is(&self, user: &User) -> bool {
-        let same = self.user.id == user.id && self.user.record.argon2 == user.record.argon2;
-        same && !user.is_disabled
+        self.user.is_same_login(user)
     }
 }
 

@@ -38,7 +38,7 @@ use http::{HeaderName, HeaderValue, header};
 use crate::clock;
 use crate::model::{Algorithm, Model, Scheme};
 use crate::permit::{Caller, Rights};
-use crate::plan::Write;
+use crate::plan::{Mandate, Write};
 use crate::problem::{self, Problem};
 use crate::store::{self, StoreError};
 use crate::value::Value;
@@ -91,7 +91,19 @@ pub enum Identity {
 #[derive(Debug)]
 pub struct Known {
     pub caller: Caller,
+    /// As they were let in; none where nobody was asked or nobody answered.
+    user: Option<Arc<users::User>>,
     info: Info,
+}
+
+/// What has become of a caller since they were let in.
+#[derive(Debug)]
+pub enum Standing {
+    Same,
+    /// The same user with other rights.
+    Changed(Known),
+    /// Disabled, removed, or with another password.
+    Gone,
 }
 
 /// What `Authentication-Info` will say.
@@ -104,6 +116,17 @@ enum Info {
 }
 
 impl Known {
+    /// The same caller, for what outlives the request.
+    pub fn without_info(&self) -> Self {
+        Self { caller: self.caller.clone(), user: self.user.clone(), info: Info::Nothing }
+    }
+
+    /// What a write needs to look at the caller's rights again, when they were last looked at then.
+    pub fn mandate(&self, checked: Instant) -> Option<Mandate> {
+        let user = Arc::clone(self.user.as_ref()?);
+        Some(Mandate { user, good_until: checked + LEASE })
+    }
+
     /// The header by which the server proves itself to the client, for an answer with this body. One that
     /// is not known yet cannot be proved, and RFC 7616 §3.5 leaves `rspauth` to the server: to say less
     /// than the client asked for, under the same name, could be taken for more than it is.
@@ -186,7 +209,7 @@ impl Auth {
 
     /// The caller where nobody is asked, or nobody answers.
     pub fn nobody(&self) -> Known {
-        Known { caller: self.nobody.clone(), info: Info::Nothing }
+        Known { caller: self.nobody.clone(), user: None, info: Info::Nothing }
     }
 
     /// Step 4 of the order of checks. Without credentials it is anyone, who may be let in or not.
@@ -233,6 +256,31 @@ impl Auth {
             offered.contains(scheme) && (request.is_private || *scheme != Scheme::Basic)
         };
         parameters::split(credentials.as_bytes()).filter(|(scheme, _)| is_offered(scheme))
+    }
+
+    /// Looks again at a caller who was let in before.
+    pub async fn standing(
+        &self,
+        store: &store::Worker,
+        known: &Known,
+    ) -> Result<Standing, StoreError> {
+        let Some(user) = &known.user else { return Ok(Standing::Same) };
+        Ok(match self.users.current(store, &user.name).await? {
+            Some(now) if !user.is_same_login(&now) => Standing::Gone,
+            Some(now) if user.rights.is_same(&now.rights) => Standing::Same,
+            Some(now) => Standing::Changed(login::known_as(&now, Info::Nothing)),
+            None => Standing::Gone,
+        })
+    }
+
+    /// Reads whether users have changed: from then on `standing` is asked about this moment.
+    pub async fn renew(&self, store: &store::Worker) -> Result<(), StoreError> {
+        self.users.renew(store).await
+    }
+
+    /// 401 for somebody who was let in and is no more.
+    pub async fn turn_away(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
+        self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
     }
 
     /// 401 for anyone who may not do what they ask for.

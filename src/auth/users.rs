@@ -23,7 +23,7 @@ use crate::clock;
 use crate::json::{self, Json};
 use crate::model::{Algorithm, Model};
 use crate::permit::Rights;
-use crate::plan::{Outcome, Read};
+use crate::plan::{Grantee, Outcome, Read};
 use crate::store::{self, StoreError};
 use crate::value::{Id, Item, Value};
 
@@ -49,6 +49,8 @@ pub struct User {
     pub version: i64,
     pub is_disabled: bool,
     pub rights: Arc<Rights>,
+    /// As they are stored.
+    roles: Box<str>,
     pub record: Record,
     /// What Digest needs, by realm and algorithm; none where it was never made or cannot be opened.
     digests: Vec<(usize, Algorithm, Ha1)>,
@@ -65,6 +67,7 @@ impl User {
             version: 1,
             is_disabled: false,
             rights: Arc::new(Rights::all()),
+            roles: r#"["admin"]"#.into(),
             record: Record { argon2: "a hash".to_owned(), digests: Vec::new() },
             digests: Vec::new(),
             stamp: 0,
@@ -74,6 +77,29 @@ impl User {
     pub fn ha1(&self, realm: usize, algorithm: Algorithm) -> Option<&Ha1> {
         let found = self.digests.iter().find(|(r, a, _)| (*r, *a) == (realm, algorithm));
         found.map(|(_, _, ha1)| ha1)
+    }
+
+    /// Whether this is the same user, with the same password: one of the same name may have come after.
+    pub fn is_same_login(&self, other: &Self) -> bool {
+        let is_same = self.id == other.id && self.record.argon2 == other.record.argon2;
+        is_same && !other.is_disabled
+    }
+}
+
+impl Grantee for User {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_still(&self, stored: Option<&Item>) -> bool {
+        let Some(Item { id, values, .. }) = stored else { return false };
+        let [_, Value::Json(roles), disabled, Value::Text(secret)] = &**values else {
+            return false;
+        };
+        let is_same = *id == self.id && **roles == *self.roles;
+        is_same
+            && *disabled != Value::Boolean(true)
+            && Record::parse(secret).is_some_and(|record| record.argon2 == self.record.argon2)
     }
 }
 
@@ -129,6 +155,25 @@ impl Users {
             return Ok(Some(user));
         }
         self.read(store, name, now).await
+    }
+
+    /// A user, by what is known for no longer than the lease.
+    pub async fn current(
+        &self,
+        store: &store::Worker,
+        name: &str,
+    ) -> Result<Option<Arc<User>>, StoreError> {
+        let now = clock::now();
+        match self.recall(store, name, now).await? {
+            Some(user) => Ok(Some(user)),
+            None => self.read(store, name, now).await,
+        }
+    }
+
+    /// Begins a new lease.
+    pub async fn renew(&self, store: &store::Worker) -> Result<(), StoreError> {
+        // By then none that there is now is trusted any more.
+        self.stamp(store, clock::now() + LEASE).await.map(drop)
     }
 
     /// A user as stored now.
@@ -212,6 +257,7 @@ impl Users {
             version: item.version,
             is_disabled: *disabled == Value::Boolean(true),
             rights,
+            roles: (&**roles).into(),
             digests: self.digests(name, &record),
             name: (&**name).into(),
             record,

@@ -151,7 +151,15 @@ impl Accounts {
         let dependents_max = self.model.server.limits.cascade_items_max;
         let action = Action::Remove { id: user.id, dependents_max };
         let (collection, conditions) = (Collection::users(&self.model), Conditions::default());
-        let write = Write { collection, action, conditions, by: by(), once: None, is_forced };
+        let write = Write {
+            collection,
+            action,
+            conditions,
+            by: by(),
+            once: None,
+            is_forced,
+            mandate: None,
+        };
         self.beside.write(write).map(drop)
     }
 

@@ -172,6 +172,11 @@ impl Stages {
         }
     }
 
+    /// The last mark.
+    pub fn now(&self) -> Instant {
+        self.last
+    }
+
     /// From the start to the last mark.
     pub fn total(&self) -> Duration {
         self.last.duration_since(self.began)

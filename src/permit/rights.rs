@@ -133,6 +133,11 @@ impl Rights {
         Self { grants: Some(grants), reads_metrics, rate_limit, key: key(&roles) }
     }
 
+    /// Whether both come to the same, by whatever roles.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.key == other.key || self.grants == other.grants
+    }
+
     pub fn is_all(&self) -> bool {
         self.grants.is_none()
     }

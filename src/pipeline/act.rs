@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{App, Asked, Shared, amend, aside};
+use super::{App, Asked, Shared, amend, aside, identity};
 use crate::formats::Format;
 use crate::gate::Room;
 use crate::intent::conditions::Conditions;
 use crate::intent::{List, Stop};
-use crate::plan::{Collection, Outcome, Write};
+use crate::log::Stages;
+use crate::plan::{Collection, Outcome, Read, Write};
 use crate::problem::Problem;
 use crate::reply::Reply;
 use crate::store::{StoreError, WriteOptions};
@@ -18,8 +19,27 @@ use crate::store::{StoreError, WriteOptions};
 /// What was sent for a write: so many bytes, which take up this room until the write has ended.
 #[derive(Clone, Copy)]
 pub(super) struct SentBody<'a> {
-    pub(super) bytes: usize,
-    pub(super) room: &'a Room<'a>,
+    bytes: usize,
+    room: &'a Room<'a>,
+}
+
+impl<'a> SentBody<'a> {
+    pub(super) fn new(bytes: &[u8], room: &'a Room<'a>) -> Self {
+        Self { bytes: bytes.len(), room }
+    }
+}
+
+/// Reads, and shows it only to somebody who still has the rights it was read with.
+pub(super) async fn read(
+    app: &App,
+    asked: &Asked<'_>,
+    read: Read,
+    stages: &mut Stages,
+) -> Result<Result<Outcome, StoreError>, Stop> {
+    let done = app.shared.gate.pass(asked.until, || app.store.read(read)).await;
+    stages.mark("store");
+    identity::require_unchanged(app, asked, stages.now()).await?;
+    Ok(done)
 }
 
 pub(super) async fn write(
@@ -27,8 +47,10 @@ pub(super) async fn write(
     asked: &Asked<'_>,
     mut write: Box<Write>,
     body: SentBody<'_>,
+    stages: &mut Stages,
 ) -> Result<Result<Outcome, StoreError>, Stop> {
     let Shared { model, auth, .. } = &*app.shared;
+    write.mandate = asked.known().and_then(|known| known.mandate(asked.checked.get()));
     let is_user = write.collection.resource == model.users;
     let done = if write.is_patch_of(model.users) {
         Box::pin(amend::user(app, asked.until, &write, body)).await?
@@ -38,8 +60,12 @@ pub(super) async fn write(
         }
         store(app, asked.until, write, body).await
     };
+    stages.mark("store");
     if is_user {
         auth.forget();
+    }
+    if matches!(done, Err(StoreError::RightsChanged)) {
+        Box::pin(identity::refuse_changed(app, asked)).await?;
     }
     Ok(done)
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderValue, header};
 
-use super::{App, Asked};
+use super::{App, Asked, StreamRights, identity, revocation};
 use crate::formats::{Format, Lines};
 use crate::gate::{Full, Stream, Whose};
 use crate::intent::{List, Stop};
@@ -58,12 +58,21 @@ pub(super) async fn begin(
     let export = Export { collection, list, head, write: Box::new(write) };
     let begun = shared.gate.pass(asked.until, || app.store.export(export)).await;
     stages.mark("store");
+    identity::require_unchanged(app, asked, stages.now()).await?;
+    let rights = match &begun {
+        Ok(Exported::Begun(_, fetcher)) => StreamRights::new(asked, fetcher.stopper()),
+        Ok(Exported::Whole(_)) | Err(_) => None,
+    };
+    if let Some(rights) = &rights {
+        let _ = asked.stream.set(Arc::clone(rights));
+    }
     let asked = (Some(&about), Some(&*asked_for));
     let failed = |error| shared.replies.failure(&shared.model, asked, format, error);
     let content = match begun.map_err(failed)? {
         Exported::Whole(bytes) => Content::Whole(bytes),
         Exported::Begun(first, fetcher) => {
-            Content::Flow(Flow::new(Exporting { first: Some(first), fetcher, _place: place }))
+            let first = Some(first);
+            Content::Flow(Flow::new(Exporting { first, fetcher, rights, _place: place }))
         }
     };
     Ok(shared.replies.export(&shared.model, (&about, &asked_for.conditions), format, content)?)
@@ -85,11 +94,15 @@ fn place(app: &App, asked: &Asked<'_>) -> Result<Stream, Problem> {
 struct Exporting {
     first: Option<Bytes>,
     fetcher: Fetcher,
+    rights: Option<Arc<StreamRights>>,
     _place: Stream,
 }
 
 impl Pieces for Exporting {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+        if self.rights.as_ref().is_some_and(|rights| rights.is_revoked()) {
+            return Poll::Ready(Some(Err(Cut(revocation::CAUSE.to_owned()))));
+        }
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),
             None => self.fetcher.poll(context).map_err(|error| Cut(error.to_string())),

@@ -1,14 +1,18 @@
 //! Who is asking, before anything else is done: steps 4 and 5 of the order of checks.
 
+use std::time::Instant;
+
 use bytes::Bytes;
+use http::Method;
 
 use super::{App, Asked, Shared, quota};
-use crate::auth::{self, Identity};
+use crate::auth::{self, Identity, Known, Standing};
 use crate::gate::Room;
 use crate::intent::{Place, Route, Stop, Verb};
 use crate::permit::{self, Caller, Denied};
+use crate::store::StoreError;
 use crate::wire::{Body, Purpose};
-use crate::{clock, reply};
+use crate::{clock, model, reply};
 
 /// What a page of another site would do if it led somebody here.
 pub(super) fn purpose(route: &Route) -> Purpose {
@@ -55,11 +59,7 @@ pub(super) async fn identify(
 }
 
 /// 5: may they, and so often. A caller whom nobody knows is asked who they are.
-pub(super) async fn permit<'a>(
-    app: &App,
-    asked: &'a Asked<'_>,
-    route: &Route,
-) -> Result<&'a Caller, Stop> {
+pub(super) async fn permit(app: &App, asked: &Asked<'_>, route: &Route) -> Result<(), Stop> {
     let Shared { auth, .. } = &*app.shared;
     let caller = &asked.known.get_or_init(|| auth.nobody()).caller;
     if caller.is_proved() {
@@ -70,7 +70,7 @@ pub(super) async fn permit<'a>(
             if !caller.is_proved() && !permit::is_open(route) {
                 quota::count(app, asked, caller)?;
             }
-            Ok(caller)
+            Ok(())
         }
         Err(Denied::Unproved) => {
             let request = request(app, asked, route);
@@ -81,6 +81,101 @@ pub(super) async fn permit<'a>(
     }
 }
 
+/// 4 and 5 once more, where the request has taken longer than the lease until its body was there. Whoever is
+/// let in by other rights than before goes on with those.
+pub(super) async fn confirm<'a>(
+    app: &App,
+    asked: &'a Asked<'_>,
+    route: &Route,
+    now: Instant,
+) -> Result<&'a Caller, Stop> {
+    if is_recent(asked, now) {
+        let known = asked.known.get_or_init(|| app.shared.auth.nobody());
+        return Ok(&known.caller);
+    }
+    Box::pin(confirm_later(app, asked, route)).await
+}
+
+async fn confirm_later<'a>(
+    app: &App,
+    asked: &'a Asked<'_>,
+    route: &Route,
+) -> Result<&'a Caller, Stop> {
+    let known = asked.known.get_or_init(|| app.shared.auth.nobody());
+    match look_again(app, asked, known).await? {
+        None => Ok(&known.caller),
+        Some(renewed) => {
+            permit::check(&renewed.caller, route).map_err(Denied::problem)?;
+            Ok(&asked.renewed.get_or_init(|| renewed).caller)
+        }
+    }
+}
+
+/// Behind the store: where it took longer than the lease, the rights must be those of before, since what was
+/// read or refused depends on them.
+pub(super) async fn require_unchanged(
+    app: &App,
+    asked: &Asked<'_>,
+    now: Instant,
+) -> Result<(), Stop> {
+    if is_recent(asked, now) { Ok(()) } else { Box::pin(refuse_changed(app, asked)).await }
+}
+
+/// 401 or 403 for somebody who may no longer do what they asked for, and 503 for somebody who may do it in
+/// another way by now.
+pub(super) async fn refuse_changed(app: &App, asked: &Asked<'_>) -> Result<(), Stop> {
+    let Some(known) = asked.known() else { return Ok(()) };
+    let Some(renewed) = look_again(app, asked, known).await? else { return Ok(()) };
+    let verb = granted_verb(&asked.parts.method);
+    let is_granted =
+        asked.resource.get().zip(verb).is_none_or(|(resource, verb)| {
+            renewed.caller.rights().access(resource, verb).is_some()
+        });
+    if !is_granted {
+        return Err(Denied::NotGranted.problem().into());
+    }
+    Err(reply::failure(&app.shared.model, None, StoreError::RightsChanged).into())
+}
+
+fn granted_verb(method: &Method) -> Option<model::Verb> {
+    match *method {
+        Method::GET | Method::HEAD => Some(model::Verb::Get),
+        Method::POST => Some(model::Verb::Post),
+        Method::PUT => Some(model::Verb::Put),
+        Method::PATCH => Some(model::Verb::Patch),
+        Method::DELETE => Some(model::Verb::Delete),
+        _ => None,
+    }
+}
+
+fn is_recent(asked: &Asked<'_>, now: Instant) -> bool {
+    now < asked.checked.get() + auth::LEASE
+}
+
+/// The caller with other rights than before, if they have changed; 401 where it is nobody's any more.
+async fn look_again(app: &App, asked: &Asked<'_>, known: &Known) -> Result<Option<Known>, Stop> {
+    let Shared { auth, model, .. } = &*app.shared;
+    let now = clock::now();
+    let standing = auth.standing(&app.store, known).await;
+    match standing.map_err(|error| reply::failure(model, None, error))? {
+        Standing::Same => {
+            asked.checked.set(now);
+            Ok(None)
+        }
+        Standing::Changed(renewed) => {
+            asked.checked.set(now);
+            Ok(Some(renewed))
+        }
+        Standing::Gone => {
+            let resource = asked.resource.get();
+            let realm =
+                resource.map_or(model.server_realm(), |resource| model.resource(resource).realm);
+            let request = request_at(asked, realm);
+            Err(refused(app, auth.turn_away(&app.store, &request).await))
+        }
+    }
+}
+
 pub(super) fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> auth::Request<'a> {
     let model = &app.shared.model;
     let realm = match (&route.place, route.resource()) {
@@ -88,6 +183,10 @@ pub(super) fn request<'a>(app: &App, asked: &'a Asked<'_>, route: &Route) -> aut
         (_, Some(resource)) => model.resource(resource).realm,
         (_, None) => model.server_realm(),
     };
+    request_at(asked, realm)
+}
+
+fn request_at<'a>(asked: &'a Asked<'_>, realm: usize) -> auth::Request<'a> {
     auth::Request {
         parts: asked.parts,
         id: asked.id.as_str(),

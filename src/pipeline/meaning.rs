@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{App, aside};
+use super::{ASIDE_BODY_BYTES, App, aside};
 use crate::gate::Room;
 use crate::intent::{self, Route};
 use crate::model::Model;
@@ -13,7 +13,22 @@ use crate::permit::{self, Caller};
 use crate::plan::{self, By, Plan};
 use crate::problem::Problem;
 
-pub(super) fn plan(
+/// What a large body means takes long enough to find out to be noticed by others.
+pub(super) async fn plan(
+    app: &App,
+    route: Route,
+    (query, bytes, room): (Option<&str>, &Bytes, &Room<'_>),
+    caller: &Caller,
+    by: impl FnOnce() -> By,
+) -> Result<Plan, Problem> {
+    if bytes.len() < ASIDE_BODY_BYTES {
+        return plan_here(&app.shared.model, route, (query, bytes), caller, by);
+    }
+    let sent = (query, bytes.clone(), room);
+    Box::pin(plan_aside(app, route, sent, caller.clone(), by())).await
+}
+
+fn plan_here(
     model: &Model,
     route: Route,
     (query, body): (Option<&str>, &[u8]),
@@ -26,8 +41,7 @@ pub(super) fn plan(
     plan::make(model, intent::read(model, route, query, &text)?, caller, by)
 }
 
-/// What a large body means takes long enough to find out to be noticed by others.
-pub(super) async fn plan_aside(
+async fn plan_aside(
     app: &App,
     route: Route,
     (query, bytes, room): (Option<&str>, Bytes, &Room<'_>),
@@ -38,7 +52,7 @@ pub(super) async fn plan_aside(
     let memory = room.share();
     let work = move || {
         let _held = memory;
-        plan(&shared.model, route, (query.as_deref(), &bytes), &caller, || by)
+        plan_here(&shared.model, route, (query.as_deref(), &bytes), &caller, || by)
     };
     aside(work).await?
 }

@@ -52,8 +52,7 @@ pub(super) async fn write(
     let about = write.collection.clone();
     let scope = Scope::new(asked, key);
     let _turn = name(app, asked, (&scope, format), (&mut write, bytes, room)).await?;
-    let done = act::write(app, asked, write, SentBody { bytes: bytes.len(), room }).await?;
-    stages.mark("store");
+    let done = act::write(app, asked, write, SentBody::new(bytes, room), stages).await?;
     match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
         Outcome::Said(said) => again(asked, said),
         _ => Err(Problem::new(&problem::INTERNAL).cause("an answer that was not kept").into()),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::Method;
 
-use super::{Asked, Shared};
+use super::{Asked, Shared, StreamRights, revocation};
 use crate::clock;
 use crate::log::{RequestLine, Stages};
 use crate::reply::{Content, Cut, Flow, Pieces, Reply};
@@ -27,6 +27,7 @@ struct Tail {
     status: u16,
     caller: Box<str>,
     stages: Stages,
+    rights: Option<Arc<StreamRights>>,
 }
 
 /// A flow that is logged when it ends.
@@ -63,6 +64,7 @@ pub(super) fn put_off(
         status: reply.status.as_u16(),
         caller: asked.known.get().map_or("-", |known| known.caller.name()).into(),
         stages: stages.clone(),
+        rights: asked.stream.get().cloned(),
     };
     reply.body = Content::Flow(Flow::new(Logged { flow, tail, bytes: 0, end: None }));
     true
@@ -84,9 +86,11 @@ impl Pieces for Logged {
 impl Drop for Logged {
     fn drop(&mut self) {
         let server = &self.tail.shared.metrics.server;
+        let is_revoked = self.tail.rights.as_ref().is_some_and(|rights| rights.is_revoked());
         let (ended, cause) = match self.end.take() {
             Some(Ok(())) => (&server.flows_whole, None),
             Some(Err(Cut(cause))) => (&server.flows_cut, Some(cause)),
+            None if is_revoked => (&server.flows_cut, Some(revocation::CAUSE.to_owned())),
             None => (&server.flows_left, Some("the client left".to_owned())),
         };
         ended.add(1);

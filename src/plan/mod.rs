@@ -6,12 +6,14 @@
 
 mod admit;
 pub mod decide;
+mod mandate;
 mod once;
 mod patched;
 mod secrets;
 
 pub use admit::{Draft, Reference, Values};
 pub use decide::{Dependent, Found, Step, decide};
+pub use mandate::{Grantee, Mandate};
 pub use once::{Once, Said, Says};
 pub use patched::patched;
 
@@ -157,6 +159,8 @@ pub struct Write {
     pub once: Option<Box<Once>>,
     /// It may take the last admin away.
     pub is_forced: bool,
+    /// None: it needs nobody's rights, or nobody can take them away.
+    pub mandate: Option<Mandate>,
 }
 
 /// Who asked for a change, as the change log keeps it.
@@ -329,6 +333,7 @@ pub fn make(
                 by: by(),
                 once: None,
                 is_forced: false,
+                mandate: None,
             }))
         }
         Intent::Remove(address) => {
@@ -343,6 +348,7 @@ pub fn make(
                 by: by(),
                 once: None,
                 is_forced: false,
+                mandate: None,
             }))
         }
     })
@@ -391,6 +397,7 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
             by,
             once: None,
             is_forced: false,
+            mandate: None,
         }));
     }
     refuse(collection, None, drafts, faults)
@@ -413,6 +420,7 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
             by,
             once: None,
             is_forced: false,
+            mandate: None,
         }))
     } else {
         refuse(collection, Some(id), vec![draft], faults)

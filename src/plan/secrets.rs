@@ -17,7 +17,7 @@ impl Write {
         let drafts = vec![user_draft(Values::Complete(values))];
         let action = Action::Create { drafts, count: Count::One };
         let (collection, conditions) = (Collection::users(model), Conditions::default());
-        Self { collection, action, conditions, by, once: None, is_forced: false }
+        Self { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
     }
 
     /// Changes one value of a user, unless the user has changed since that version.
@@ -34,7 +34,7 @@ impl Write {
         let draft = user_draft(Values::Partial(values));
         let action = Action::Replace { id, draft };
         let (collection, conditions) = (Collection::users(model), Conditions::version(version));
-        Self { collection, action, conditions, by, once: None, is_forced: false }
+        Self { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
     }
 
     /// Whether what is sent has still to be made of what is stored.

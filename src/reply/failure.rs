@@ -15,6 +15,10 @@ pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> 
         StoreError::Refused(refusal) => refused(model, about, refusal),
         StoreError::Busy => Problem::new(&problem::BUSY),
         StoreError::TimedOut => Problem::new(&problem::TIMED_OUT),
+        StoreError::RightsChanged => {
+            let detail = "your roles have changed while it waited: send it again";
+            Problem::new(&problem::BUSY).detail(detail)
+        }
         StoreError::Unavailable(cause) => Problem::new(&problem::UNAVAILABLE).cause(cause),
         StoreError::OutcomeUnknown(cause) => Problem::new(&problem::OUTCOME_UNKNOWN).cause(cause),
         StoreError::Broken(Broken(cause)) => Problem::new(&problem::INTERNAL).cause(cause),
@@ -84,6 +88,7 @@ mod tests {
             StoreError::Refused(Refusal::Taken(Vec::new())),
             StoreError::Busy,
             StoreError::TimedOut,
+            StoreError::RightsChanged,
             StoreError::Unavailable(cause()),
             StoreError::OutcomeUnknown(cause()),
             StoreError::Broken(Broken(cause())),
@@ -100,6 +105,7 @@ mod tests {
             409 taken None
             503 busy None
             503 timed-out None
+            503 busy None
             503 unavailable Some("a cause")
             503 outcome-unknown Some("a cause")
             500 internal Some("a cause")

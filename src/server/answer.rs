@@ -6,6 +6,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
@@ -14,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::watch::{Exchange, Part};
 use crate::gate;
-use crate::pipeline::App;
+use crate::pipeline::{App, StreamRights};
 use crate::problem;
 use crate::reply::{Content, Cut, Flow, Pieces};
 
@@ -68,7 +69,13 @@ pub(super) struct Flowing {
 }
 
 impl Answer {
-    pub(super) fn new(exchange: Exchange, app: &Rc<App>, content: Content) -> Self {
+    /// `rights`: those that an answer that goes on depends on.
+    pub(super) fn new(
+        exchange: Exchange,
+        app: &Rc<App>,
+        content: Content,
+        rights: Option<Arc<StreamRights>>,
+    ) -> Self {
         match content {
             Content::Whole(bytes) => {
                 exchange.answered(bytes.len());
@@ -79,7 +86,7 @@ impl Answer {
                 Self::Whole(Some(Piece { bytes, _kept: kept }))
             }
             Content::Flow(flow) => {
-                exchange.flows();
+                exchange.flows(rights);
                 Self::Flow(Box::new(Flowing { flow, exchange, app: Rc::clone(app) }))
             }
         }

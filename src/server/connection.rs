@@ -36,7 +36,7 @@ use crate::clock;
 use crate::formats::accept::Accept;
 use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
-use crate::pipeline::{self, App};
+use crate::pipeline::{self, App, StreamRights};
 use crate::problem::Problem;
 use crate::wire::{RequestId, TargetFragment, Way};
 
@@ -377,14 +377,17 @@ impl Service<Request<Incoming>> for Requests {
         let (app, way) = (Rc::clone(&self.shared.app), self.way);
         if self.door == Door::Redirect {
             let response = pipeline::redirect(&app, request, way);
-            return Box::pin(ready(Ok(response.map(|body| Answer::new(exchange, &app, body)))));
+            return Box::pin(ready(Ok(
+                response.map(|body| Answer::new(exchange, &app, body, None))
+            )));
         }
         // Nothing else is in this future, and nothing large goes into it: what is made of pointers alone is
         // made where it stays, and all else is copied there, with all the room it will need.
         let request = Box::new(request);
         boxed(|| async move {
-            let response = pipeline::serve(&app, request, way).await;
-            Ok(response.map(|body| Answer::new(exchange, &app, body)))
+            let mut response = pipeline::serve(&app, request, way).await;
+            let rights = response.extensions_mut().remove::<Arc<StreamRights>>();
+            Ok(response.map(|body| Answer::new(exchange, &app, body, rights)))
         })
     }
 }

@@ -10,6 +10,7 @@ mod watches;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ pub(super) use self::watches::Watches;
 use super::frames::Allowance;
 use super::message::MessageFraming;
 use crate::gate;
+use crate::pipeline::StreamRights;
 
 /// How often the sweep runs.
 pub(super) const TICK: Duration = Duration::from_millis(250);
@@ -143,6 +145,8 @@ pub(super) struct Watch {
     /// Requests so far.
     requests: Cell<u32>,
     under_way: RefCell<Vec<UnderWay>>,
+    /// Answers that go on and depend on somebody's rights, by the number of the request.
+    streams: RefCell<Vec<(u32, Arc<StreamRights>)>>,
     allowance: Allowance,
     /// Of HTTP/1.
     message: RefCell<MessageFraming>,
@@ -165,6 +169,7 @@ impl Watch {
             head_bytes: Cell::new(0),
             requests: Cell::new(0),
             under_way: RefCell::new(Vec::new()),
+            streams: RefCell::new(Vec::new()),
             allowance: Allowance::new(now),
             message: RefCell::default(),
             is_held_up: Cell::new(false),
@@ -356,7 +361,10 @@ impl Watch {
 
     /// What this connection should be asked now. `is_pressed` says that answers take up much memory.
     fn verdict(&self, patience: &Patience, is_pressed: bool) -> Ask {
-        if self.is_unread_too_long(patience, is_pressed) || self.is_greedy(patience) {
+        if self.is_unread_too_long(patience, is_pressed)
+            || self.is_greedy(patience)
+            || self.has_revoked_stream()
+        {
             return Ask::Cut;
         }
         if self.holds_up_the_stop(patience) {
@@ -414,6 +422,11 @@ impl Watch {
                 || (age >= patience.sending && stands_still)
                 || (age >= patience.hurry && is_pressed && bytes > gate::SMALL_BYTES)
         })
+    }
+
+    /// An answer was to end and has not: its client does not read, and so nothing more is asked for.
+    fn has_revoked_stream(&self) -> bool {
+        self.streams.borrow().iter().any(|(_, rights)| rights.is_revoked())
     }
 
     /// It has more streams than its share, and has not finished them for long.

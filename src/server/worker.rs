@@ -5,6 +5,7 @@
 //! The one surprising thing: a panic in a connection ends that connection and is logged; the thread
 //! goes on, because tokio catches it and every count is kept by a guard.
 
+use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::refusal::Refusals;
 use super::watch::{Ask, Patience, TICK, Watch, Watches};
 use super::{Door, Settings, Stage, tls};
 use crate::log::Level;
-use crate::pipeline::App;
+use crate::pipeline::{self, App, StreamRights};
 use crate::wire::Way;
 
 /// How long what is large may take when memory is short.
@@ -127,6 +128,7 @@ async fn run(
     let _ = say_ready.send(());
     let mut watches = Watches::new(seed.streams_max);
     let ended = Rc::new(Notify::new());
+    let revocations = Revocations::default();
     let mut sweep = interval(TICK);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leaving = false;
@@ -161,9 +163,38 @@ async fn run(
             },
             _ = sweep.tick(), if !watches.is_empty() => {
                 watches.sweep(&patience, shared.app.shared.gate.is_pressed());
+                revocations.look(&shared.app, watches.streams());
             },
             () = ended.notified(), if leaving => {}
         }
+    }
+}
+
+/// Looks beside the sweep whether those whom answers go on for still have their rights, one look at a time.
+#[derive(Default)]
+struct Revocations {
+    is_looking: Rc<Cell<bool>>,
+}
+
+impl Revocations {
+    fn look(&self, app: &Rc<App>, streams: Vec<Arc<StreamRights>>) {
+        if streams.is_empty() || self.is_looking.replace(true) {
+            return;
+        }
+        let (app, looking) = (Rc::clone(app), Looking(Rc::clone(&self.is_looking)));
+        tokio::task::spawn_local(async move {
+            let _looking = looking;
+            pipeline::end_revoked(&app, streams).await;
+        });
+    }
+}
+
+/// A look that is under way, however it ends.
+struct Looking(Rc<Cell<bool>>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 

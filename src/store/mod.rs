@@ -49,7 +49,7 @@ pub use changes::Changes;
 pub use claims::{Claim, Claimed, NONCE_SECONDS};
 use driver::Failure;
 pub use export::{Export, Exported};
-pub use pipe::Fetcher;
+pub use pipe::{Fetcher, Stopper};
 pub use postgres::{Address, Environment};
 pub use users::RoleGroup;
 
@@ -64,6 +64,8 @@ pub enum StoreError {
     TimedOut,
     /// The data cannot be reached or written; nothing was done. The cause is for the log.
     Unavailable(String),
+    /// Whoever asked may no longer do it, or is no user any more; nothing was done.
+    RightsChanged,
     /// It failed at the moment of saving.
     OutcomeUnknown(String),
     /// What is stored does not fit the model, or our code is wrong.
@@ -84,6 +86,7 @@ impl fmt::Display for StoreError {
             Self::Refused(refusal) => write!(f, "the data does not allow it: {refusal:?}"),
             Self::Busy => f.write_str("too many are waiting"),
             Self::TimedOut => f.write_str("it took too long"),
+            Self::RightsChanged => f.write_str("the rights of the caller have changed"),
             Self::Unavailable(cause) => f.write_str(cause),
             Self::OutcomeUnknown(cause) => {
                 write!(f, "{cause}; it is not known whether the change was made")

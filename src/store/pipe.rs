@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -268,6 +268,11 @@ impl Drop for Maker {
 pub struct Fetcher(Arc<Pipe>);
 
 impl Fetcher {
+    /// A way to end it from elsewhere.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::downgrade(&self.0))
+    }
+
     /// The next piece, which is not empty; `None` at the end of the whole, and never after a failure.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, StoreError>>> {
         let mut state = self.0.state();
@@ -296,6 +301,18 @@ impl Fetcher {
     pub(super) async fn first(&mut self) -> Result<(Bytes, bool), StoreError> {
         let first = poll_fn(|context| self.poll(context)).await.transpose()?;
         Ok((first.unwrap_or_default(), self.0.state().is_one))
+    }
+}
+
+/// Ends an export in the middle, if it has not ended yet.
+#[derive(Debug)]
+pub struct Stopper(Weak<Pipe>);
+
+impl Stopper {
+    pub fn cut(&self, why: &str) {
+        if let Some(pipe) = self.0.upgrade() {
+            pipe.cut(cut(why));
+        }
     }
 }
 

@@ -100,7 +100,18 @@ other = { type = "ref", to = "plain" }
         let action = Action::Create { drafts: vec![draft], count: Count::One };
         let by = By { actor: "open".into(), request_id: "-".into() };
         let conditions = Conditions::default();
-        (model, Write { collection, action, conditions, by, once: None, is_forced: false })
+        (
+            model,
+            Write {
+                collection,
+                action,
+                conditions,
+                by,
+                once: None,
+                is_forced: false,
+                mandate: None,
+            },
+        )
     }
 
     fn check(label: &str, change: impl FnOnce(&mut Write, &mut Vec<Draft>), expected: bool) {

@@ -20,6 +20,7 @@ use super::rows::read_item;
 use super::script::{self, Log};
 use super::sql::{Dialect, Listing, Part, READY, Sql};
 use super::{StoreError, users};
+use crate::clock;
 use crate::intent::List;
 use crate::intent::conditions::Conditions;
 use crate::metrics::Count;
@@ -327,7 +328,13 @@ pub(super) async fn write<D: Driver>(
 ) -> Result<Outcome, Halt<Box<Write>>> {
     match write.once.clone() {
         None => perform(driver, context, write, pace).await,
-        Some(once) => Box::pin(once::write(driver, context, (&once, write), pace)).await,
+        Some(once) => {
+            // What was answered before is not told again to somebody else.
+            if is_due(&write) {
+                Box::pin(confirm(driver, context, &write)).await?;
+            }
+            Box::pin(once::write(driver, context, (&once, write), pace)).await
+        }
     }
 }
 
@@ -347,6 +354,10 @@ pub(super) async fn perform<D: Driver>(
         Err(Halt::TooLong(())) => return Err(Halt::TooLong(write.into_whole())),
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
     };
+    // Behind the look, which may have waited for a lock.
+    if is_due(&write) {
+        Box::pin(confirm(driver, context, &write)).await?;
+    }
     let is_guarded = write.collection.resource == context.model.users && !write.is_forced;
     let user = found.item.as_ref().filter(|_| is_guarded).cloned();
     let owned;
@@ -370,6 +381,25 @@ pub(super) async fn perform<D: Driver>(
     match script.said.outcome(items) {
         Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Amended(item)),
         outcome => outcome.ok_or_else(|| broken("an update without a row")),
+    }
+}
+
+/// Whether the rights that a write was permitted by need a second look.
+pub(super) fn is_due(write: &Write) -> bool {
+    write.mandate.as_ref().is_some_and(|mandate| clock::now() >= mandate.good_until)
+}
+
+/// Refuses a write whose caller has lost or changed their rights since it was permitted.
+async fn confirm<D: Driver>(
+    driver: &mut D,
+    context: &Context,
+    write: &Write,
+) -> Result<(), Halt<Box<Write>>> {
+    let Some(mandate) = &write.mandate else { return Ok(()) };
+    let stored = users::user(driver, context, mandate.user.name()).await?;
+    match mandate.user.is_still(stored.as_ref()) {
+        true => Ok(()),
+        false => Err(Halt::Error(StoreError::RightsChanged)),
     }
 }
 

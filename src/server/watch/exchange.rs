@@ -3,8 +3,10 @@
 //! What follows from it is the watch's to say.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Kind, Phase, UnderWay, Watch};
+use crate::pipeline::StreamRights;
 
 /// One request, from its head to the moment the system has all of its answer.
 #[derive(Debug)]
@@ -44,8 +46,11 @@ impl Exchange {
 }
 
 impl Exchange {
-    /// The answer will go on.
-    pub(in crate::server) fn flows(&self) {
+    /// The answer will go on, for as long as its caller has these rights.
+    pub(in crate::server) fn flows(&self, rights: Option<Arc<StreamRights>>) {
+        if let Some(rights) = rights {
+            self.watch.streams.borrow_mut().push((self.number, rights));
+        }
         let mut under_way = self.watch.under_way.borrow_mut();
         if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
             request.kind = Kind::Flow;
@@ -102,6 +107,7 @@ impl Drop for Exchange {
             .under_way
             .borrow_mut()
             .retain(|request| request.kind == Kind::Part || request.number != self.number);
+        watch.streams.borrow_mut().retain(|(number, _)| *number != self.number);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get().saturating_sub(1));
             watch.enter(Phase::Streams);

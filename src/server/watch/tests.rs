@@ -261,7 +261,7 @@ fn an_answer_that_goes_on_is_waited_for_while_it_is_made_and_not_while_it_is_unr
 /// An answer that goes on, after something was done with it.
 fn flowing(watch: &Rc<Watch>, with: impl FnOnce(&Exchange)) {
     let exchange = Exchange::begin(watch);
-    exchange.flows();
+    exchange.flows(None);
     with(&exchange);
     assert!(watch.has_unread());
     std::mem::forget(exchange);
@@ -272,7 +272,7 @@ fn parts_are_no_requests_and_the_last_one_may_outlive_its_own() {
     let mut watches = Watches::new(100);
     let watch = watches.add();
     let exchange = Exchange::begin(&watch);
-    exchange.flows();
+    exchange.flows(None);
     let (first, last) = (exchange.part(10), exchange.part(10));
     assert_eq!((watch.phase(), watch.under_way.borrow().len()), (Phase::Sending, 3));
     drop(first);

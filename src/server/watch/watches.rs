@@ -3,8 +3,10 @@
 //! What is asked of each is for its own watch to decide.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{Ask, Common, Patience, Watch};
+use crate::pipeline::StreamRights;
 
 /// All connections of one worker.
 #[derive(Debug)]
@@ -36,6 +38,15 @@ impl Watches {
         for watch in &self.list {
             watch.ask(watch.verdict(patience, is_pressed));
         }
+    }
+
+    /// The rights that answers which go on depend on.
+    pub(in crate::server) fn streams(&self) -> Vec<Arc<StreamRights>> {
+        let mut all = Vec::new();
+        for watch in &self.list {
+            all.extend(watch.streams.borrow().iter().map(|(_, rights)| Arc::clone(rights)));
+        }
+        all
     }
 
     /// Ends those whose answer is not sent to its end, so that nobody takes a part of it for the whole.

@@ -79,6 +79,7 @@ fn write(model: &Model, action: Action) -> Write {
         by,
         once: None,
         is_forced: false,
+        mandate: None,
     }
 }
 

@@ -27,7 +27,7 @@ use crate::plan::{Outcome, Write};
 use crate::store::StoreError;
 use crate::store::driver::{Bind, Driver, Stroke};
 use crate::store::plain::{Creation, is_plain};
-use crate::store::transaction::Halt;
+use crate::store::transaction::{Halt, is_due};
 use crate::value::Id;
 
 /// How many statements of one resource are under way before others wait for them.
@@ -246,7 +246,10 @@ impl Inner {
         let mut members = Vec::new();
         let work = async |driver: &mut PostgresDriver<'_>| {
             // Not before there is a connection: until then others may come.
-            members = group.close();
+            // Whose rights need a second look goes alone, and looks.
+            let (due, others) = group.close().into_iter().partition(|member| is_due(&member.write));
+            members = others;
+            Vec::into_iter(due).for_each(Member::send_alone);
             self.create_all(driver, &members).await
         };
         let done = self.attempt(Stage::None, group.until, work).await;
@@ -320,6 +323,7 @@ fn tell(members: Vec<Member>, done: Attempt<Vec<Result<Outcome, StoreError>>>) {
             }
             StoreError::Busy
             | StoreError::TimedOut
+            | StoreError::RightsChanged
             | StoreError::Refused(_)
             | StoreError::Broken(_) => member.send_alone(),
         }

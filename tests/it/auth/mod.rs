@@ -8,5 +8,6 @@ mod guessing;
 mod logins;
 mod realms;
 mod replay;
+mod revocation;
 mod schemes;
 mod whole;

@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::harness::{Backend, PATIENCE, Server, Setup, sql, wait_until};
 
-const NDJSON: &str = "application/x-ndjson";
+pub(crate) const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
 
 /// A server whose `entries` have so many rows of about 400 bytes each.
@@ -40,7 +40,7 @@ const TEXT: &str =
     "substr('                    ' || n, -20) || replace(hex(zeroblob(140)), '0', 'x')";
 const TEXT_POSTGRES: &str = "lpad(n::text, 20) || repeat('x', 280)";
 
-fn fill(server: &Server, rows: usize) {
+pub(crate) fn fill(server: &Server, rows: usize) {
     let time = "'2026-01-01T00:00:00.000000Z'";
     let columns = "entries (id, created_at, updated_at, version, text, number)";
     let text = match server.backend() {
@@ -63,7 +63,7 @@ fn until_metric(server: &Server, name: &str, value: u64) {
 }
 
 /// An export that is read as the test wants it to be.
-struct Export {
+pub(crate) struct Export {
     socket: TcpStream,
     head: String,
     /// Of the body, as it came and was not taken yet.
@@ -74,7 +74,7 @@ struct Export {
 
 /// How an export ended.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Whole,
     Cut,
 }
@@ -85,7 +85,7 @@ impl Export {
         Self::begin_with(server, &format!("Accept: {accept}\r\n"))
     }
 
-    fn begin_with(server: &Server, headers: &str) -> Self {
+    pub(crate) fn begin_with(server: &Server, headers: &str) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(8 << 10).unwrap();
         socket.connect(&server.address.into()).unwrap();
@@ -146,7 +146,7 @@ impl Export {
     }
 
     /// Reads on to the end: what came, and how it ended.
-    fn rest(&mut self) -> (Vec<u8>, End) {
+    pub(crate) fn rest(&mut self) -> (Vec<u8>, End) {
         let mut body = Vec::new();
         loop {
             match self.next() {

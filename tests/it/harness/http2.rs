@@ -109,7 +109,7 @@ impl Http2 {
                 let Some(frame) = self.next() else { return };
                 match frame.kind {
                     Self::WINDOW_UPDATE if frame.stream == stream => {
-                        window = Some(mine + increment(&frame))
+                        window = Some(mine + increment(&frame));
                     }
                     Self::SETTINGS => window = Some(mine + self.stream_window - before),
                     Self::HEADERS | Self::RST_STREAM if frame.stream == stream => return,

@@ -33,6 +33,30 @@ impl Lock {
         }
     }
 
+    /// Holds a table, after some statements that `commit` brings into force and the end undoes.
+    pub fn hold_on(server: &Server, table: &str, statements: &str) -> Self {
+        match server.backend() {
+            Backend::Sqlite => {
+                let mut command = Command::new("sqlite3");
+                command.args(["-bail", "nouns.db"]);
+                let lines = format!("BEGIN IMMEDIATE;\n{statements}\n.system touch locked\n");
+                Self::hold_by(command, &lines, server.folder())
+            }
+            Backend::Postgres => {
+                let command = Postgres::of_the_tests().psql(&Postgres::name(server.folder()));
+                let lines = format!(
+                    "BEGIN;\nLOCK TABLE {table} IN EXCLUSIVE MODE;\n{statements}\n\\! touch locked\n"
+                );
+                Self::hold_by(command, &lines, server.folder())
+            }
+        }
+    }
+
+    pub fn commit(mut self) {
+        self.0.stdin.take().unwrap().write_all(b"COMMIT;\n").unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+
     fn hold_by(mut command: Command, lines: &str, folder: &Path) -> Self {
         command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();

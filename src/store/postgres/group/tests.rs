@@ -141,6 +141,7 @@ fn write_of(resource: ResourceIndex, name: &str) -> Write {
         by,
         once: None,
         is_forced: false,
+        mandate: None,
     }
 }
 

@@ -286,7 +286,8 @@ async fn create(worker: &Worker, resource: ResourceIndex, rows: Vec<Vec<Value>>)
     let action = Action::Create { drafts, count: Count::Many };
     let by = By { actor: "-".into(), request_id: "-".into() };
     let (collection, conditions) = (collection(resource, Reach::default()), Conditions::default());
-    let write = Write { collection, action, conditions, by, once: None, is_forced: false };
+    let write =
+        Write { collection, action, conditions, by, once: None, is_forced: false, mandate: None };
     let until = clock::now() + Duration::from_secs(60);
     match worker.write(Box::new(write), WriteOptions::until(until)).await.unwrap() {
         Outcome::CreatedMany(items) => items,

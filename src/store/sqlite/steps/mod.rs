@@ -284,6 +284,7 @@ fn letter(told: &Result<Outcome, StoreError>) -> char {
         Err(StoreError::Refused(_)) => 'r',
         Err(StoreError::Busy) => 'b',
         Err(StoreError::TimedOut) => 't',
+        Err(StoreError::RightsChanged) => 'f',
         Err(StoreError::Unavailable(_)) => 'u',
         Err(StoreError::OutcomeUnknown(_)) => '?',
         Err(StoreError::Broken(_)) => 'i',

@@ -1,0 +1,307 @@
+//! Rights that are taken away while a request waits, a response streams or a connection idles.
+//!
+//! The change is made by `nouns user`, which returns when every server has seen it.
+//! The one surprising thing: a request that waits for a lock is refused by the transaction itself, since
+//! the rights count that are in force when the lock is free.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::exports::{End, Export, NDJSON, fill};
+use crate::harness::{
+    Answer, Backend, Client, Http2, Lock, NOUNS, Person, Process, Server, Setup, wait_until,
+};
+
+const MODEL: &str = r#"
+title = "Log"
+[server]
+http2_prior_knowledge = true
+[server.limits]
+stream_idle_seconds_max = 600
+sending_seconds_max = 600
+[resources.entry]
+id = "integer"
+[resources.entry.fields]
+text = { type = "text" }
+number = { type = "integer", filter = true }
+[roles.writer]
+entry = "*"
+[roles.reader]
+entry = ["get"]
+[roles.unnumbered]
+entry = { verbs = ["get", "post", "put", "patch", "delete"], hide = ["number"] }
+[roles.positive]
+entry = { verbs = ["get", "post", "put", "patch", "delete"], where = "number > 0" }
+"#;
+
+/// Longer than a server trusts what it knows of its users.
+const LEASE: Duration = Duration::from_millis(500);
+
+fn start(backend: Backend) -> (Server, Person) {
+    let server = Setup::new(backend).model(MODEL).closed().start();
+    let ann = Person::new("ann", "the password of ann");
+    server.add_user(&ann, &["writer"]);
+    (server, ann)
+}
+
+/// Runs `nouns user …` beside the server, to its end.
+fn user(server: &Server, arguments: &[&str]) {
+    let mut command = Command::new(NOUNS);
+    command.arg("user").args(arguments);
+    command.args(["--model", "model.toml", "--database", &server.database()]);
+    command.arg("--key-file").arg(server.key_file()).env_clear().current_dir(server.folder());
+    let ended = Process::spawn(&mut command).end();
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+}
+
+fn as_admin(server: &Server, line: &str) -> Answer {
+    server.request(line, &[("Authorization", &server.admin().basic())], "")
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let answer = as_admin(server, "GET /-/metrics");
+    let mut lines = answer.text().lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    value.unwrap_or_else(|| panic!("{name}: {answer:?}"))
+}
+
+/// What is stored: text and number of every entry.
+fn stored(server: &Server) -> Vec<Value> {
+    let entries = as_admin(server, "GET /entries?limit=500").json();
+    let entries = entries["entries"].as_array().unwrap();
+    entries.iter().map(|entry| json!([entry["text"], entry["number"]])).collect()
+}
+
+/// A request of which the head and half of the body are sent.
+struct SlowRequest {
+    client: Client,
+    rest: Vec<u8>,
+    line: String,
+}
+
+impl SlowRequest {
+    fn begin(
+        server: &Server,
+        authorization: &str,
+        (line, headers, body): (&str, &str, &str),
+    ) -> Self {
+        let mut client = server.client();
+        let (half, rest) = body.as_bytes().split_at(body.len() / 2);
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: {}\r\nAuthorization: {authorization}\r\n{headers}Content-Length: {}\r\n\r\n",
+            server.address,
+            body.len()
+        );
+        client.write(&[head.as_bytes(), half].concat());
+        Self { client, rest: rest.to_vec(), line: format!("{line} {headers}") }
+    }
+
+    fn finish(mut self) -> (String, Answer) {
+        self.client.write(&self.rest);
+        let answer = self.client.read_answer(false);
+        (self.line, answer)
+    }
+}
+
+/// Every kind of request that changes something, on the two entries of `start_with_entries`.
+fn writes() -> Vec<(&'static str, &'static str, &'static str)> {
+    vec![
+        ("POST /entries", "", r#"{"entry":{"text":"new","number":7}}"#),
+        (
+            "POST /entries",
+            "Idempotency-Key: \"one\"\r\n",
+            r#"{"entry":{"text":"keyed","number":7}}"#,
+        ),
+        (
+            "POST /entries",
+            "",
+            r#"{"entries":[{"text":"bulk","number":7},{"text":"bulk","number":8}]}"#,
+        ),
+        ("POST /entries", "Content-Type: text/csv\r\n", "text,number\ntable,7\n"),
+        ("PUT /entries/1", "", r#"{"entry":{"text":"replaced","number":7}}"#),
+        ("PATCH /entries/1", "", r#"{"entry":{"text":"amended"}}"#),
+        ("DELETE /entries/2", "", r#"{"this":"is read, and not looked at"}"#),
+    ]
+}
+
+/// Sends all of them slowly, makes a change of the users meanwhile, and finishes them.
+fn slowly(server: &Server, ann: &Person, change: impl FnOnce()) -> Vec<(String, Answer)> {
+    for number in [-1, -2] {
+        let entry = json!({"entry": {"text": "old", "number": number}}).to_string();
+        let answer = server.request("POST /entries", &[("Authorization", &ann.basic())], entry);
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    let mut requests: Vec<SlowRequest> =
+        writes().into_iter().map(|write| SlowRequest::begin(server, &ann.basic(), write)).collect();
+    let body = r#"{"entry":{"text":"by digest","number":7}}"#;
+    let digest = ann.log_in(server, "/entries").answer("POST /entries", body.as_bytes());
+    requests.push(SlowRequest::begin(server, &digest, ("POST /entries", "X-By: digest\r\n", body)));
+    let sent = writes().iter().map(|(_, _, body)| body.len() / 2).sum::<usize>() + body.len() / 2;
+    wait_until("the server has read all that was sent", || {
+        (metric(server, "nouns_held_bytes") == sent as u64).then_some(())
+    });
+    change();
+    requests.into_iter().map(SlowRequest::finish).collect()
+}
+
+fn expect_all(answers: &[(String, Answer)], status: u16, problem: &str) {
+    for (line, answer) in answers {
+        assert_eq!(
+            (answer.status, answer.problem().as_str()),
+            (status, problem),
+            "{line}: {answer:?}"
+        );
+    }
+}
+
+fn old() -> Vec<Value> {
+    vec![json!(["old", -1]), json!(["old", -2])]
+}
+
+on_every_backend! {
+    fn slow_body_of_a_disabled_user_is_refused(backend: Backend) {
+        let (server, ann) = start(backend);
+        let answers = slowly(&server, &ann, || user(&server, &["disable", "ann"]));
+        expect_all(&answers, 401, "credentials-wrong");
+        for (line, answer) in &answers {
+            assert_eq!(answer.all("WWW-Authenticate").len(), 2, "{line}: {answer:?}");
+        }
+        assert_eq!(stored(&server), old());
+        // Nothing is kept under the key either.
+        user(&server, &["enable", "ann"]);
+        let (line, headers, body) = writes()[1];
+        let (_, again) = SlowRequest::begin(&server, &ann.basic(), (line, headers, body)).finish();
+        assert_eq!((again.status, again.header("Idempotent-Replayed")), (201, None), "{again:?}");
+    }
+
+    fn slow_body_of_a_removed_user_is_refused(backend: Backend) {
+        let (server, ann) = start(backend);
+        let answers = slowly(&server, &ann, || {
+            user(&server, &["remove", "ann"]);
+            // Another user of the same name and password.
+            server.add_user(&ann, &["writer"]);
+        });
+        expect_all(&answers, 401, "credentials-wrong");
+        assert_eq!(stored(&server), old());
+    }
+
+    fn slow_body_with_a_replaced_password_is_refused(backend: Backend) {
+        let (server, ann) = start(backend);
+        let answers = slowly(&server, &ann, || {
+            let users = as_admin(&server, "GET /-/users").json();
+            let id = users["users"].as_array().unwrap().iter().find(|user| user["name"] == "ann").unwrap()["id"].clone();
+            let line = format!("PATCH /-/users/{}", id.as_str().unwrap());
+            let admin = server.admin().basic();
+            let patch = r#"{"user":{"password":"another password"}}"#;
+            assert_eq!(server.request(&line, &[("Authorization", &admin)], patch).status, 200);
+            let changed = Instant::now();
+            wait_until("the lease is over", || (changed.elapsed() > LEASE).then_some(()));
+        });
+        expect_all(&answers, 401, "credentials-wrong");
+        assert_eq!(stored(&server), old());
+    }
+
+    fn slow_body_without_the_verb_any_more_is_forbidden(backend: Backend) {
+        let (server, ann) = start(backend);
+        let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "reader"]));
+        expect_all(&answers, 403, "forbidden");
+        assert_eq!(stored(&server), old());
+    }
+
+    /// The rows and fields that the new roles grant, not those of the head.
+    fn slow_body_is_held_against_the_present_grant(backend: Backend) {
+        let (server, ann) = start(backend);
+        let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "unnumbered"]));
+        let statuses: Vec<u16> = answers.iter().map(|(_, answer)| answer.status).collect();
+        assert_eq!(statuses, [422, 422, 422, 422, 422, 200, 204, 422]);
+        assert_eq!(stored(&server), [json!(["amended", -1])]);
+
+        let (server, ann) = start(backend);
+        let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "positive"]));
+        let statuses: Vec<u16> = answers.iter().map(|(_, answer)| answer.status).collect();
+        assert_eq!(statuses, [201, 201, 201, 201, 404, 404, 404, 201]);
+        assert_eq!(stored(&server)[..2], old());
+    }
+
+    fn slow_body_is_not_touched_by_changes_of_others(backend: Backend) {
+        let (server, ann) = start(backend);
+        server.add_user(&Person::new("bob", "the password of bob"), &["writer"]);
+        let answers = slowly(&server, &ann, || user(&server, &["disable", "bob"]));
+        let statuses: Vec<u16> = answers.iter().map(|(_, answer)| answer.status).collect();
+        assert_eq!(statuses, [201, 201, 201, 201, 200, 200, 204, 201]);
+    }
+
+    /// It waits for a lock, and whoever has the lock takes the right away.
+    fn write_queued_behind_the_revocation_is_refused(backend: Backend) {
+        let (server, ann) = start(backend);
+        let entry = r#"{"entry":{"text":"old","number":-1}}"#;
+        let ann = ann.basic();
+        assert_eq!(server.request("POST /entries", &[("Authorization", &ann)], entry).status, 201);
+        let disable = "UPDATE nouns_users SET disabled = TRUE WHERE name = 'ann';";
+        let lock = Lock::hold_on(&server, "entries", disable);
+        let mut queued = server.client();
+        let body = r#"{"entry":{"text":"replaced","number":7}}"#;
+        queued.write(format!("PUT /entries/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ann}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        wait_until("it waits for the lock", || (metric(&server, "nouns_requests_under_way") == 1).then_some(()));
+        let waiting = Instant::now();
+        wait_until("it has waited for longer than the lease", || (waiting.elapsed() > LEASE).then_some(()));
+        lock.commit();
+        let answer = queued.read_answer(false);
+        assert_eq!((answer.status, answer.problem().as_str()), (401, "credentials-wrong"), "{answer:?}");
+        assert_eq!(stored(&server), old()[..1]);
+    }
+
+    fn keep_alive_connection_is_refused_after_a_revocation(backend: Backend) {
+        let (server, ann) = start(backend);
+        let mut client = server.client();
+        let ann = [("Authorization", &*ann.basic())];
+        assert_eq!(client.request("GET /entries", &ann, "").status, 200);
+        user(&server, &["disable", "ann"]);
+        let answer = client.request("GET /entries", &ann, "");
+        assert_eq!((answer.status, answer.problem().as_str()), (401, "credentials-wrong"));
+    }
+
+    /// The client stands still, so that nothing but the revocation can end it.
+    fn export_of_a_disabled_user_is_cut(backend: Backend) {
+        let (server, ann) = start(backend);
+        fill(&server, 60_000);
+        let ann = ann.basic();
+        let headers = format!("Accept: {NDJSON}\r\nAuthorization: {ann}\r\n");
+        let mut stalled = Export::begin_with(&server, &headers);
+        let mut over_http_2 = Http2::connect(&server);
+        let fields = [("accept", NDJSON), ("authorization", &*ann)];
+        over_http_2.request(1, ("GET", "/entries"), &fields, b"");
+        assert!(over_http_2.read_until(|frame| frame.kind == Http2::DATA));
+        wait_until("both are under way", || (metric(&server, "nouns_exports_under_way") == 2).then_some(()));
+        user(&server, &["disable", "ann"]);
+        let returned = Instant::now();
+        wait_until("the exports are over", || (metric(&server, "nouns_exports_under_way") == 0).then_some(()));
+        wait_until("the responses are cut", || (metric(&server, "nouns_flows_under_way") == 0).then_some(()));
+        let took = returned.elapsed();
+        println!("cut {took:?} after the command returned");
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert_eq!(stalled.rest().1, End::Cut);
+        assert!(!over_http_2.read_until(|frame| frame.kind == Http2::DATA && frame.is_end()));
+        wait_until("the log says why", || {
+            let cut = server.log().matches("the rights of the caller have changed").count();
+            (cut == 2).then_some(())
+        });
+    }
+
+    fn export_goes_on_while_others_are_revoked(backend: Backend) {
+        let (server, ann) = start(backend);
+        fill(&server, 20_000);
+        server.add_user(&Person::new("bob", "the password of bob"), &["writer"]);
+        let headers = format!("Accept: {NDJSON}\r\nAuthorization: {}\r\n", ann.basic());
+        let mut export = Export::begin_with(&server, &headers);
+        wait_until("it is under way", || (metric(&server, "nouns_exports_under_way") == 1).then_some(()));
+        user(&server, &["disable", "bob"]);
+        // The same rights by another set of roles.
+        user(&server, &["roles", "ann", "--role", "writer", "--role", "reader"]);
+        let seen = Instant::now();
+        wait_until("the servers have looked again", || (seen.elapsed() > LEASE).then_some(()));
+        assert_eq!(export.rest().1, End::Whole);
+    }
+}
