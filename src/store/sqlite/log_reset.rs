@@ -7,8 +7,8 @@
 //! (`ReadGate`), goes on writing until those in flight are done, and then makes a checkpoint that resets
 //! the log, which takes as long as a checkpoint and no longer.
 //!
-//! A hold is short below the bound of the log, and as long as a statement may take beyond it, so that it
-//! always comes to its end. Reads of items and pages by id are never held back. Exports keep their snapshot
+//! A hold is short at first. One that was in vain is followed by one of twice the length when the log has
+//! grown a little, up to the time that a statement may take, which always comes to its end. Reads of items and pages by id are never held back. Exports keep their snapshot
 //! for minutes: below the bound there is no hold while one is under way, and at the bound the writer ends
 //! them (`export`).
 
@@ -27,9 +27,12 @@ const PAGE_BYTES: usize = 4_096;
 const CHECKPOINT_PAGES: usize = 2_000;
 /// From so many on (32 MiB), long reads are held back.
 const HOLD_PAGES: usize = 8_192;
-/// How long they are held back at most, as long as the log is below its bound.
-const HOLD_MAX: Duration = Duration::from_secs(1);
-/// When something else than our own long reads was in the way, the next hold waits for so much more.
+/// How long they are held back at first.
+const FIRST_HOLD_MAX: Duration = Duration::from_secs(1);
+/// When they took longer than that, the next hold begins after so much of `HOLD_PAGES` more.
+const RETRY_DIVISOR: usize = 4;
+/// When something else than our own long reads was in the way, the next hold waits for so many times
+/// `HOLD_PAGES` more.
 const FOREIGN_FACTOR: usize = 8;
 
 /// Admission of long reads: closed while the log is to be reset.
@@ -111,6 +114,8 @@ pub(super) struct LogReset {
     holding_until: Cell<Option<Instant>>,
     /// Pages from which on the next hold begins.
     next_hold: Cell<usize>,
+    /// Its length, unless the log is at its bound.
+    hold_length: Cell<Duration>,
 }
 
 /// What the writer has to do about the log after a commit.
@@ -142,14 +147,16 @@ impl LogReset {
     pub(super) fn new(gate: Arc<ReadGate>, limits: &Limits) -> Self {
         let log_pages_max = log_pages_max(limits);
         let hold_pages = HOLD_PAGES.min(log_pages_max / 2);
+        let statement_max = Duration::from_secs(limits.statement_seconds_max.into());
         Self {
             gate,
             checkpoint_pages: CHECKPOINT_PAGES.min(log_pages_max / 4),
             hold_pages,
             log_pages_max,
-            statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+            statement_max,
             holding_until: Cell::new(None),
             next_hold: Cell::new(hold_pages),
+            hold_length: Cell::new(FIRST_HOLD_MAX.min(statement_max)),
         }
     }
 
@@ -175,7 +182,7 @@ impl LogReset {
         if pages < self.next_hold.get() || (has_exports && !is_over) {
             return;
         }
-        let length = if is_over { self.statement_max } else { HOLD_MAX.min(self.statement_max) };
+        let length = if is_over { self.statement_max } else { self.hold_length.get() };
         let until = clock::now() + length;
         self.gate.close(until);
         self.holding_until.set(Some(until));
@@ -189,13 +196,18 @@ impl LogReset {
     /// The log begins anew.
     pub(super) fn finish(&self) {
         self.next_hold.set(self.hold_pages);
+        self.hold_length.set(FIRST_HOLD_MAX.min(self.statement_max));
         self.release();
     }
 
     /// Long reads are let in, and held back again when the log has grown further.
     pub(super) fn give_up(&self, pages: usize, blocker: LogBlocker) {
         let more = match blocker {
-            LogBlocker::LongReads => self.hold_pages,
+            LogBlocker::LongReads => {
+                let twice = self.hold_length.get().saturating_mul(2);
+                self.hold_length.set(twice.min(self.statement_max));
+                self.hold_pages / RETRY_DIVISOR
+            }
             LogBlocker::Others => self.hold_pages.saturating_mul(FOREIGN_FACTOR),
         };
         self.next_hold.set(pages.saturating_add(more));
@@ -255,10 +267,16 @@ mod tests {
         assert_eq!(reset.next_action(130), LogAction::GiveUp(LogBlocker::LongReads));
         reset.give_up(130, LogBlocker::LongReads);
         drop(gate.enter(later).unwrap());
-        reset.hold_when_due(257, false);
+        reset.hold_when_due(161, false);
+        assert!(!reset.is_holding());
+        reset.hold_when_due(162, false);
+        let left = reset.holding_until.get().unwrap() - clock::now();
+        assert!(left > FIRST_HOLD_MAX, "{left:?}: twice as long");
+        reset.give_up(162, LogBlocker::Others);
+        reset.hold_when_due(255, true);
         assert!(!reset.is_holding());
         // At the bound also beside exports, which are ended then.
-        reset.hold_when_due(258, true);
+        reset.hold_when_due(162 + 128 * FOREIGN_FACTOR, true);
         assert!(reset.is_holding());
         drop(permit);
     }
