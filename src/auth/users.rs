@@ -111,12 +111,13 @@ pub struct Users {
     known: Cache<Box<str>, Arc<User>>,
     rights: Mutex<HashMap<Vec<String>, Arc<Rights>>>,
     decoy: OnceLock<Option<Item>>,
-    /// Hashes of names, by realm and algorithm, with the stamp they were made at.
-    hashed: Mutex<Option<(i64, HashMap<Hashed, Arc<str>>)>>,
+    /// With the stamp they were made at.
+    hashed: Mutex<Option<(i64, NamesByHash)>>,
     lease: StampLease,
 }
 
-type Hashed = (usize, Algorithm, String);
+/// Names by what `userhash` sends in their place: realm, algorithm, hash.
+type NamesByHash = HashMap<(usize, Algorithm, String), Arc<str>>;
 
 impl Users {
     pub fn new(model: &Arc<Model>, signer: Option<Arc<Signer>>) -> Self {
