@@ -57,7 +57,7 @@ fn remembered(model: &Model) {
 
 fn applied(before: &Model, after: &Model, differences: &[Difference]) {
     let is_refused =
-        differences.iter().any(|difference| matches!(difference, Difference::Refused(_)));
+        differences.iter().any(|difference| matches!(difference, Difference::Refused { .. }));
     let applied = store::rehearse(before, after);
     let is_right = match &applied {
         Ok(is_applied) => *is_applied != is_refused,

@@ -7,6 +7,7 @@ mod beside;
 mod changes;
 mod claims;
 mod driver;
+mod empty_tables;
 mod export;
 #[cfg(test)]
 mod faulty;

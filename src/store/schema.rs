@@ -1,21 +1,26 @@
 //! Brings the tables up to the model, in one transaction, once for every backend.
 //!
-//! What adds is applied; what could lose or break data is refused with all that differs. The
-//! database remembers the model it holds as text, and two models are compared, not two catalogues.
+//! What adds is applied; what could lose or break data is refused with all that differs, unless there is no
+//! data (`empty_tables`). What would take a rule from a server that runs is refused as long as it does.
+//! The database remembers the model it holds as text, and two models are compared, not two catalogues.
+//! Only the start of a server does this; commands beside it change no table.
 
 use super::Broken;
 use super::OpenError;
 use super::driver::{Bind, Columns, Driver, Failure};
-use super::sql::{self, Dialect};
+use super::empty_tables::{self, Conflict};
+use super::sql::{self, Dialect, Index};
 use super::{once, users};
-use crate::model::diff::{Difference, compare};
-use crate::model::{self, Model};
+use crate::model::diff::{Difference, compare, loosened};
+use crate::model::{self, Model, ResourceIndex};
 
 /// Why the tables were not brought up to the model.
 #[derive(Debug)]
 pub(super) enum Mismatch {
     /// What differs, a line each.
     Refused(Vec<String>),
+    /// What servers that run with another model rely on, a line each.
+    InUse(Vec<String>),
     Failed(Failure),
 }
 
@@ -31,6 +36,12 @@ impl Mismatch {
             Self::Refused(lines) => format!(
                 "{database} holds data of another model, and this one would lose or break some of it:\n  {}\n\
                  nothing was changed; take these changes back, or start with another --database",
+                lines.join("\n  ")
+            ),
+            Self::InUse(lines) => format!(
+                "{database} is used by servers with another model, and this one would change what they rely on:\n  {}\n\
+                 nothing was changed; stop those servers first, or start with --wait, which waits until they have \
+                 stopped (one that was killed counts for some minutes)",
                 lines.join("\n  ")
             ),
             Self::Failed(failure) => {
@@ -57,6 +68,13 @@ impl Mismatch {
 pub(super) fn newer(database: &str, format: i64, known: i64) -> OpenError {
     OpenError(format!(
         "{database} was written by a newer nouns (form {format}, this one knows {known}); use that version, or name another --database"
+    ))
+}
+
+/// What is there was made by a version that had no users.
+pub(super) fn without_users(database: &str) -> OpenError {
+    OpenError(format!(
+        "{database} was made by an earlier nouns, which had no users; start a server of this version first: nouns serve"
     ))
 }
 
@@ -93,74 +111,137 @@ pub(super) async fn create<D: Driver>(
     Ok(())
 }
 
-/// Adds what the model has and the database has not.
+/// Brings the tables from the model that the database remembers to this one. `others`: the models of servers
+/// that run beside this one. Gives the indexes that are to be built when the transaction has ended, where
+/// the engine can do that beside those who use the tables.
 pub(super) async fn extend<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
-) -> Result<(), Mismatch> {
+    others: &[Model],
+) -> Result<Vec<Index>, Mismatch> {
     users::create(driver, model, dialect).await?;
-    // Databases of earlier versions have none. To ask first takes no lock.
-    if driver.rows(dialect.place_index_names, &[], |_| Ok(())).await?.is_empty() {
-        driver.execute(dialect.place_index, &[]).await?;
-    }
     once::create(driver, dialect).await?;
     let stored = recall(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
         Failure::Broken(Broken("the database does not say which model it holds".into()))
     })?;
-    if stored == model.shape {
-        // Someone may have dropped one by hand.
-        return Ok(reconcile_indexes(driver, model, dialect).await?);
+    let mut made = Vec::new();
+    if stored != model.shape {
+        let old = model::read_shape(&stored).map_err(|errors| {
+            Failure::Broken(Broken(format!("the stored model cannot be read: {errors}")))
+        })?;
+        made = change_tables(driver, (&old, model), dialect, others).await?;
+        remember(driver, dialect, "model", &model.shape).await?;
     }
-    let old = model::read_shape(&stored).map_err(|errors| {
-        Failure::Broken(Broken(format!("the stored model cannot be read: {errors}")))
-    })?;
-    let mut refused = Vec::new();
-    let mut steps = Vec::new();
-    let mut references = Vec::new();
-    for difference in compare(&old, model) {
-        match difference {
-            Difference::AddResource(index) => {
-                let resource = model.resource(index);
-                steps.push(sql::create_table(model, resource, dialect));
-                references.extend(sql::add_references(model, resource, None, dialect));
-            }
-            Difference::AddField(index, field) => {
-                let resource = model.resource(index);
-                let Some(field) = resource.fields.get(field) else { continue };
-                steps.push(sql::add_column(model, resource, field, dialect));
-                references.extend(sql::add_references(model, resource, Some(field), dialect));
-            }
-            Difference::Refused(line) => refused.push(line),
-        }
+    // Someone may have dropped one by hand.
+    let mut pending = reconcile_indexes(driver, (model, &made), dialect, others).await?;
+    // Databases of earlier versions have none. To ask first takes no lock.
+    if driver.rows(dialect.place_index_names, &[], |_| Ok(())).await?.is_empty() {
+        let (name, create) = (PLACE_INDEX.to_owned(), dialect.place_index.to_owned());
+        make_index(driver, Index { name, create }, dialect, &mut pending).await?;
     }
-    if !refused.is_empty() {
-        return Err(Mismatch::Refused(refused));
-    }
-    for step in steps.iter().chain(&references) {
-        driver.execute(step, &[]).await?;
-    }
-    reconcile_indexes(driver, model, dialect).await?;
-    remember(driver, dialect, "model", &model.shape).await?;
-    Ok(())
+    Ok(pending)
 }
 
-/// An index's name says all that it is: what the model does not ask for goes, what is missing comes.
+/// Gives the resources whose tables were made: nobody else knows them yet.
+async fn change_tables<D: Driver>(
+    driver: &mut D,
+    (old, model): (&Model, &Model),
+    dialect: &Dialect,
+    others: &[Model],
+) -> Result<Vec<ResourceIndex>, Mismatch> {
+    let (mut conflicts, mut resources, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+    for difference in compare(old, model) {
+        match difference {
+            Difference::AddResource(index) => resources.push(index),
+            Difference::AddField(index, field) => fields.push((index, field)),
+            Difference::Refused { resource, reason } => {
+                conflicts.push(Conflict { resource, reason });
+            }
+        }
+    }
+    let rebuild = empty_tables::find(driver, (old, model), &conflicts).await?;
+    let mut relied_on: Vec<String> =
+        others.iter().flat_map(|other| loosened(other, model)).collect();
+    if !others.is_empty() {
+        relied_on.extend(rebuild.lines(old));
+    }
+    if !relied_on.is_empty() {
+        relied_on.sort();
+        relied_on.dedup();
+        return Err(Mismatch::InUse(relied_on));
+    }
+    rebuild.run(driver, (old, model), dialect).await?;
+    let mut references = Vec::new();
+    for index in &resources {
+        let resource = model.resource(*index);
+        driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
+        references.extend(sql::add_references(model, resource, None, dialect));
+    }
+    for (index, at) in fields.into_iter().filter(|(index, _)| !rebuild.new.contains(index)) {
+        let resource = model.resource(index);
+        let Some(field) = resource.fields.get(at) else { continue };
+        driver.execute(&sql::add_column(model, resource, field, dialect), &[]).await?;
+        references.extend(sql::add_references(model, resource, Some(field), dialect));
+    }
+    references.extend(rebuild.references(model, dialect));
+    for reference in &references {
+        driver.execute(reference, &[]).await?;
+    }
+    resources.extend(rebuild.new);
+    Ok(resources)
+}
+
+/// The index by which places in the change log are found.
+const PLACE_INDEX: &str = "nouns_changes_place";
+
+/// An index's name says all that it is: what no model asks for goes, what is missing comes. An index of a
+/// model that another server runs with stays: that server needs it.
 async fn reconcile_indexes<D: Driver>(
     driver: &mut D,
-    model: &Model,
+    (model, made): (&Model, &[ResourceIndex]),
     dialect: &Dialect,
-) -> Result<(), Failure> {
-    let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
+    others: &[Model],
+) -> Result<Vec<Index>, Failure> {
+    let read = |row: &dyn Columns| Ok((row.text(0)?.unwrap_or("").to_owned(), row.boolean(1)?));
     let present = driver.rows(dialect.index_names, &[], read).await?;
-    let wanted = model.declared().flat_map(|resource| sql::indexes(resource, dialect));
-    let wanted: Vec<_> = wanted.collect();
-    for name in present.iter().filter(|name| wanted.iter().all(|index| index.name != **name)) {
+    let wanted = |model: &Model| -> Vec<Index> {
+        model.declared().flat_map(|resource| sql::indexes(resource, dialect)).collect()
+    };
+    let asked_for: Vec<Index> = others.iter().chain([model]).flat_map(wanted).collect();
+    for (name, _) in present.iter().filter(|(name, _)| asked_for.iter().all(|i| i.name != *name)) {
         driver.execute(&sql::drop_index(name), &[]).await?;
     }
-    for index in wanted.iter().filter(|index| !present.contains(&index.name)) {
-        driver.execute(&index.create, &[]).await?;
+    let mut pending = Vec::new();
+    for resource in model.declared() {
+        for index in sql::indexes(resource, dialect) {
+            let is_there = |(name, is_valid): &(String, Option<bool>)| {
+                *name == index.name && *is_valid == Some(true)
+            };
+            if present.iter().any(is_there) {
+                continue;
+            }
+            if made.contains(&resource.index) {
+                driver.execute(&index.create, &[]).await?;
+            } else {
+                make_index(driver, index, dialect, &mut pending).await?;
+            }
+        }
+    }
+    Ok(pending)
+}
+
+/// Makes the index of a table that is in use, or leaves it for later, where it can be made beside that use.
+async fn make_index<D: Driver>(
+    driver: &mut D,
+    index: Index,
+    dialect: &Dialect,
+    pending: &mut Vec<Index>,
+) -> Result<(), Failure> {
+    match dialect.builds_concurrently {
+        true => pending.push(index),
+        false => drop(driver.execute(&index.create, &[]).await?),
     }
     Ok(())
 }

@@ -18,8 +18,8 @@ use std::fmt::Write;
 use super::driver::{Bind, Stroke};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 pub(super) use define::{
-    add_column, add_references, create_table, drop_index, indexes, is_unique_index, recall,
-    remember, remember_first, unique_columns, unique_rule,
+    Index, add_column, add_references, create_table, drop_index, drop_table, indexes,
+    is_unique_index, recall, remember, remember_first, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
 pub(super) use keys::{KEYS_CLOCK, Keys, NEWEST_KEY};

@@ -79,6 +79,8 @@ mod retries;
 #[cfg(test)]
 mod roles;
 #[cfg(test)]
+mod schema_changes;
+#[cfg(test)]
 mod spec;
 #[cfg(test)]
 mod surface;

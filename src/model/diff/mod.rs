@@ -1,8 +1,10 @@
 //! What a changed model means for the data that is there.
 //!
 //! Only what adds is a difference to apply: a resource, a field that rows can do without. What could
-//! lose or break data is refused in words. What data cannot feel (looser rules, other defaults, more
-//! states, filters, roles) is no difference at all: indexes are made from the new model as it is.
+//! lose or break data is refused in words, by resource, because a resource without items has nothing to
+//! lose. What data cannot feel (looser rules, other defaults, more states, filters, roles) is no difference
+//! at all: indexes are made from the new model as it is. Whether a server with the old model can feel it is
+//! another question, which `loosened` answers.
 
 use std::cmp::Ordering;
 
@@ -14,8 +16,11 @@ use crate::value::IdKind;
 pub enum Difference {
     AddResource(ResourceIndex),
     AddField(ResourceIndex, usize),
-    /// Why it cannot be applied as it is.
-    Refused(String),
+    /// Why it cannot be applied while the old model's resource of this name has items.
+    Refused {
+        resource: Box<str>,
+        reason: String,
+    },
 }
 
 /// What has to be done, in the order of the new model, and what cannot be.
@@ -43,8 +48,10 @@ fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
     model.declared().find(|resource| &*resource.name == name)
 }
 
+/// `place` begins with the name of the resource.
 fn refuse(differences: &mut Vec<Difference>, place: &str, reason: &str) {
-    differences.push(Difference::Refused(format!("{place}: {reason}")));
+    let resource = place.split('.').next().unwrap_or(place).into();
+    differences.push(Difference::Refused { resource, reason: format!("{place}: {reason}") });
 }
 
 type Side<'m> = (&'m Model, &'m Resource);
@@ -147,13 +154,8 @@ fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Di
         // A new field without a default is absent everywhere, and absent values do not clash.
         let harmless = named(unique, after)
             .any(|field| before.field(&field.name).is_none() && field.default.is_none());
-        let names: Vec<&str> = named(unique, after).map(|field| &*field.name).collect();
-        let implied = before.unique.iter().any(|other| {
-            let wide_enough =
-                other.scope == UniqueScope::Resource || unique.scope == UniqueScope::Parent;
-            wide_enough && named(other, before).all(|field| names.contains(&&*field.name))
-        });
-        if !harmless && !implied {
+        if !harmless && !is_implied(after, unique, before) {
+            let names: Vec<&str> = named(unique, after).map(|field| &*field.name).collect();
             let place = format!("{}.{}", after.name, names.join("+"));
             refuse(
                 differences,
@@ -162,6 +164,16 @@ fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Di
             );
         }
     }
+}
+
+/// Whether the unique rules of the other version of a resource imply this one.
+fn is_implied(resource: &Resource, unique: &Unique, other: &Resource) -> bool {
+    let names: Vec<&str> = named(unique, resource).map(|field| &*field.name).collect();
+    other.unique.iter().any(|rule| {
+        let wide_enough =
+            rule.scope == UniqueScope::Resource || unique.scope == UniqueScope::Parent;
+        wide_enough && named(rule, other).all(|field| names.contains(&&*field.name))
+    })
 }
 
 fn named<'r>(unique: &'r Unique, resource: &'r Resource) -> impl Iterator<Item = &'r Field> {
@@ -206,7 +218,12 @@ fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut 
         );
     }
     for rule in tightened(&before.rules, &after.rules) {
-        refuse(differences, place, &format!("{rule} now, and values that are there may break it"));
+        let reason = format!("{rule} is stricter now, and values that are there may break it");
+        refuse(differences, place, &reason);
+    }
+    if grows_stricter_choice(&before.rules, &after.rules) {
+        let reason = "one_of is stricter now, and values that are there may break it";
+        refuse(differences, place, reason);
     }
     if let (Some(was), Some(is)) = (&before.rules.states, &after.rules.states) {
         for (state, _) in
@@ -283,22 +300,61 @@ fn tightened(before: &Rules, after: &Rules) -> Vec<&'static str> {
         after.unwrap_or(usize::MAX) < before.unwrap_or(usize::MAX)
     };
     let pattern = |rules: &Rules| rules.pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
-    let one_of = !after.one_of.is_empty()
-        && (before.one_of.is_empty()
-            || before.one_of.iter().any(|value| !after.one_of.contains(value)));
     [
-        ("min is stricter", bound(&before.min, &after.min, Ordering::Greater)),
-        ("max is stricter", bound(&before.max, &after.max, Ordering::Less)),
-        ("min_length is stricter", least(before.min_length, after.min_length)),
-        ("max_length is stricter", most(before.max_length, after.max_length)),
-        ("pattern is another", after.pattern.is_some() && pattern(before) != pattern(after)),
-        ("one_of is stricter", one_of),
-        ("min_items is stricter", least(before.min_items, after.min_items)),
-        ("max_items is stricter", most(before.max_items, after.max_items)),
+        ("min", bound(&before.min, &after.min, Ordering::Greater)),
+        ("max", bound(&before.max, &after.max, Ordering::Less)),
+        ("min_length", least(before.min_length, after.min_length)),
+        ("max_length", most(before.max_length, after.max_length)),
+        ("pattern", after.pattern.is_some() && pattern(before) != pattern(after)),
+        ("min_items", least(before.min_items, after.min_items)),
+        ("max_items", most(before.max_items, after.max_items)),
     ]
     .into_iter()
     .filter_map(|(name, stricter)| stricter.then_some(name))
     .collect()
+}
+
+fn grows_stricter_choice(before: &Rules, after: &Rules) -> bool {
+    !after.one_of.is_empty()
+        && (before.one_of.is_empty()
+            || before.one_of.iter().any(|value| !after.one_of.contains(value)))
+}
+
+/// The rules of one model that another one gives up, a line each: a server with the first relies on them
+/// while it runs. More words in `one_of` and more states are not among them: they add.
+pub fn loosened(strict: &Model, loose: &Model) -> Vec<String> {
+    let mut lines = Vec::new();
+    for before in strict.declared() {
+        let Some(after) = find(loose, &before.name) else { continue };
+        for field in &before.fields {
+            let Some((_, other)) = after.field(&field.name) else { continue };
+            loosened_field(&format!("{}.{}", before.name, field.name), field, other, &mut lines);
+        }
+        for unique in before.unique.iter().filter(|unique| !is_implied(before, unique, after)) {
+            let names: Vec<&str> = named(unique, before).map(|field| &*field.name).collect();
+            lines.push(format!("{}.{}: the values are unique", before.name, names.join("+")));
+        }
+    }
+    lines
+}
+
+fn loosened_field(place: &str, strict: &Field, loose: &Field, lines: &mut Vec<String>) {
+    let is_required = |field: &Field| field.required && !field.nullable;
+    if is_required(strict) && !is_required(loose) {
+        lines.push(format!("{place}: the field is required"));
+    }
+    for rule in tightened(&loose.rules, &strict.rules) {
+        lines.push(format!("{place}: {rule} is stricter"));
+    }
+    if let (Some(strict), Some(loose)) = (&strict.rules.of, &loose.rules.of) {
+        loosened_field(&format!("{place}[]"), strict, loose, lines);
+    }
+    for field in &strict.rules.fields {
+        let other = loose.rules.fields.iter().find(|other| other.name == field.name);
+        if let Some(other) = other {
+            loosened_field(&format!("{place}.{}", field.name), field, other, lines);
+        }
+    }
 }
 
 #[cfg(test)]

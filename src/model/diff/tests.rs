@@ -37,7 +37,7 @@ fn check(changes: &[(&str, &str)], expected: &Expect) {
         Difference::AddField(index, field) => {
             format!("add {}.{}\n", new.resource(index).name, new.resource(index).fields[field].name)
         }
-        Difference::Refused(reason) => format!("{reason}\n"),
+        Difference::Refused { reason, .. } => format!("{reason}\n"),
     });
     expected.assert_eq(&lines.collect::<String>());
 }
@@ -123,7 +123,7 @@ fn what_could_break_data_is_refused() {
             customer.name: the values are unique now, but those that are there may not be
             order: the parent changed from customer to none, but the items belong where they are
             order: the kind of id changed from uuid to integer, but ids never change
-            order.code: pattern is another now, and values that are there may break it
+            order.code: pattern is stricter now, and values that are there may break it
             order.must: the new field is required, but the items that are there have no value for it; give it a default instead
             order.sum: the new field is computed, but the items that are there have no value for it
             order.friend: the ref points to another resource, but the stored ids do not
@@ -170,9 +170,10 @@ fn what_was_removed_is_refused() {
     );
     let old = model(BASE);
     let new = model("[resources.customer]\n");
-    assert!(compare(&old, &new).contains(&Difference::Refused(
-        "order: the resource was removed, but the database keeps its items".into()
-    )));
+    assert!(compare(&old, &new).contains(&Difference::Refused {
+        resource: "order".into(),
+        reason: "order: the resource was removed, but the database keeps its items".into(),
+    }));
 }
 
 #[test]
@@ -187,4 +188,37 @@ fn a_unique_that_another_implies_may_be_added() {
     let pair = base("unique = [[\"a\", \"b\"]]", "");
     assert_eq!(compare(&wide, &pair), []);
     assert_eq!(compare(&pair, &wide).len(), 1);
+}
+
+#[test]
+fn loosened_names_the_rules_that_are_given_up() {
+    let strict = "[resources.r]\nunique = [[\"a\", \"b\"]]\n[resources.r.fields]\n\
+        a = { type = \"text\", required = true, unique = true, max_length = 5 }\n\
+        b = { type = \"integer\", min = 3 }\n\
+        c = { type = \"text\", one_of = [\"x\"] }\n\
+        d = { type = \"list\", of = { fields = { n = { type = \"text\", max_length = 5 } } } }\n";
+    let strict_model = model(strict);
+    assert_eq!(loosened(&strict_model, &strict_model), Vec::<String>::new());
+    let more = format!(
+        "{strict}e = {{ type = \"text\" }}\n[resources.s.fields]\nx = {{ type = \"text\" }}\n"
+    );
+    let more = more.replace("[\"x\"]", "[\"x\", \"y\"]");
+    assert_eq!(loosened(&strict_model, &model(&more)), Vec::<String>::new());
+    // What is stricter takes nothing away.
+    let stricter = strict.replace("min = 3", "min = 4");
+    assert_eq!(loosened(&strict_model, &model(&stricter)), Vec::<String>::new());
+    let looser = strict
+        .replace("unique = [[\"a\", \"b\"]]\n", "")
+        .replace("required = true, unique = true, max_length = 5", "max_length = 6")
+        .replace("min = 3", "min = 2")
+        .replace("{ type = \"text\", max_length = 5 } }", "{ type = \"text\" } }");
+    let lines = loosened(&strict_model, &model(&looser));
+    expect![[r#"
+        r.a: the field is required
+        r.a: max_length is stricter
+        r.b: min is stricter
+        r.d[].n: max_length is stricter
+        r.a: the values are unique
+        r.a+b: the values are unique"#]]
+    .assert_eq(&lines.join("\n"));
 }

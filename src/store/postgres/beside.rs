@@ -9,7 +9,7 @@ use super::claims::Batch;
 use super::driver::{PostgresDriver, Stage};
 use super::export::Exports;
 use super::group::Lines;
-use super::open::{self, Unopened};
+use super::open;
 use super::pool::{Pool, Purpose};
 use super::{Address, Attempt, Inner, no_connection, session};
 use crate::clock;
@@ -54,10 +54,7 @@ impl Beside {
             if !open::has_tables(&connection, session.pooling, &shown).await? {
                 return Ok(false);
             }
-            let opened = open::bring_up(&connection, model, session.pooling, &shown).await;
-            opened.map(|()| true).map_err(|unopened| match unopened {
-                Unopened::Lost(error) | Unopened::Refused(error) => error,
-            })
+            open::check(&connection, session.pooling, &shown).await.map(|()| true)
         };
         let late = |_| {
             Err(OpenError(format!(

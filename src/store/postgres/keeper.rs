@@ -1,4 +1,5 @@
-//! The thread beside the workers: opens the database, then sweeps the change log and the kept answers.
+//! The thread beside the workers: opens the database, then sweeps the change log and the kept answers, and
+//! says that the server is still there.
 //!
 //! Of several servers one sweeps at a time.
 
@@ -11,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::connect::{ConnectError, Session};
+use super::connect::Session;
 use super::database_clock::DatabaseClock;
 use super::driver::{PostgresDriver, Stage};
-use super::open::{self, SWEEP_LOCK, Unopened};
+use super::live_servers::LiveServer;
+use super::open::{START_MAX, SWEEP_LOCK, Start, Unopened};
 use super::pool::{Pool, Purpose};
 use super::{Address, claims};
 use crate::clock;
@@ -30,8 +32,8 @@ use crate::store::transaction::Context;
 const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 /// How long one connection is waited for.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long a start waits for the lock of another server that starts.
-const START_MAX: Duration = Duration::from_secs(60);
+/// The end of a server does not wait longer for its row to go.
+const REMOVE_MAX: Duration = Duration::from_secs(2);
 
 /// One step of a sweep takes no longer, unless the network hangs.
 const SWEEP_MAX: Duration = Duration::from_secs(3 * 60);
@@ -52,7 +54,9 @@ struct Work {
     shown: String,
     log: Log,
     metrics: Arc<Metrics>,
-    claims_swept: Cell<Option<Instant>>,
+    server: LiveServer,
+    /// When it last did what it does once in a while.
+    rounds: Cell<Option<Instant>>,
     doubts: DoubtLog,
 }
 
@@ -73,9 +77,8 @@ impl Keeper {
         let pool = Pool::new(address, opening, 1, metrics.pool()).with_clock(&clock);
         let pool = Arc::new(pool);
         let (log, metrics) = (log.clone(), Arc::clone(metrics));
-        let claims_swept = Cell::new(None);
-        let doubts = DoubtLog::default();
-        let work = Work { context, pool, session, shown, log, metrics, claims_swept, doubts };
+        let (rounds, doubts, server) = (Cell::new(None), DoubtLog::default(), LiveServer::new());
+        let work = Work { context, pool, session, shown, log, metrics, server, rounds, doubts };
         let (opened, wait) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
@@ -130,45 +133,49 @@ impl Work {
         loop {
             tokio::select! {
                 biased;
-                _ = &mut stopped => return,
+                _ = &mut stopped => break,
                 () = tokio::time::sleep(pause) => {}
             }
             let work = Rc::clone(&work);
             // A task of its own: one that panics is not the end of all sweeps.
             let step = tokio::task::spawn_local(async move {
-                work.sweep_claims().await;
+                work.do_round().await;
                 work.sweep().await
             });
             let abort = step.abort_handle();
             // A database that hangs does not hold up the end.
             let swept = tokio::select! {
                 biased;
-                _ = &mut stopped => return,
+                _ = &mut stopped => {
+                    abort.abort();
+                    break;
+                }
                 swept = tokio::time::timeout(SWEEP_MAX, step) => swept,
             };
             abort.abort();
             pause = swept.ok().and_then(Result::ok).unwrap_or(SWEEP_EVERY);
         }
+        work.remove_server().await;
     }
 
     async fn open(&self, is_patient: bool) -> Result<(), OpenError> {
+        let start = Start {
+            pool: &self.pool,
+            model: &self.context.model,
+            pooling: self.session.pooling,
+            server: &self.server,
+            log: &self.log,
+            shown: &self.shown,
+        };
         let mut is_told = false;
         loop {
-            let error = match self.pool.connection(clock::now() + CONNECT_MAX).await {
-                Ok(connection) => {
-                    let model = &self.context.model;
-                    let pooling = self.session.pooling;
-                    match open::bring_up(&connection, model, pooling, &self.shown).await {
-                        Ok(()) => return Ok(()),
-                        Err(Unopened::Refused(error)) => return Err(error),
-                        Err(Unopened::Lost(error)) => error,
-                    }
+            let error = match start.run().await {
+                Ok(()) => return Ok(()),
+                Err(Unopened::Refused(error)) => return Err(error),
+                Err(Unopened::Unreachable(error)) if !is_patient => {
+                    return Err(OpenError(format!("{error}; with --wait it is tried again")));
                 }
-                Err(ConnectError::Lasting(message)) => return Err(OpenError(message)),
-                Err(ConnectError::Passing(message)) if !is_patient => {
-                    return Err(OpenError(format!("{message}; with --wait it is tried again")));
-                }
-                Err(ConnectError::Passing(message)) => OpenError(message),
+                Err(Unopened::Lost(error) | Unopened::Unreachable(error)) => error,
             };
             if !is_patient {
                 return Err(error);
@@ -182,14 +189,63 @@ impl Work {
         }
     }
 
-    /// Old claims go, once every while: what fails is tried again then.
-    async fn sweep_claims(&self) {
+    /// What is done once in a while: what fails is tried again then.
+    async fn do_round(&self) {
         let now = clock::now();
-        if self.claims_swept.get().is_some_and(|last| now < last + SWEEP_EVERY) {
+        if self.rounds.get().is_some_and(|last| now < last + SWEEP_EVERY) {
             return;
         }
-        self.claims_swept.set(Some(now));
-        let Ok(lease) = self.pool.lease(Purpose::Read, now + CONNECT_MAX).await else { return };
+        self.rounds.set(Some(now));
+        self.sweep_claims().await;
+        self.renew_server().await;
+    }
+
+    /// Says that the server is still there.
+    async fn renew_server(&self) {
+        let (model, server) = (&self.context.model, &self.server);
+        let renewed = self.with_driver(async |driver| server.renew(driver, model).await).await;
+        match renewed {
+            None | Some(Ok(true)) => {}
+            Some(Ok(false)) => {
+                let message = "this server was silent for so long that others took it for gone; \
+                               if another model was started meanwhile, start this one again";
+                self.log.event(Level::Warning, message, &[]);
+            }
+            Some(Err(failure)) => {
+                let cause = failure.words().to_owned();
+                let message = "could not tell other servers that this one is there";
+                self.log.event(Level::Warning, message, &[("cause", &cause)]);
+            }
+        }
+    }
+
+    /// The server ends.
+    async fn remove_server(&self) {
+        let remove = self.with_driver(async |driver| self.server.remove(driver).await);
+        // What stays counts for a while, and then no more.
+        let _ = tokio::time::timeout(REMOVE_MAX, remove).await;
+    }
+
+    /// Statements that are transactions of their own; nothing when there is no connection.
+    async fn with_driver<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Failure>,
+    ) -> Option<Result<T, Failure>> {
+        let lease = self.pool.lease(Purpose::Read, clock::now() + CONNECT_MAX).await.ok()?;
+        let ids = Mutex::new(Ids::default());
+        let connection = lease.connection()?;
+        let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::None);
+        let done = work(&mut driver).await;
+        if done.is_ok() {
+            lease.keep();
+        }
+        Some(done)
+    }
+
+    /// Old claims go.
+    async fn sweep_claims(&self) {
+        let until = clock::now() + CONNECT_MAX;
+        let Ok(lease) = self.pool.lease(Purpose::Read, until).await else { return };
         let Some(connection) = lease.connection() else { return };
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);

@@ -287,7 +287,8 @@ impl Pool {
         tokio::task::spawn_local(async move { pool.stop(token).await });
     }
 
-    async fn stop(&self, token: CancelToken) {
+    /// Asks the same, and waits until the database has heard it, or does not answer.
+    pub(super) async fn stop(&self, token: CancelToken) {
         let _ = tokio::time::timeout(LEASE_MAX, self.address.cancel(token)).await;
     }
 

@@ -34,6 +34,10 @@ pub(in crate::store) fn drop_index(name: &str) -> String {
     format!("DROP INDEX {}", quoted(name))
 }
 
+pub(in crate::store) fn drop_table(name: &str) -> String {
+    format!("DROP TABLE {}", quoted(name))
+}
+
 pub(in crate::store) fn create_table(
     model: &Model,
     resource: &Resource,

@@ -67,7 +67,19 @@ pub(in crate::store) struct Dialect {
     pub(in crate::store) users_lock: Option<&'static str>,
     /// What the triggers call, where it has to be replaced in a database of an older version.
     pub(in crate::store) users_function: Option<UsersFunction>,
-    /// Lists the indexes that are ours.
+    /// Whether an index of a table that is in use is built beside that use, outside of a transaction.
+    pub(in crate::store) builds_concurrently: bool,
+    /// Keeps everybody else from a table, quoted already, until the transaction ends; where writers are
+    /// alone, there is nothing to lock.
+    pub(in crate::store) lock_table: Option<fn(&str) -> String>,
+    /// Gives the statements that take off all references to a table, where a table cannot be dropped
+    /// before. 1: the table.
+    pub(in crate::store) drop_references: Option<&'static str>,
+    /// The last id given in a table with integer keys. 1: the table.
+    pub(in crate::store) last_id: &'static str,
+    /// Sets it in a table that was just made. 1: the table, 2: the last id.
+    pub(in crate::store) set_last_id: &'static str,
+    /// Lists the indexes that are ours, and whether they can be used.
     pub(in crate::store) index_names: &'static str,
 }
 
@@ -150,7 +162,12 @@ END",
     users_stamp: "SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'",
     users_lock: None,
     users_function: None,
-    index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
+    builds_concurrently: false,
+    lock_table: None,
+    drop_references: None,
+    last_id: "SELECT seq FROM sqlite_sequence WHERE name = ?1",
+    set_last_id: "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)",
+    index_names: "SELECT name, 1 FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
 pub(in crate::store) static POSTGRES: Dialect = Dialect {
@@ -199,7 +216,7 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     place_top: "= ''",
     place_order: "- sequence",
     place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", (coalesce(parent_id, '')) COLLATE \"C\", (- sequence))",
-    place_index_names: "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND indexname = 'nouns_changes_place'",
+    place_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND relname = 'nouns_changes_place' AND indisvalid",
     system_tables: &[
         "CREATE TABLE nouns_system (name text COLLATE \"C\" NOT NULL PRIMARY KEY, value text NOT NULL)",
         "CREATE TABLE nouns_changes (
@@ -260,5 +277,12 @@ END $$",
         is_current: "SELECT prosrc LIKE '%gen_random_uuid%' FROM pg_proc \
             WHERE proname = 'nouns_count_users' AND pronamespace = current_schema()::regnamespace",
     }),
-    index_names: "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND left(indexname, 6) = 'nouns.'",
+    builds_concurrently: true,
+    lock_table: Some(|table| format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")),
+    drop_references: Some(
+        "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint WHERE contype = 'f' AND confrelid = quote_ident($1)::regclass",
+    ),
+    last_id: "SELECT pg_sequence_last_value(pg_get_serial_sequence(quote_ident($1), 'id')::regclass)",
+    set_last_id: "SELECT setval(pg_get_serial_sequence(quote_ident($1), 'id')::regclass, $2::bigint)",
+    index_names: "SELECT relname::text, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND left(relname::text, 6) = 'nouns.'",
 };

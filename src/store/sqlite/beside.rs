@@ -1,8 +1,8 @@
 //! The file opened beside the server that has its lock: for a short while, to write little.
 //!
 //! SQLite's own locks order the two: a write begins with its lock, and waits for the server's commit.
-//! The one surprising thing: a database whose tables do not fit the model is brought up only while no
-//! server has it; with one, what only adds is left to the next start.
+//! The one surprising thing: the model may be another one than the server's. The users are in none, and
+//! no table is changed here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +11,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::driver::{SqliteDriver, failure};
 use super::files::Files;
-use super::open::{
-    CACHE_KIB, explain, inspect, lock, open_unserved, prepare, recover_unserved, sync_fully,
-};
-use crate::model::diff::{Difference, compare};
-use crate::model::{Model, read_shape};
+use super::open::{CACHE_KIB, explain, inspect, prepare, recover_unserved, sync_fully};
+use crate::model::Model;
 use crate::plan::{Outcome, Read, Write};
 use crate::store::driver::{Failure, at_once};
 use crate::store::ids::Ids;
@@ -59,10 +56,7 @@ impl Beside {
         if inspect(&files, &connection)? {
             return Ok(None);
         }
-        if !fits(&files, &connection, model)? {
-            drop(connection);
-            return open_unserved(&files, model).map(opened).map(Some);
-        }
+        check_users(&files, &connection)?;
         sync_fully(&connection).map_err(explain)?;
         // The server makes checkpoints, and sees how they end.
         connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(explain)?;
@@ -138,29 +132,11 @@ impl Beside {
     }
 }
 
-/// Whether the tables can be used as they are: they fit the model, or what they lack is for a server that
-/// is not there yet, and ours are among them.
-fn fits(files: &Files, connection: &Connection, model: &Model) -> Result<bool, OpenError> {
-    let recall = |name: &str| {
-        let word = recall(connection, name);
-        word.map_err(|failure| Mismatch::Failed(failure).describe(&files.shown))
-    };
-    let has_users = recall(STAMP)?.is_some();
-    let Some(stored) = recall("model")? else { return Ok(false) };
-    if stored == model.shape || !has_users {
-        return Ok(has_users);
-    }
-    // What cannot be read is told by whoever brings it up.
-    let Ok(old) = read_shape(&stored) else { return Ok(false) };
-    let refused = compare(&old, model).into_iter().filter_map(|difference| match difference {
-        Difference::Refused(line) => Some(line),
-        Difference::AddResource(_) | Difference::AddField(..) => None,
-    });
-    let refused: Vec<String> = refused.collect();
-    if !refused.is_empty() {
-        return Err(Mismatch::Refused(refused).describe(&files.shown));
-    }
-    Ok(lock(files).is_err())
+/// Looks that the table of the users is there.
+fn check_users(files: &Files, connection: &Connection) -> Result<(), OpenError> {
+    let stamp = recall(connection, STAMP);
+    let stamp = stamp.map_err(|failure| Mismatch::Failed(failure).describe(&files.shown))?;
+    stamp.map(drop).ok_or_else(|| schema::without_users(&files.shown))
 }
 
 fn waited<T>() -> Result<T, StoreError> {

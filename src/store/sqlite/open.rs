@@ -56,11 +56,6 @@ pub(in crate::store) fn open(
     locked(&file, |lock| open_locked(&file, model, (log, metrics), lock))
 }
 
-/// Makes the database of a model, or brings it up to the model, while no server has it.
-pub(super) fn open_unserved(file: &Files, model: &Model) -> Result<Connection, OpenError> {
-    locked(file, |_lock| connect(file, model).map(|connected| connected.connection))
-}
-
 /// Opens something with the lock of a server.
 fn locked<T>(
     file: &Files,
@@ -144,7 +139,7 @@ fn open_locked(
 
 /// Only one server at a time. A file of its own holds the lock, because closing any handle on the
 /// database file would let go of SQLite's own locks.
-pub(super) fn lock(files: &Files) -> Result<(File, bool), OpenError> {
+fn lock(files: &Files) -> Result<(File, bool), OpenError> {
     let path = files.beside(LOCK);
     let shown = &files.shown;
     loop {
@@ -354,7 +349,8 @@ fn bring_up(
     let done = at_once(async {
         match is_empty {
             true => schema::create(&mut driver, model, &SQLITE).await?,
-            false => schema::extend(&mut driver, model, &SQLITE).await?,
+            // One server has the file.
+            false => drop(schema::extend(&mut driver, model, &SQLITE, &[]).await?),
         }
         let now = driver.now().to_string();
         schema::remember(&mut driver, &SQLITE, "started_at", &now).await?;

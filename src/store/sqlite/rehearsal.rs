@@ -7,11 +7,19 @@ use crate::model::Model;
 use crate::store::driver::at_once;
 use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
-use crate::store::sql::{SQLITE, Sql};
+use crate::store::sql::{SQLITE, Sql, quoted};
 
-/// Makes the tables of one model and brings them up to another. False when that is refused.
+/// Makes the tables of one model and brings them up to another. Without items that always goes. With an
+/// item of each resource it may be refused: false says so.
 /// Then has every statement of the model that is served prepared.
 pub(in crate::store) fn rehearse(before: &Model, after: &Model) -> Result<bool, String> {
+    match bring_up(before, after, false)? {
+        true => bring_up(before, after, true),
+        false => Err("refused although nothing is stored".to_owned()),
+    }
+}
+
+fn bring_up(before: &Model, after: &Model, has_items: bool) -> Result<bool, String> {
     let failed = |error: rusqlite::Error| error.to_string();
     let connection = Connection::open_in_memory().map_err(failed)?;
     super::open::prepare(&connection, 1_000).map_err(failed)?;
@@ -22,8 +30,11 @@ pub(in crate::store) fn rehearse(before: &Model, after: &Model) -> Result<bool, 
     if !matches!(made, Some(Ok(()))) {
         return Err(format!("{made:?}"));
     }
-    let is_applied = match at_once(schema::extend(&mut driver, after, &SQLITE)) {
-        Some(Ok(())) => true,
+    if has_items {
+        insert_items(&connection, before).map_err(failed)?;
+    }
+    let is_applied = match at_once(schema::extend(&mut driver, after, &SQLITE, &[])) {
+        Some(Ok(_)) => true,
         Some(Err(Mismatch::Refused(_))) => false,
         other => return Err(format!("{other:?}")),
     };
@@ -33,4 +44,25 @@ pub(in crate::store) fn rehearse(before: &Model, after: &Model) -> Result<bool, 
         connection.prepare(&sql).map_err(failed)?;
     }
     Ok(is_applied)
+}
+
+/// An item of each resource, with no value in any field.
+fn insert_items(connection: &Connection, model: &Model) -> rusqlite::Result<()> {
+    let mut resources: Vec<_> = model.declared().collect();
+    resources.sort_by_key(|resource| resource.depth);
+    for resource in resources {
+        let parent = resource.parent_key.as_deref().map(quoted);
+        let columns = [quoted("id")].into_iter().chain(parent);
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let ids = if resource.parent_key.is_some() { "1, 1" } else { "1" };
+        let table = quoted(&resource.table);
+        connection.execute(
+            &format!(
+                "INSERT INTO {table} ({columns}, \"created_at\", \"updated_at\", \"version\") \
+                 VALUES ({ids}, '2020-01-01T00:00:00Z', '2020-01-01T00:00:00Z', 1)"
+            ),
+            [],
+        )?;
+    }
+    Ok(())
 }

@@ -228,15 +228,15 @@ fn of_a_model_that_has_grown() {
             SELECT
             SELECT
             SELECT
-            SELECT
-            ALTER TABLE
             CREATE TABLE
+            ALTER TABLE
+            INSERT nouns_system
             SELECT
             DROP INDEX
             CREATE INDEX
             CREATE INDEX
             CREATE INDEX
-            INSERT nouns_system
+            SELECT
             INSERT nouns_system
             COMMIT
         "#]],

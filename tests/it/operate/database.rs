@@ -245,7 +245,6 @@ fn a_model_that_does_not_fit_the_database() {
           customer.name: the type changed from text to integer
           customer.phone: the new field is required, but the items that are there have no value for it; give it a default instead
           customer.email: the field was removed, but the database keeps values for it
-          order: the resource was removed, but the database keeps its items
         nothing was changed; take these changes back, or start with another --database
     "#]],
     );

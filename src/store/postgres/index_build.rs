@@ -1,0 +1,197 @@
+//! Indexes of tables that are in use, built beside those who use them (`CREATE INDEX CONCURRENTLY`).
+//!
+//! It runs after the start's transaction, since such a statement cannot be in one, and before the server
+//! serves. Reads and writes go on meanwhile. PostgreSQL waits for every transaction that was open when it
+//! began, such as an export, so the time for it is long, and the log tells what is waited for.
+//! One server builds at a time. What says so is a lock of a transaction on a connection beside the one that
+//! builds: a lock of a session would be lost behind a pooling proxy. Such a transaction has no snapshot
+//! between its statements, so the build does not wait for it; and nobody waits for the lock inside of a
+//! statement, whose snapshot the build would wait for.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::SimpleQueryMessage;
+
+use super::driver::{PostgresDriver, Stage};
+use super::failure::words;
+use super::pool::{Connection, Pool};
+use crate::clock;
+use crate::log::{Level, Log};
+use crate::model::settings::Pooling;
+use crate::store::OpenError;
+use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::ids::Ids;
+use crate::store::schema::Mismatch;
+use crate::store::sql::{Index, quoted};
+
+/// Longer than an export may take.
+const BUILD_MAX: Duration = Duration::from_secs(15 * 60);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Between two looks at what another server builds.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// True for the one server that may build now. The first number is ours, for no other purpose.
+/// To be sent as one simple query: after an extended one its portal stays open, with a snapshot.
+const BUILD_LOCK: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; \
+    SELECT pg_try_advisory_xact_lock(1313821262, 4)";
+
+/// 1: the index. Whether it can be used, and whether somebody builds it.
+const STATE: &str = "SELECT indisvalid, \
+    EXISTS (SELECT 1 FROM pg_stat_progress_create_index WHERE index_relid = pg_class.oid) \
+    FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
+    WHERE relnamespace = current_schema()::regnamespace AND relname = $1";
+
+/// What there is under the name of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IndexState {
+    Absent,
+    Valid,
+    /// A build of somebody else is under way.
+    Building,
+    /// A build has failed and left this behind.
+    Invalid,
+}
+
+/// What a build needs.
+pub(super) struct Builder<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) pooling: Pooling,
+    pub(super) log: &'a Log,
+    /// The database, for messages.
+    pub(super) shown: &'a str,
+}
+
+impl Builder<'_> {
+    /// Builds what is missing; ends when all indexes can be used.
+    pub(super) async fn run(&self, indexes: &[Index]) -> Result<(), OpenError> {
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let until = clock::now() + BUILD_MAX;
+        let builder = self.connect().await?;
+        if self.pooling == Pooling::Session {
+            // Waiting is what it does, and it holds up nobody.
+            let millis = BUILD_MAX.as_millis();
+            let set = format!("SET lock_timeout = 0; SET statement_timeout = {millis}");
+            self.run_alone(&builder, &set, until).await.map_err(|cause| self.failed(&cause))?;
+        }
+        let guard = self.connect().await?;
+        while !self.lock(&guard).await? {
+            if clock::now() >= until {
+                return Err(self.failed("another server has been building indexes for too long"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        for index in indexes {
+            self.build(&builder, index, until).await?;
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<Box<Connection>, OpenError> {
+        let connection = self.pool.connection(clock::now() + CONNECT_MAX).await;
+        connection.map_err(|error| OpenError(error.to_string()))
+    }
+
+    /// Whether this server may build, until the connection ends.
+    async fn lock(&self, guard: &Connection) -> Result<bool, OpenError> {
+        let asked = guard.client.simple_query(BUILD_LOCK).await;
+        let asked = asked.map_err(|error| self.failed(&words(&error)))?;
+        let is_ours = asked.iter().any(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
+            _ => false,
+        });
+        if !is_ours {
+            let undone = guard.client.batch_execute("ROLLBACK").await;
+            undone.map_err(|error| self.failed(&words(&error)))?;
+        }
+        Ok(is_ours)
+    }
+
+    async fn build(
+        &self,
+        connection: &Connection,
+        index: &Index,
+        until: Instant,
+    ) -> Result<(), OpenError> {
+        let name = &index.name;
+        loop {
+            match self.state(connection, name).await? {
+                IndexState::Valid => return Ok(()),
+                // By hand, as an operator does.
+                IndexState::Building if clock::now() < until => {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                IndexState::Invalid | IndexState::Building => {
+                    let drop = drop_text(name);
+                    let dropped = self.run_alone(connection, &drop, until).await;
+                    dropped.map_err(|cause| self.failed(&cause))?;
+                }
+                IndexState::Absent => break,
+            }
+        }
+        let waits = "for all transactions that are open now, such as exports";
+        self.log.event(Level::Info, "building an index", &[("index", name), ("waits", &waits)]);
+        let text = index.create.replacen("INDEX ", "INDEX CONCURRENTLY ", 1);
+        if let Err(cause) = self.run_alone(connection, &text, until).await {
+            // What it leaves behind costs every write, and is of no use.
+            if let Ok(connection) = self.connect().await {
+                let until = clock::now() + CONNECT_MAX;
+                let _ = self.run_alone(&connection, &drop_text(name), until).await;
+            }
+            return Err(self.failed(&format!("{name}: {cause}")));
+        }
+        self.log.event(Level::Info, "built an index", &[("index", name)]);
+        Ok(())
+    }
+
+    async fn state(&self, connection: &Connection, name: &str) -> Result<IndexState, OpenError> {
+        let ids = Mutex::new(Ids::default());
+        let mut driver = PostgresDriver::new(connection, &ids, self.pooling, Stage::None);
+        let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
+        let found = driver.rows(STATE, &[Bind::Text(name)], read).await;
+        let found = found.map_err(|failure| self.explain(failure))?.pop();
+        Ok(match found {
+            None => IndexState::Absent,
+            Some((Some(true), _)) => IndexState::Valid,
+            Some((_, Some(true))) => IndexState::Building,
+            Some(_) => IndexState::Invalid,
+        })
+    }
+
+    /// One statement outside of any transaction. The connection is of no more use when it is not answered
+    /// in time.
+    async fn run_alone(
+        &self,
+        connection: &Connection,
+        text: &str,
+        until: Instant,
+    ) -> Result<(), String> {
+        let run = connection.client.batch_execute(text);
+        match tokio::time::timeout_at(until.into(), run).await {
+            Ok(done) => done.map_err(|error| words(&error)),
+            Err(_) => {
+                self.pool.stop((*connection.cancel).clone()).await;
+                let minutes = BUILD_MAX.as_secs() / 60;
+                Err(format!("transactions from before were still open after {minutes} minutes"))
+            }
+        }
+    }
+
+    fn explain(&self, failure: Failure) -> OpenError {
+        Mismatch::Failed(failure).describe(self.shown)
+    }
+
+    fn failed(&self, cause: &str) -> OpenError {
+        OpenError(format!(
+            "{}: an index could not be built ({cause}); the tables fit the model, and other servers are not \
+             held up: end what is in the way, and start again",
+            self.shown
+        ))
+    }
+}
+
+fn drop_text(name: &str) -> String {
+    format!("DROP INDEX CONCURRENTLY IF EXISTS {}", quoted(name))
+}

@@ -1,0 +1,130 @@
+//! Another model where nothing is stored.
+
+use serde_json::json;
+
+use crate::harness::{Backend, Setup, sql};
+
+/// Children, a reference, ids that are numbers, a unique rule.
+const SCHOOL: &str = r#"
+title = "School"
+[resources.teacher.fields]
+name = { type = "text", required = true, unique = true }
+[resources.class]
+id = "integer"
+plural = "classes"
+[resources.class.fields]
+title = { type = "text", required = true }
+room = { type = "text" }
+lead = { type = "ref", to = "teacher" }
+[resources.pupil]
+parent = "class"
+[resources.pupil.fields]
+name = { type = "text", required = true }
+"#;
+
+/// The same names for other things.
+const OTHER: &str = r#"
+title = "Other"
+[resources.pupil]
+id = "integer"
+[resources.pupil.fields]
+age = { type = "integer", required = true, unique = true }
+friend = { type = "ref", to = "pupil" }
+[resources.lesson]
+parent = "pupil"
+[resources.lesson.fields]
+at = { type = "timestamp" }
+"#;
+
+on_every_backend! {
+    fn empty_database_takes_another_model_and_takes_it_back(backend: Backend) {
+        let server = Setup::new(backend).model(SCHOOL).closed().start();
+        let admin = server.admin();
+        let server = Setup::new(backend).model(OTHER).closed().start_in(server.stop());
+        let authorization = admin.basic();
+        let send = |server: &crate::harness::Server, line: &str, body: &str| {
+            server.request(line, &[("Authorization", &authorization)], body)
+        };
+        // The users stay.
+        let pupil = send(&server, "POST /pupils", r#"{"pupil":{"age":7}}"#);
+        assert_eq!(pupil.status, 201, "{pupil:?}");
+        let path = pupil.header("Location").unwrap().to_owned();
+        assert_eq!(send(&server, "POST /pupils", r#"{"pupil":{"age":7}}"#).status, 409);
+        let lessons = format!("POST {path}/lessons");
+        assert_eq!(send(&server, &lessons, r#"{"lesson":{}}"#).status, 201);
+        assert_eq!(send(&server, &format!("DELETE {path}"), "").status, 409);
+        let lesson = send(&server, &format!("GET {path}/lessons"), "").json();
+        let lesson = lesson["lessons"][0]["id"].as_str().unwrap().to_owned();
+        assert_eq!(send(&server, &format!("DELETE {path}/lessons/{lesson}"), "").status, 204);
+        assert_eq!(send(&server, &format!("DELETE {path}"), "").status, 204);
+        let server = Setup::new(backend).model(SCHOOL).closed().start_in(server.stop());
+        let class = send(&server, "POST /classes", r#"{"class":{"title":"1a"}}"#);
+        assert_eq!(class.status, 201, "{class:?}");
+        // What happened stays in the change log.
+        let log = "SELECT count(*) FROM nouns_changes WHERE resource = 'lesson'";
+        assert_eq!(sql(backend, server.folder(), log), "2\n");
+    }
+
+    fn resource_without_items_changes_beside_one_with_items(backend: Backend) {
+        let server = Setup::new(backend).model(SCHOOL).start();
+        let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
+        let folder = server.stop();
+        // The classes refer to the teachers, and none does.
+        let model = SCHOOL
+            .replace("name = { type = \"text\", required = true, unique = true }", "age = { type = \"integer\" }")
+            .replace("parent = \"class\"", "");
+        let server = Setup::new(backend).model(&model).start_in(folder);
+        assert_eq!(server.get(&class).json()["class"]["title"], "1a");
+        let teacher = server.create("/teachers", r#"{"teacher":{"age":40}}"#);
+        let id = teacher.rsplit_once('/').unwrap().1;
+        let body = json!({"class": {"title": "1a", "lead": id}}).to_string();
+        assert_eq!(server.put(&class, body).status, 200);
+        server.create("/pupils", r#"{"pupil":{"name":"Ann"}}"#);
+        // The reference is kept by the database as before.
+        assert_eq!(server.delete(&teacher).status, 409);
+        let gone = "DELETE FROM teachers";
+        match backend {
+            // The tool does not look at references unless it is told to.
+            Backend::Sqlite => {
+                let check = "SELECT count(*) FROM pragma_foreign_key_list('classes')";
+                assert_eq!(sql(backend, server.folder(), check), "1\n");
+            }
+            Backend::Postgres => {
+                let name = crate::harness::Postgres::name(server.folder());
+                let ended = crate::harness::Postgres::of_the_tests().try_sql(&name, gone);
+                assert!(ended.stderr.contains("foreign key"), "{ended:?}");
+            }
+        }
+    }
+
+    fn resource_with_items_is_refused_as_before(backend: Backend) {
+        let server = Setup::new(backend).model(SCHOOL).start();
+        let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
+        let folder = server.stop();
+        let (ended, folder) =
+            Setup::new(backend).model(OTHER).try_start_in(folder).err().expect("it is refused");
+        assert_eq!(ended.code, Some(2));
+        assert!(
+            ended.stderr.contains("class: the resource was removed, but the database keeps its items"),
+            "{}", ended.stderr
+        );
+        assert!(!ended.stderr.contains("teacher"), "{}", ended.stderr);
+        let server = Setup::new(backend).model(SCHOOL).start_in(folder);
+        assert_eq!(server.get(&class).status, 200);
+        server.create("/teachers", r#"{"teacher":{"name":"Ann"}}"#);
+    }
+
+    fn id_of_a_table_made_anew_is_not_given_again(backend: Backend) {
+        let server = Setup::new(backend).model(SCHOOL).start();
+        for number in 1..=2 {
+            let path = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
+            assert_eq!(path, format!("/classes/{number}"));
+            assert_eq!(server.delete(&path).status, 204);
+        }
+        let folder = server.stop();
+        let model = SCHOOL.replace("room = { type = \"text\" }", "room = { type = \"integer\" }");
+        let server = Setup::new(backend).model(&model).start_in(folder);
+        let path = server.create("/classes", r#"{"class":{"title":"1a","room":7}}"#);
+        assert_eq!(path, "/classes/3");
+    }
+}

@@ -1,0 +1,125 @@
+//! A start that changes tables which others use: nobody waits for it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{STRICT, note};
+use crate::harness::{Backend, Folder, Late, Process, Server, Setup, sql, wait_until};
+
+const BACKEND: Backend = Backend::Postgres;
+/// Much longer than a start waits for a table, and shorter than a statement may wait.
+const ANSWER_MAX: Duration = Duration::from_secs(4);
+
+/// With a field more, which has a default and an index.
+fn longer() -> String {
+    format!("{STRICT}mood = {{ type = \"text\", default = \"calm\", filter = true }}\n")
+}
+
+fn start(server: &Server, model: &str, flags: &[&str]) -> (Process, Folder) {
+    let folder = Folder::new();
+    let setup = Setup::replica(server.database()).model(model).flags(flags);
+    (Process::spawn(&mut setup.command(&folder)), folder)
+}
+
+/// Waits until a statement of this form waits for a lock.
+fn wait_for(folder: &Path, form: &str) {
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND wait_event_type = 'Lock' AND query LIKE '{form}'"
+    );
+    wait_until("the start waits for a lock", || {
+        (sql(BACKEND, folder, &waiting).trim() != "0").then_some(())
+    });
+}
+
+/// Reads and writes, all answered as if there were no start.
+fn check_served(server: &Server, path: &str, round: usize) {
+    for number in 0..5 {
+        let began = Instant::now();
+        assert_eq!(server.get(path).status, 200);
+        assert_eq!(server.post("/notes", note(&format!("{round}-{number}"))).status, 201);
+        assert!(began.elapsed() < 2 * ANSWER_MAX, "{:?}", began.elapsed());
+    }
+}
+
+fn check_serves(process: Process) {
+    let line = process.first_line();
+    assert!(line.starts_with("nouns: serving "), "{line}");
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+}
+
+fn valid_index(folder: &Path, name: &str) -> String {
+    let text = format!(
+        "SELECT indisvalid, indisunique FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
+         WHERE relname = '{name}'"
+    );
+    sql(BACKEND, folder, &text)
+}
+
+#[test]
+fn start_that_adds_a_field_holds_up_nobody_while_a_read_is_open() {
+    let server = Setup::new(BACKEND).model(STRICT).start();
+    let path = server.create("/notes", note("a"));
+    let late = Late::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
+    // However slow the machine is, it goes on trying.
+    let (process, _folder) = start(&server, &longer(), &["--wait"]);
+    for round in 0..3 {
+        wait_for(server.folder(), "ALTER TABLE%");
+        check_served(&server, &path, round);
+    }
+    late.commit();
+    check_serves(process);
+    assert_eq!(valid_index(server.folder(), "nouns.notes.filter.mood"), "t|f\n");
+}
+
+#[test]
+fn start_that_never_gets_its_lock_ends_with_a_message_and_changes_nothing() {
+    let server = Setup::new(BACKEND).model(STRICT).start();
+    let path = server.create("/notes", note("a"));
+    let before = super::schema(BACKEND, server.folder());
+    let late = Late::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
+    let (process, _folder) = start(&server, &longer(), &[]);
+    check_served(&server, &path, 0);
+    let ended = process.end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    assert!(ended.stderr.contains("because others hold locks on them"), "{}", ended.stderr);
+    late.commit();
+    assert_eq!(super::schema(BACKEND, server.folder()), before);
+    assert_eq!(sql(BACKEND, server.folder(), "SELECT count(*) FROM nouns_servers"), "1\n");
+}
+
+#[test]
+fn start_that_adds_an_index_holds_up_nobody_while_a_snapshot_is_open() {
+    let server = Setup::new(BACKEND).model(STRICT).start();
+    let path = server.create("/notes", note("a"));
+    let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM notes;\n";
+    let late = Late::begin(server.folder(), snapshot);
+    let model = STRICT.replace("unique = true", "unique = true, filter = true");
+    let (process, _folder) = start(&server, &model, &[]);
+    wait_for(server.folder(), "CREATE INDEX CONCURRENTLY%");
+    check_served(&server, &path, 0);
+    assert!(process.stderr().contains("building an index"), "{}", process.stderr());
+    late.commit();
+    check_serves(process);
+    assert_eq!(valid_index(server.folder(), "nouns.notes.filter.code"), "t|f\n");
+}
+
+#[test]
+fn leftover_of_a_failed_index_build_is_replaced() {
+    let server = Setup::new(BACKEND).model(STRICT).start();
+    server.create("/notes", note("a"));
+    server.create("/notes", note("b"));
+    let address = server.database();
+    let folder = server.stop();
+    let name = "nouns.notes.filter.code";
+    // Both have the same text, so it fails.
+    let build = format!("CREATE UNIQUE INDEX CONCURRENTLY \"{name}\" ON notes (text)");
+    let database = crate::harness::Postgres::of_the_tests();
+    let failed = database.try_sql(&crate::harness::Postgres::name(folder.path()), &build);
+    assert_ne!(failed.code, Some(0));
+    assert_eq!(valid_index(folder.path(), name), "f|t\n");
+    let model = STRICT.replace("unique = true", "unique = true, filter = true");
+    Setup::replica(address).model(&model).start();
+    assert_eq!(valid_index(folder.path(), name), "t|f\n");
+}

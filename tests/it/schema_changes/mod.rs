@@ -1,0 +1,45 @@
+//! Who may change tables and rules, when, and what others feel of it.
+//!
+//! How two models differ is for `src/model/diff/` to say; a start that adds is in `replicas/models.rs`.
+
+mod commands;
+mod empty;
+mod live_servers;
+mod locks;
+
+use crate::harness::{Backend, Ended, Folder, Setup};
+
+/// A rule that the database keeps, and an index.
+const STRICT: &str = "title = \"Notes\"\n[resources.note.fields]\n\
+    text = { type = \"text\", filter = true }\ncode = { type = \"text\", unique = true }\n";
+
+/// Without the rule.
+const LOOSE: &str = "title = \"Notes\"\n[resources.note.fields]\n\
+    text = { type = \"text\", filter = true }\ncode = { type = \"text\" }\n";
+
+fn note(code: &str) -> String {
+    format!(r#"{{"note":{{"text":"tea","code":"{code}"}}}}"#)
+}
+
+/// How a start on a shared database ended, which did not serve.
+fn start_refused(address: &str, model: &str) -> Ended {
+    let setup = Setup::replica(address.to_owned()).model(model);
+    match setup.try_start_in(Folder::new()) {
+        Ok(server) => panic!("it serves at {}", server.address),
+        Err((ended, _)) => ended,
+    }
+}
+
+/// Tables, columns, indexes and the model that the database remembers.
+fn schema(backend: Backend, folder: &std::path::Path) -> String {
+    let tables = match backend {
+        Backend::Sqlite => "SELECT name, coalesce(sql, '') FROM sqlite_master ORDER BY name",
+        Backend::Postgres => {
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() UNION ALL \
+             SELECT table_name, column_name || ' ' || data_type FROM information_schema.columns \
+             WHERE table_schema = current_schema() ORDER BY 1, 2"
+        }
+    };
+    let model = "SELECT value FROM nouns_system WHERE name = 'model'";
+    crate::harness::sql(backend, folder, tables) + &crate::harness::sql(backend, folder, model)
+}
