@@ -112,10 +112,7 @@ async fn answer(
         return Ok(reply::nothing(wire::preflight(intent::methods(model, path))));
     }
     // 2  does it lead somewhere?                          501 404 308 405
-    let route = match intent::route(model, &parts.method, path, query) {
-        Ok(route) => route,
-        Err(stop) => return Err(Box::pin(path_hint::add(app, asked, whom.as_ref(), stop)).await),
-    };
+    let route = path_hint::route(app, asked, whom.as_ref()).await?;
     asked.resource.set(route.resource());
     // 3  does it come from where it may come from?        403 421
     if !asked.visitor.is_declared() {

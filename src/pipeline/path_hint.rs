@@ -13,13 +13,20 @@ use crate::model::Resource;
 use crate::problem;
 use crate::wire::{self, Authority};
 
-/// `whom` is the host that the request names.
-pub(super) async fn add(
+/// Step 2 of the order of checks. `whom` is the host that the request names.
+pub(super) async fn route(
     app: &App,
     asked: &Asked<'_>,
     whom: Option<&Authority<'_>>,
-    stop: Stop,
-) -> Stop {
+) -> Result<Route, Stop> {
+    let (method, uri) = (&asked.parts.method, &asked.parts.uri);
+    match intent::route(&app.shared.model, method, uri.path(), uri.query()) {
+        Ok(route) => Ok(route),
+        Err(stop) => Err(Box::pin(add_hint(app, asked, whom, stop)).await),
+    }
+}
+
+async fn add_hint(app: &App, asked: &Asked<'_>, whom: Option<&Authority<'_>>, stop: Stop) -> Stop {
     let model = &app.shared.model;
     let Stop::Problem(problem) = stop else { return stop };
     if problem.kind() != &problem::NO_SUCH_PATH {
