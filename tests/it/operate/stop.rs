@@ -118,7 +118,6 @@ on_every_backend! {
         assert_eq!(under_way.read_answer(false).status, 201);
         let (status, _) = server.wait();
         assert_eq!(status.code(), Some(0));
-        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     }
 
     fn stdout_has_one_line(server: Server) {
