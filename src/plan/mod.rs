@@ -9,6 +9,7 @@ pub mod decide;
 mod mandate;
 mod once;
 mod patched;
+mod refusal;
 mod secrets;
 
 pub use admit::{Draft, Reference, Values};
@@ -16,10 +17,11 @@ pub use decide::{Dependent, Found, Step, decide};
 pub use mandate::{Grantee, Mandate};
 pub use once::{Once, Said, Says};
 pub use patched::patched;
+pub use refusal::Refusal;
 
 use std::sync::Arc;
 
-use crate::intent::conditions::{Conditions, Validators};
+use crate::intent::conditions::Conditions;
 use crate::intent::{Address, Bodies, Body, Ids, Intent, List, Members, Patch, Place};
 use crate::model::{Model, ResourceIndex, Verb};
 use crate::permit::{Caller, Reach};
@@ -245,47 +247,6 @@ impl Outcome {
             Self::User(_) | Self::Stamp(_) => &[],
         }
     }
-}
-
-/// Why nothing was done: the state of the data, or the data sent, does not allow it.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The item or one of its ancestors is not there.
-    Missing,
-    /// The client has to say which version it saw.
-    Unconditional,
-    /// The conditions do not hold for what is there now; a list has nothing to be compared by.
-    Unmet(Option<Validators>),
-    /// A patch that does not fit what is stored.
-    Patch(String),
-    Invalid(Vec<Fault>),
-    Transition {
-        from: Option<Box<str>>,
-        to: Box<str>,
-        allowed: Vec<Box<str>>,
-    },
-    /// The same, for a caller who may not see the state.
-    UnseenTransition {
-        to: Box<str>,
-    },
-    /// The caller may not change these.
-    ReadOnly(Vec<Fault>),
-    /// The item would be out of the caller's reach, or clashes with one that is. What was sent and breaks
-    /// the rule, where that tells the two apart from nobody.
-    Outside(Vec<Fault>),
-    /// By other items; those fields that the caller knows.
-    Taken(Vec<Fault>),
-    /// By items of this resource; of none where the model does not know who refers to it.
-    Referenced(Option<ResourceIndex>),
-    TooMany {
-        dependents_max: usize,
-    },
-    /// No enabled user would have the role `admin`.
-    LastAdmin,
-    /// Another request was sent under the same key.
-    KeyUsed,
-    /// The same key is being used at this moment.
-    KeyUnderWay,
 }
 
 /// Turns an intent into a plan. The one problem it can see by itself is an item that cannot be there.
