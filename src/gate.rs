@@ -25,7 +25,7 @@ pub use streams::{Full, Stream, Streams, Whose};
 pub use turns::{Turn, Turns};
 
 /// What all bodies and answers together may take up in memory.
-const HELD_BYTES_MAX: usize = 256 << 20;
+const HELD_BYTES_MAX: usize = 128 << 20;
 /// From here on the slow ones are ended early.
 const HELD_BYTES_PRESSING: usize = HELD_BYTES_MAX / 2;
 /// A body or an answer of this size is never refused for want of room.

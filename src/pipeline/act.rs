@@ -12,9 +12,10 @@ use crate::intent::conditions::Conditions;
 use crate::intent::{List, Stop};
 use crate::log::Stages;
 use crate::plan::{Collection, Outcome, Read, Write};
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::reply::Reply;
 use crate::store::{StoreError, WriteOptions};
+use crate::value::Item;
 
 /// What was sent for a write: so many bytes, which take up this room until the write has ended.
 #[derive(Clone, Copy)]
@@ -92,11 +93,18 @@ pub(super) async fn say(
     format: &'static Format,
     done: Result<Outcome, StoreError>,
 ) -> Result<Reply, Problem> {
-    let Shared { model, replies, .. } = &*app.shared;
+    let Shared { model, replies, gate, .. } = &*app.shared;
     let failed = |error| replies.failure(model, (about.as_ref(), list.as_deref()), format, error);
     let outcome = done.map_err(failed)?;
     if !outcome.is_large() {
         return replies.outcome(model, (about, list.as_deref(), &conditions), format, &outcome);
+    }
+    // Counted while it waits for its turn: hundreds may wait, each with as much as a page may have.
+    let room = gate.room();
+    let has_room = room.take(outcome.items().iter().map(Item::bytes).sum());
+    // What was done must be told; what was only looked at can be looked at again.
+    if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
+        return Err(Problem::new(&problem::BUSY).detail("too many large answers at once"));
     }
     let shared = Arc::clone(&app.shared);
     let say = move || {

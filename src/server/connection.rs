@@ -65,6 +65,7 @@ pub(super) struct Shared {
     http1: conn::http1::Builder,
     http2: conn::http2::Builder<LocalExecutor>,
     http2_prior_knowledge: bool,
+    head_bytes_max: usize,
     limits: Limits,
     closings: Semaphore,
     pub(super) tls: Option<Arc<Tls>>,
@@ -96,6 +97,7 @@ impl Shared {
             http1: http1_builder(&limits),
             http2: http2_builder(&limits),
             http2_prior_knowledge: settings.http2_prior_knowledge,
+            head_bytes_max: head_bytes_max(&limits),
             limits,
             closings: Semaphore::new(CLOSINGS_MAX),
             tls: settings.tls.clone(),
@@ -202,7 +204,8 @@ where
     let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way, door };
     if is_http2 {
         watch.enter(Phase::Streams);
-        serve_http2(stream, service).await;
+        // Apart, so that what it takes up is not taken up by all.
+        Box::pin(serve_http2(stream, service)).await;
     } else {
         http1::serve(stream, service).await;
     }
@@ -220,7 +223,7 @@ async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
         }
     }
     let found = seen == PREFACE;
-    stream.put_back(seen);
+    stream.put_back(&seen);
     found
 }
 
@@ -228,7 +231,7 @@ async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
 pub(super) async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| match watch.asked(cx) {
-        Ask::Nothing => future.as_mut().poll(cx).map(Some),
+        Ask::Nothing | Ask::Park => future.as_mut().poll(cx).map(Some),
         Ask::Leave | Ask::Cut => Poll::Ready(None),
     })
     .await
@@ -244,7 +247,7 @@ where
     let mut leaving = false;
     let why_cut = poll_fn(|cx| {
         match watch.asked(cx) {
-            Ask::Nothing => {}
+            Ask::Nothing | Ask::Park => {}
             Ask::Leave if leaving => {}
             Ask::Leave => {
                 leaving = true;

@@ -70,7 +70,7 @@ impl MessageFraming {
     pub(super) fn follow(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.state {
             FramingState::Head(state) => {
-                let passed = follow_head(state, bytes);
+                let passed = follow_head(state, bytes).unwrap_or(bytes.len());
                 self.head.extend_from_slice(bytes.get(..passed).unwrap_or_default());
                 Ok(passed)
             }
@@ -90,6 +90,19 @@ impl MessageFraming {
                 Ok(passed)
             }
         }
+    }
+
+    /// Follows bytes of a head that hyper does not get yet. True when they have its end.
+    pub(super) fn ends_head(&mut self, bytes: &[u8]) -> bool {
+        match &mut self.state {
+            FramingState::Head(state) => follow_head(state, bytes).is_some(),
+            FramingState::Body(_) | FramingState::Chunked(_) => false,
+        }
+    }
+
+    /// Whether the last body has ended, and the next head may have begun.
+    pub(super) fn is_in_head(&self) -> bool {
+        matches!(self.state, FramingState::Head(_))
     }
 
     /// hyper has parsed the head; the body comes next.
@@ -126,7 +139,7 @@ impl MessageFraming {
 
 /// Goes up to the next empty line, which is where every head ends. Empty lines before a request line
 /// (RFC 9112 §2.2) stop it too; hyper then asks for more.
-fn follow_head(state: &mut HeadState, bytes: &[u8]) -> usize {
+fn follow_head(state: &mut HeadState, bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         match (*state, byte) {
@@ -141,14 +154,14 @@ fn follow_head(state: &mut HeadState, bytes: &[u8]) -> usize {
             }
             (HeadState::LineStart | HeadState::LineStartCr, b'\n') => {
                 *state = HeadState::InLine;
-                return at + 1;
+                return Some(at + 1);
             }
             (HeadState::LineStart, b'\r') => *state = HeadState::LineStartCr,
             (HeadState::LineStart | HeadState::LineStartCr, _) => *state = HeadState::InLine,
         }
         at += 1;
     }
-    at
+    None
 }
 
 /// Goes up to the end of the body. hyper takes a bare LF in the trailer section for a part of the line,

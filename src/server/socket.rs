@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -37,7 +37,7 @@ pub(super) struct Watched<S> {
     watch: Rc<Watch>,
     /// Bytes that have arrived and that hyper has not got yet: they are behind the end of a message, or were
     /// put back.
-    pending: Bytes,
+    pending: BytesMut,
     /// The other side sends no more.
     has_ended: bool,
     /// Of HTTP/2: what comes and what goes.
@@ -48,14 +48,60 @@ pub(super) struct Watched<S> {
 impl<S: Stream> Watched<S> {
     pub(super) fn new(stream: S, watch: Rc<Watch>) -> Self {
         let (received, sent) = Default::default();
-        Self { stream, watch, pending: Bytes::new(), has_ended: false, received, sent }
+        Self { stream, watch, pending: BytesMut::new(), has_ended: false, received, sent }
     }
 
     /// Puts the beginning of a head back in front of what is still to be read.
-    pub(super) fn put_back(&mut self, mut head: Vec<u8>) {
+    pub(super) fn put_back(&mut self, head: &[u8]) {
         self.watch.message().restart_head();
-        head.extend_from_slice(&self.pending);
-        self.pending = head.into();
+        let behind = std::mem::replace(&mut self.pending, BytesMut::from(head));
+        self.pending.extend_from_slice(&behind);
+    }
+
+    /// Makes ready to read without hyper. True when there is a whole head to parse already.
+    pub(super) fn begin_head(&self) -> bool {
+        let mut message = self.watch.message();
+        message.restart_head();
+        message.ends_head(&self.pending)
+    }
+
+    /// Reads without hyper until hyper has something to do: the first bytes of a head, or the rest of a head
+    /// whose beginning was put back. Also the end of the stream, and a head that is too large.
+    pub(super) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        head_bytes_max: usize,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            self.check()?;
+            // Not in the future: thousands of connections wait here.
+            let mut bytes = [0; 4 << 10];
+            let mut buf = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+            let read = buf.filled();
+            let is_first = self.pending.is_empty();
+            if read.is_empty() {
+                self.has_ended = true;
+            } else {
+                self.watch.has_read(read.len());
+            }
+            self.pending.extend_from_slice(read);
+            let is_whole = self.watch.message().ends_head(read);
+            if is_first || is_whole || self.has_ended || self.pending.len() > head_bytes_max {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Whether some of a head has arrived that hyper has not got.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The head that is being read, as far as it has arrived; the connection is ending.
+    pub(super) fn take_head(&mut self) -> Vec<u8> {
+        let head = self.watch.message().take_head();
+        if head.is_empty() { self.pending.to_vec() } else { head }
     }
 
     /// The stream itself, and whether the other side has ended it.
@@ -99,6 +145,9 @@ impl<S: Stream> Watched<S> {
         let passed = self.pass(bytes)?;
         buf.put_slice(bytes.get(..passed).unwrap_or_default());
         self.pending.advance(passed);
+        if self.pending.is_empty() {
+            self.pending = BytesMut::new();
+        }
         Ok(())
     }
 
@@ -137,7 +186,7 @@ impl<S: Stream> AsyncRead for Watched<S> {
         }
         this.count(cx, read)?;
         let passed = this.pass(read)?;
-        this.pending = Bytes::copy_from_slice(read.get(passed..).unwrap_or_default());
+        this.pending.extend_from_slice(read.get(passed..).unwrap_or_default());
         buf.set_filled(before + passed);
         Poll::Ready(Ok(()))
     }
@@ -248,7 +297,7 @@ mod tests {
             let (ours, mut theirs) = duplex(1024);
             let watch = Watch::new(&Rc::default());
             let mut stream = Watched::new(ours, Rc::clone(&watch));
-            stream.put_back(b"PRI *".to_vec());
+            stream.put_back(b"PRI *");
             theirs.write_all(b" HTTP").await.unwrap();
             drop(theirs);
             let mut first = [0; 3];

@@ -21,11 +21,14 @@ use super::message::MessageFraming;
 use crate::gate;
 use crate::pipeline::StreamRights;
 
+/// After so many ticks without a request a connection gives hyper's buffers back.
+const PARK_TICKS: u64 = 1;
+
 /// How often the sweep runs.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
 /// Bytes of unfinished heads that one worker keeps before it hurries them.
-const HEADS_BYTES_MAX: usize = 32 << 20;
+const HEADS_BYTES_MAX: usize = 16 << 20;
 /// After the time that sending may stand still, this much must have been read of an answer with every
 /// tick: 32 KiB a second.
 const ANSWER_BYTES_PER_TICK: usize = 8 << 10;
@@ -88,6 +91,8 @@ pub(super) enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     Nothing,
+    /// Give hyper's buffers back for as long as no whole head arrives.
+    Park,
     /// Finish what is under way, take nothing new.
     Leave,
     /// End now.
@@ -148,6 +153,8 @@ pub(super) struct Watch {
     /// Answers that go on and depend on somebody's rights, by the number of the request.
     streams: RefCell<Vec<(u32, Arc<StreamRights>)>>,
     allowance: Allowance,
+    /// hyper has no part in it now.
+    is_parked: Cell<bool>,
     /// Of HTTP/1.
     message: RefCell<MessageFraming>,
     /// It waits for us, not for its client.
@@ -171,6 +178,7 @@ impl Watch {
             under_way: RefCell::new(Vec::new()),
             streams: RefCell::new(Vec::new()),
             allowance: Allowance::new(now),
+            is_parked: Cell::new(false),
             message: RefCell::default(),
             is_held_up: Cell::new(false),
             ask: Cell::new(Ask::Nothing),
@@ -371,7 +379,11 @@ impl Watch {
             return Ask::Cut;
         }
         let age = self.age(self.since.get());
-        let over = |limit| if age >= limit { Ask::Cut } else { self.ask.get() };
+        let over = |limit| match self.ask.get() {
+            _ if age >= limit => Ask::Cut,
+            Ask::Nothing if self.can_park() && age >= PARK_TICKS => Ask::Park,
+            ask => ask,
+        };
         let is_crowded = self.common.heads_bytes.get() > HEADS_BYTES_MAX;
         match self.phase.get() {
             Phase::Head if is_crowded && self.head_bytes.get() > 0 => {
@@ -391,20 +403,9 @@ impl Watch {
                 Ask::Nothing if age >= patience.idle => Ask::Leave,
                 // Something of hyper's own may still wait for a client that does not read.
                 Ask::Leave => over(patience.sending),
-                ask @ (Ask::Nothing | Ask::Cut) => ask,
+                ask @ (Ask::Nothing | Ask::Park | Ask::Cut) => ask,
             },
         }
-    }
-
-    /// The server is stopping and no request is in flight here: an unfinished head or handshake is none.
-    fn holds_up_the_stop(&self, patience: &Patience) -> bool {
-        let last = match self.phase.get() {
-            Phase::Handshake | Phase::Fresh | Phase::Head | Phase::Idle => self.since.get(),
-            // The end of the last answer may still be on its way.
-            Phase::Streams => self.since.get().max(self.progress.get()),
-            Phase::Busy | Phase::Sending | Phase::Closing => return false,
-        };
-        self.common.is_stopping.get() && self.is_idle() && self.age(last) >= patience.stop
     }
 
     fn is_one_of_many_that_wait(&self) -> bool {

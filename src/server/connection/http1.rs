@@ -2,8 +2,9 @@
 //!
 //! How a connection begins and how it is closed is in the parent module; where messages end is in
 //! `message`.
-//! The surprising thing: a head with HTTP/1.2 to HTTP/1.9 makes hyper's connection fail, and another one
-//! is started on the same stream with that head, in which the version is now HTTP/1.1.
+//! The surprising thing: a connection may have several connections of hyper's, one after the other. While
+//! it waits for a request it has none, since each takes up some 20 KiB; and a head with HTTP/1.2 to
+//! HTTP/1.9, which hyper refuses, is given to another one with HTTP/1.1 in its place.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,69 +18,76 @@ use super::{Cut, Requests, close, refuse};
 use crate::problem::{self, Problem};
 use crate::server::refusal;
 use crate::server::socket::{Stream, Watched};
-use crate::server::watch::{Ask, Phase};
+use crate::server::watch::{Ask, Phase, Watch};
 
+/// Serves a stream until it ends.
 pub(super) async fn serve<S>(mut stream: Watched<S>, mut service: Requests)
 where
     S: Stream,
 {
-    let (shared, watch, way) = (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way);
-    let ConnectionEnd { stream, result, phase, has_unread, unparsed, was_idle, .. } = loop {
-        let end = run(stream, service).await;
-        match end.as_http_1_1() {
-            // The same head, and what comes behind it, is parsed anew.
-            Some(head) => {
-                (stream, service) = (end.stream, end.service);
-                stream.put_back(head);
-            }
-            None => break end,
+    let (shared, watch) = (Rc::clone(&service.shared), Rc::clone(&service.watch));
+    // Some was read to find out that it is HTTP/1: what cannot be parsed is to be refused at once.
+    let mut has_begun = stream.has_pending();
+    let end = loop {
+        if !std::mem::take(&mut has_begun)
+            && let Some(cause) = wait(&mut stream, &watch, shared.head_bytes_max).await
+        {
+            break ConnectionEnd::waiting(stream, service, cause);
         }
+        // Apart: while it waits, a connection takes up nothing of this.
+        let end = Box::pin(run(stream, service)).await;
+        let Some(head) = end.unfinished_head() else { break end };
+        (stream, service) = (end.stream, end.service);
+        stream.put_back(&head);
     };
     watch.enter(Phase::Closing);
-    let (stream, has_ended) = stream.into_inner();
-    let refusal = match (result, phase) {
-        (Some(Ok(())), _) => None,
-        (Some(Err(error)), Phase::Fresh | Phase::Head | Phase::Idle) if error.is_parse() => {
-            Some(refusal::of_parser(&error, &unparsed, &shared.limits))
-        }
-        // The answer ends in the middle: a client of HTTP/1.0 sees it by this alone.
-        (Some(Err(error)), _) if error.is_user() => {
-            stream.forget_unsent();
-            return shared.close_in_turn(stream).await;
-        }
-        // The client is gone.
-        (Some(Err(_)), _) => return shared.close_in_turn(stream).await,
-        (None, _) if has_unread => {
-            stream.forget_unsent();
-            return shared.say_cut(Cut::Unread, way.peer);
-        }
-        (None, Phase::Head) if !watch.is_stopping() => {
-            Some(Problem::new(&problem::TOO_SLOW).detail(format!(
-                "expected the whole head within {} seconds",
-                shared.limits.header_seconds_max
-            )))
-        }
-        // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very
-        // moment would take it for the answer to its request.
-        (None, _) => return,
-    };
-    match refusal {
-        Some(problem) => {
-            let head = watch.message().take_head();
-            let accept = refusal::accept_in(&head);
-            refuse(stream, (&problem, &accept), way, &shared.refusals).await;
-        }
-        None if has_ended || was_idle => shared.close_in_turn(stream).await,
-        None => close(stream).await,
-    }
+    Box::pin(finish(end)).await;
 }
 
-/// How hyper's part of a connection ended.
+/// Waits without hyper and its buffers until there is something to parse, or says why it waits no more.
+async fn wait<S>(stream: &mut Watched<S>, watch: &Watch, head_bytes_max: usize) -> Option<EndCause>
+where
+    S: Stream,
+{
+    if !stream.begin_head() {
+        watch.set_parked(true);
+        let waited = poll_fn(|cx| {
+            match watch.asked(cx) {
+                Ask::Nothing | Ask::Park => {}
+                // The rest of the head may be on its way; the sweep decides how long.
+                Ask::Leave if stream.has_pending() => {}
+                Ask::Leave => return Poll::Ready(Some(EndCause::Left)),
+                Ask::Cut => return Poll::Ready(Some(EndCause::Cut)),
+            }
+            stream.poll_head(cx, head_bytes_max).map(|read| read.err().map(|_| EndCause::Gone))
+        })
+        .await;
+        if waited.is_some() {
+            return waited;
+        }
+        watch.message().restart_head();
+    }
+    watch.set_parked(false);
+    None
+}
+
+/// Why hyper's part of a connection, or the time without it, has ended.
+enum EndCause {
+    Hyper(hyper::Result<()>),
+    /// It was cut.
+    Cut,
+    /// Nothing was in flight: it goes on without hyper.
+    Parked,
+    /// It was asked to leave while nothing had come.
+    Left,
+    /// The client is gone.
+    Gone,
+}
+
 struct ConnectionEnd<S> {
     stream: Watched<S>,
     service: Requests,
-    /// None when it was cut.
-    result: Option<hyper::Result<()>>,
+    cause: EndCause,
     /// The phase in which it ended.
     phase: Phase,
     /// The client has not read all of its answer.
@@ -92,11 +100,26 @@ struct ConnectionEnd<S> {
 }
 
 impl<S> ConnectionEnd<S> {
-    fn as_http_1_1(&self) -> Option<Vec<u8>> {
-        let is_parse = matches!(&self.result, Some(Err(error)) if error.is_parse());
-        let is_in_head = matches!(self.phase, Phase::Fresh | Phase::Head | Phase::Idle);
-        (is_parse && is_in_head).then(|| refusal::as_http_1_1(&self.unparsed)).flatten()
+    /// The end of a connection that hyper has no part in.
+    fn waiting(stream: Watched<S>, service: Requests, cause: EndCause) -> Self {
+        let (phase, unparsed) = (service.watch.phase(), Bytes::new());
+        Self { stream, service, cause, phase, has_unread: false, unparsed, was_idle: true }
     }
+
+    /// The beginning of a head with which the connection goes on.
+    fn unfinished_head(&self) -> Option<Bytes> {
+        match &self.cause {
+            EndCause::Parked => Some(self.unparsed.clone()),
+            EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(self.phase) => {
+                refusal::as_http_1_1(&self.unparsed).map(Bytes::from)
+            }
+            EndCause::Hyper(_) | EndCause::Cut | EndCause::Left | EndCause::Gone => None,
+        }
+    }
+}
+
+fn is_before_request(phase: Phase) -> bool {
+    matches!(phase, Phase::Fresh | Phase::Head | Phase::Idle)
 }
 
 async fn run<S>(stream: Watched<S>, service: Requests) -> ConnectionEnd<S>
@@ -107,23 +130,76 @@ where
     let mut connection = shared.http1.serve_connection(TokioIo::new(stream), service);
     let mut leaving = false;
     let mut was_idle = false;
-    let result = poll_fn(|cx| {
-        match watch.asked(cx) {
-            Ask::Nothing => {}
+    let cause = poll_fn(|cx| {
+        let ask = watch.asked(cx);
+        match ask {
+            Ask::Nothing | Ask::Park => {}
             Ask::Leave if leaving => {}
             Ask::Leave => {
                 leaving = true;
                 was_idle = matches!(watch.phase(), Phase::Fresh | Phase::Idle);
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            Ask::Cut => return Poll::Ready(None),
+            Ask::Cut => return Poll::Ready(EndCause::Cut),
         }
-        Pin::new(&mut connection).poll(cx).map(Some)
+        let polled = Pin::new(&mut connection).poll(cx);
+        match (polled, ask) {
+            (Poll::Ready(result), _) => Poll::Ready(EndCause::Hyper(result)),
+            (Poll::Pending, Ask::Park) if watch.can_park() => Poll::Ready(EndCause::Parked),
+            (Poll::Pending, Ask::Park) => {
+                // A request has come meanwhile.
+                watch.set_parked(false);
+                Poll::Pending
+            }
+            (Poll::Pending, Ask::Nothing | Ask::Leave | Ask::Cut) => Poll::Pending,
+        }
     })
     .await;
     // Before the answer goes with the rest of the connection.
     let (phase, has_unread) = (watch.phase(), watch.has_unread());
     let parts = connection.into_parts();
     let (stream, service, unparsed) = (parts.io.into_inner(), parts.service, parts.read_buf);
-    ConnectionEnd { stream, service, result, phase, has_unread, unparsed, was_idle }
+    ConnectionEnd { stream, service, cause, phase, has_unread, unparsed, was_idle }
+}
+
+/// Says what is still to be said, and closes.
+async fn finish<S: Stream>(end: ConnectionEnd<S>) {
+    let ConnectionEnd { mut stream, service, cause, phase, has_unread, unparsed, was_idle } = end;
+    let Requests { shared, watch, way, .. } = service;
+    let head = stream.take_head();
+    let (stream, has_ended) = stream.into_inner();
+    let refusal = match cause {
+        EndCause::Hyper(Ok(())) | EndCause::Left | EndCause::Parked => None,
+        EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(phase) => {
+            Some(refusal::of_parser(&error, &unparsed, &shared.limits))
+        }
+        // The answer ends in the middle: a client of HTTP/1.0 sees it by this alone.
+        EndCause::Hyper(Err(error)) if error.is_user() => {
+            stream.forget_unsent();
+            return shared.close_in_turn(stream).await;
+        }
+        // The client is gone.
+        EndCause::Hyper(Err(_)) | EndCause::Gone => return shared.close_in_turn(stream).await,
+        EndCause::Cut if has_unread => {
+            stream.forget_unsent();
+            return shared.say_cut(Cut::Unread, way.peer);
+        }
+        EndCause::Cut if phase == Phase::Head && !watch.is_stopping() => {
+            Some(Problem::new(&problem::TOO_SLOW).detail(format!(
+                "expected the whole head within {} seconds",
+                shared.limits.header_seconds_max
+            )))
+        }
+        // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very
+        // moment would take it for the answer to its request.
+        EndCause::Cut => return,
+    };
+    match refusal {
+        Some(problem) => {
+            let accept = refusal::accept_in(&head);
+            refuse(stream, (&problem, &accept), way, &shared.refusals).await;
+        }
+        None if has_ended || was_idle => shared.close_in_turn(stream).await,
+        None => close(stream).await,
+    }
 }

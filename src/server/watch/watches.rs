@@ -1,11 +1,12 @@
 //! The connections of one worker as a whole: one sweep judges them all, and a stop asks them all to end.
 //!
-//! What is asked of each is for its own watch to decide.
+//! What is asked of each is for its own watch to decide; of that, here is what concerns connections without a
+//! request.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Ask, Common, Patience, Watch};
+use super::{Ask, Common, Patience, Phase, Watch};
 use crate::pipeline::StreamRights;
 
 /// All connections of one worker.
@@ -59,6 +60,34 @@ impl Watches {
         self.common.is_stopping.set(true);
         for watch in &self.list {
             watch.ask(Ask::Leave);
+        }
+    }
+}
+
+impl Watch {
+    /// The server is stopping and no request is in flight here: an unfinished head or handshake is none.
+    pub(super) fn holds_up_the_stop(&self, patience: &Patience) -> bool {
+        let last = match self.phase.get() {
+            Phase::Handshake | Phase::Fresh | Phase::Head | Phase::Idle => self.since.get(),
+            // The end of the last answer may still be on its way.
+            Phase::Streams => self.since.get().max(self.progress.get()),
+            Phase::Busy | Phase::Sending | Phase::Closing => return false,
+        };
+        self.common.is_stopping.get() && self.is_idle() && self.age(last) >= patience.stop
+    }
+
+    /// No request of HTTP/1 is in flight, and hyper holds buffers for the next one.
+    pub(in crate::server) fn can_park(&self) -> bool {
+        !self.is_parked.get()
+            && matches!(self.phase.get(), Phase::Fresh | Phase::Head | Phase::Idle)
+            && self.message.borrow().is_in_head()
+    }
+
+    /// Says whether the connection is without hyper.
+    pub(in crate::server) fn set_parked(&self, is_parked: bool) {
+        self.is_parked.set(is_parked);
+        if self.ask.get() == Ask::Park {
+            self.ask.set(Ask::Nothing);
         }
     }
 }

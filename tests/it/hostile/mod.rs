@@ -8,6 +8,7 @@
 
 mod abandoned;
 mod attacks;
+mod mixed;
 mod oversized;
 mod rooms;
 mod siege;
