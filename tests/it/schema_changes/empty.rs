@@ -102,7 +102,7 @@ on_every_backend! {
         let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
         let folder = server.stop();
         let (ended, folder) =
-            Setup::new(backend).model(OTHER).try_start_in(folder).err().expect("it is refused");
+            Setup::new(backend).model(OTHER).try_start_in(folder).expect_err("it is refused");
         assert_eq!(ended.code, Some(2));
         assert!(
             ended.stderr.contains("class: the resource was removed, but the database keeps its items"),

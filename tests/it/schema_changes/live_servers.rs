@@ -36,7 +36,7 @@ fn looser_start_beside_a_stricter_server_is_refused_until_that_has_stopped() {
     let server = server.restart();
     assert_eq!(server.post("/notes", note("a")).status, 409);
     let folder = server.stop();
-    let looser = Setup::replica(address.clone()).model(LOOSE).start();
+    let looser = Setup::replica(address).model(LOOSE).start();
     assert_eq!(looser.post("/notes", note("a")).status, 201);
     assert_eq!(count_index(&folder, "nouns.notes.unique.code"), "0");
 }
