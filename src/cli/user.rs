@@ -243,7 +243,8 @@ fn read(model: &Model, at: usize, json: &Json<'_>) -> Result<Value, Refusal> {
     let field = model.resource(model.users).fields.get(at);
     let Some(field) = field else { return Err(refusal("users have no such field")) };
     let mut faults = Faults::at(field.name.to_string());
-    let value = types::read(field, json, &mut faults);
+    // Nobody can be called otherwise later, so the name is new wherever it is read.
+    let value = types::read_new(field, json, &mut faults);
     let faults = faults.into_list();
     match (value, faults.is_empty()) {
         (Some(value), true) => Ok(types::seal(value)),

@@ -170,8 +170,12 @@ pub(super) fn complete(
 }
 
 fn admit_field(field: &Field, json: &Json<'_>, aim: Aim, faults: &mut Faults) -> Option<Value> {
+    let read = match aim {
+        Aim::Create => types::read_new,
+        Aim::Replace(_) => types::read,
+    };
     match (field.computed.is_some(), aim) {
-        (false, _) => types::read(field, json, faults).map(|value| match value {
+        (false, _) => read(field, json, faults).map(|value| match value {
             Value::Text(text) if field.secret => Value::Clear(Clear::new(text)),
             value => value,
         }),

@@ -8,7 +8,7 @@ use std::thread;
 use expect_test::expect;
 use serde_json::json;
 
-use crate::harness::{Backend, Masks, Server, Setup, sql};
+use crate::harness::{Backend, Masks, Person, Server, Setup, sql, wait_until};
 
 const ANN: &str = r#"{"user":{"name":"ann","roles":["clerk"],"password":"correct horse"}}"#;
 
@@ -25,6 +25,54 @@ fn stamp(server: &Server) -> i64 {
 }
 
 on_every_backend! {
+    /// Names that differ in nothing that can be seen would be different users.
+    fn user_names_that_look_like_others_are_refused(server: Server) {
+        let add = |name: &str| server.post("/-/users", json!({"user": {"name": name, "password": "correct horse"}}).to_string());
+        assert_eq!(add("ann").status, 201);
+        assert_eq!(add("Ann of Green Gables").status, 201);
+        // A look-alike of another script, which PRECIS does not compare.
+        assert_eq!(add("\u{430}nn").status, 201);
+        let names = ["an\u{200b}n", "\u{ff41}\u{ff4e}\u{ff4e}", "ann ", " ann", "ann  b", "\u{202e}ann", "ann\u{3000}b", "\u{fb01}ne"];
+        let said = names.map(|name| {
+            let answer = add(name);
+            assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid-fields"), "{name:?}");
+            let error = &answer.json()["errors"][0];
+            format!("{} {} {}\n", error["pointer"].as_str().unwrap(), error["code"].as_str().unwrap(), error["detail"].as_str().unwrap())
+        });
+        expect![[r#"
+            /user/name format expected no U+200B, which names may not have (RFC 8265)
+            /user/name format expected "ann", which looks like it
+            /user/name format expected words with one space between them, and none around them
+            /user/name format expected words with one space between them, and none around them
+            /user/name format expected words with one space between them, and none around them
+            /user/name format expected no U+202E, which names may not have (RFC 8265)
+            /user/name format expected no U+3000, which names may not have (RFC 8265)
+            /user/name format expected no U+FB01, which names may not have (RFC 8265)
+        "#]].assert_eq(&said.concat());
+        let list = json!({"users": [{"name": "bob", "password": "correct horse"}, {"name": "bob ", "password": "correct horse"}]});
+        assert_eq!(server.post("/-/users", list.to_string()).status, 422);
+        assert_eq!(rows(&server, "SELECT count(*) FROM nouns_users").trim(), "3");
+    }
+
+    /// They were added before the rule.
+    fn user_names_of_before_the_rule_stay_good(backend: Backend) {
+        let server = Setup::new(backend).closed().start();
+        let old = Person::new("\u{ff42}ob ", "correct horse");
+        let path = server.add_user(&Person::new("bob", &old.password), &["clerk"]);
+        sql(backend, server.folder(), &format!("UPDATE nouns_users SET name = '{}' WHERE name = 'bob'", old.name));
+        let get = |person: &Person, path: &str| server.request(&format!("GET {path}"), &[("Authorization", &person.basic())], "");
+        wait_until("the server has seen it", || (get(&old, "/customers").status == 200).then_some(()));
+        let admin = server.admin();
+        let change = |line: &str, body: &str| server.request(&format!("{line} {path}"), &[("Authorization", &admin.basic())], body).status;
+        assert_eq!(change("PATCH", r#"{"user":{"roles":["shopper"]}}"#), 200);
+        let shown = get(&admin, &path).json();
+        assert_eq!(shown["user"]["name"], old.name);
+        assert_eq!(change("PUT", &shown.to_string()), 200);
+        assert_eq!(change("PATCH", r#"{"user":{"password":"another horse"}}"#), 200);
+        assert_eq!(get(&Person::new(&old.name, "another horse"), "/-/health").status, 200);
+        assert_eq!(get(&Person::new(&old.name, "another horse"), "/customers").status, 200);
+    }
+
     /// The life of a user, every header shown; the password is in no answer.
     fn the_life_of_a_user(server: Server) {
         let mut masks = Masks::default();

@@ -100,6 +100,11 @@ pub trait FieldType: fmt::Debug + Sync {
     /// Reads a value that is not null; what is wrong with its form goes to `faults`.
     /// Null and the declared rules are looked at by `read`, for all types alike.
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value>;
+
+    /// What is wrong with a value that is new, beside what `read` finds. What is stored already may stay.
+    fn refuse_new(&self, _value: &Value) -> Option<String> {
+        None
+    }
 }
 
 /// A key that a field of some type cannot do without.
@@ -155,6 +160,18 @@ pub fn read(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value
     }
     let value = field.kind.read(field, json, faults)?;
     rules::check(field, &value, faults).then_some(value)
+}
+
+/// Reads one value of a new item.
+pub fn read_new(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    let value = read(field, json, faults)?;
+    match field.kind.refuse_new(&value) {
+        None => Some(value),
+        Some(fault) => {
+            faults.add(Code::Format, fault);
+            None
+        }
+    }
 }
 
 /// A JSON text without NUL, for all types whose values are texts.

@@ -1,8 +1,14 @@
 //! The name of a user: no type of the model file, since only the server's own users have one.
 //!
 //! A name has one spelling, because digests are made of its bytes: clients and RFC 7616 §3.4.4 send
-//! the composed form (NFC), so no other can be stored.
+//! the composed form (NFC), so no other can be stored. New names follow RFC 8265 (PRECIS,
+//! UsernameCasePreserved) word by word, with one space between words.
+//! The one surprising thing: PRECIS does not look at scripts. A name of Cyrillic letters that looks like a
+//! Latin one is another name, and may be taken.
 
+use precis_profiles::UsernameCasePreserved;
+use precis_profiles::precis_core::profile::Profile as _;
+use precis_profiles::precis_core::{CodepointInfo, Error};
 use unicode_normalization::is_nfc;
 
 use super::{FieldType, expect_text};
@@ -50,5 +56,90 @@ impl FieldType for UserName {
         };
         faults.add(Code::Format, fault);
         None
+    }
+
+    fn refuse_new(&self, value: &Value) -> Option<String> {
+        let Value::Text(name) = value else { return None };
+        if name.split(' ').any(str::is_empty) {
+            return Some(
+                "expected words with one space between them, and none around them".to_owned(),
+            );
+        }
+        name.split(' ').find_map(unfit)
+    }
+}
+
+/// Why a word may not be in a new name.
+fn unfit(word: &str) -> Option<String> {
+    match UsernameCasePreserved::new().enforce(word) {
+        Ok(enforced) if *enforced == *word => None,
+        // RFC 8265 §3.4.2: what is wide or narrow only by its form is mapped.
+        Ok(enforced) => Some(format!("expected \"{enforced}\", which looks like it")),
+        Err(Error::BadCodepoint(CodepointInfo { position, .. })) => {
+            // As it was sent: mapping keeps the number of characters.
+            let sign = word.chars().nth(position).map_or(0, u32::from);
+            Some(format!("expected no U+{sign:04X}, which names may not have (RFC 8265)"))
+        }
+        Err(_) => Some("expected a name as RFC 8265 has it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str) -> Option<String> {
+        UserName.refuse_new(&Value::text(name))
+    }
+
+    #[test]
+    fn new_names_of_letters_digits_and_signs_are_taken() {
+        for name in [
+            "ann",
+            "Ann",
+            "ann@example.com",
+            "o'neil-7_x",
+            "jos\u{e9}",
+            "Ann of Green Gables",
+            "\u{65e5}\u{672c}",
+            "\u{410}\u{43d}\u{43d}\u{430}",
+            "\u{5d0}\u{5d1}",
+            "\u{3b1}",
+            "admin",
+        ] {
+            assert_eq!(refused(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn new_names_that_look_like_others_are_refused() {
+        let spaces = "expected words with one space between them, and none around them";
+        for name in [" ann", "ann ", "ann  b", " "] {
+            assert_eq!(refused(name).as_deref(), Some(spaces), "{name:?}");
+        }
+        for (name, sign) in [
+            ("an\u{200b}n", "U+200B"),
+            ("an\u{200d}n", "U+200D"),
+            ("\u{feff}ann", "U+FEFF"),
+            ("ann\u{a0}b", "U+00A0"),
+            ("ann\u{3000}b", "U+3000"),
+            ("an\u{ad}n", "U+00AD"),
+            ("\u{202e}ann", "U+202E"),
+            ("\u{fb01}ne", "U+FB01"),
+            ("\u{2160}", "U+2160"),
+            ("ann\u{1f600}", "U+1F600"),
+            ("a\u{2215}b", "U+2215"),
+        ] {
+            let fault = refused(name).unwrap_or_else(|| panic!("{name:?}"));
+            assert_eq!(
+                fault,
+                format!("expected no {sign}, which names may not have (RFC 8265)"),
+                "{name:?}"
+            );
+        }
+        let wide = refused("\u{ff41}\u{ff4e}\u{ff4e}").unwrap();
+        assert_eq!(wide, "expected \"ann\", which looks like it");
+        // RFC 5893: letters that are written from right to left do not mix with others.
+        assert_eq!(refused("\u{5d0}ann").as_deref(), Some("expected a name as RFC 8265 has it"));
     }
 }

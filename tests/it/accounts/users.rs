@@ -58,6 +58,9 @@ on_every_backend! {
         refuse(&["user", "add", "bob", "--role", "clerc", "--password-stdin"], PASSWORD);
         refuse(&["user", "add", "b:b", "--password-stdin"], PASSWORD);
         refuse(&["user", "add", "", "--password-stdin"], PASSWORD);
+        refuse(&["user", "add", "an\u{200b}n", "--password-stdin"], PASSWORD);
+        refuse(&["user", "add", "\u{ff41}nn", "--password-stdin"], PASSWORD);
+        refuse(&["user", "add", "ann ", "--password-stdin"], PASSWORD);
         refuse(&["user", "add", "bob", "--password-stdin"], "");
         refuse(&["user", "add", "bob", "--password-stdin"], "seven77");
         refuse(&["user", "add", "bob", "--password-stdin"], "two lines\nof it");
@@ -72,6 +75,9 @@ on_every_backend! {
             roles/0: expected one of "clerk", "shopper", "admin", got "clerc"
             name: expected a name without a colon
             name: expected at least 1 character, got 0
+            name: expected no U+200B, which names may not have (RFC 8265)
+            name: expected "ann", which looks like it
+            name: expected words with one space between them, and none around them
             password: expected at least 8 characters, got 0
             password: expected at least 8 characters, got 7
             password: expected no control characters
