@@ -116,7 +116,8 @@ async fn claims_from_the_future(cluster: &Cluster, worker: &Worker) {
 /// by so much that the nonces of a server whose clock is a little late are below the floor.
 async fn clock_that_was_ahead(cluster: &Cluster, worker: &Worker, first: &Claim) {
     let mut claim = *first;
-    for (round, floor) in [86_400, 1 - SKEW_SECONDS].into_iter().enumerate() {
+    // The second has a minute, in which the claims are made.
+    for (round, floor) in [86_400, 60 - SKEW_SECONDS].into_iter().enumerate() {
         assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::First);
         cluster.sql(&format!(
             "UPDATE nouns_epoch SET floor = extract(epoch FROM now()) + {floor}, written_by = pg_current_xact_id()"
@@ -134,6 +135,7 @@ async fn clock_that_was_ahead(cluster: &Cluster, worker: &Worker, first: &Claim)
         claim.nonce += 1;
     }
     // A floor that leaves room for every nonce stays, and does not go down.
+    claim.issued = now();
     let floor = claim.issued - 2 * SKEW_SECONDS;
     cluster
         .sql(&format!("UPDATE nouns_epoch SET floor = {floor}, written_by = pg_current_xact_id()"));
