@@ -156,7 +156,21 @@ fn choose(lines: &[String], offered: &[Media]) -> Option<usize> {
     }
     let weights: Vec<f64> = offered.iter().map(|media| weigh(&liked, media)).collect();
     let best = weights.iter().copied().fold(0.0, f64::max);
-    weights.iter().position(|weight| *weight == best).filter(|_| best > 0.0)
+    let chosen = weights.iter().position(|weight| *weight == best).filter(|_| best > 0.0);
+    chosen.or_else(|| offered.iter().position(|media| is_some_json(&liked, media)))
+}
+
+/// JSON is sent to those who list nothing but a kind of it that is not known; one with another charset is
+/// none.
+fn is_some_json(liked: &[Liked], media: &Media) -> bool {
+    let is_other =
+        |(name, value): &(String, String)| name == "charset" && value != "utf-8" && value != "utf8";
+    ["application/json", "application/problem+json"].contains(&media.essence)
+        && liked.iter().any(|range| {
+            range.weight > 0.0
+                && range.essence == media.essence
+                && !range.parameters.iter().any(is_other)
+        })
 }
 
 /// RFC 9110 §12.5.1: the most specific range counts; of two that are equally so, the higher weight.

@@ -20,9 +20,9 @@ pub(super) const VERBS: [&str; 8] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
 
 /// Every status that is sent, and those that the order of checks has places for.
-const STATUSES: [u16; 26] = [
+const STATUSES: [u16; 27] = [
     200, 201, 204, 304, 308, 400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 414, 415, 417, 421,
-    422, 428, 429, 431, 500, 501, 503,
+    422, 428, 429, 431, 500, 501, 503, 505,
 ];
 const COLUMNS: usize = STATUSES.len() + 1;
 

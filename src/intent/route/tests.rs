@@ -56,7 +56,7 @@ fn show_address(model: &Model, address: &Address) -> String {
 fn known_paths_lead_somewhere() {
     assert_eq!(show("GET", "/"), "Get Home");
     assert_eq!(show("GET", "/-/logout"), "Get Logout(0)");
-    assert_eq!(show("GET", "/-/logout/Shelves"), "Get Logout(0)");
+    assert_eq!(show("GET", "/-/logout/nouns"), "Get Logout(0)");
     assert_eq!(show("GET", "/-/logout/Doors"), "no-such-path");
     assert_eq!(show("POST", "/-/logout"), "method-not-allowed");
     assert_eq!(show("GET", "/rooms"), "Get /rooms");

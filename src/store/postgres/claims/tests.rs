@@ -200,9 +200,7 @@ async fn survives_what_survives(cluster: &Cluster, workers: &[&Worker; 3]) {
     // Whoever still remembers another one is set right by a claim.
     let _ = all(workers, (90..93).map(of(epoch))).await;
     assert_eq!(all(workers, (1..=3).map(of(epoch))).await, [Claimed::First; 3]);
-    cluster.sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'nouns'",
-    );
+    end_connections(cluster).await;
     assert_eq!(all(workers, (4..=6).map(of(epoch))).await, [Claimed::First; 3]);
     for mode in ["fast", "immediate"] {
         cluster.restart(mode);
@@ -217,6 +215,22 @@ async fn survives_what_survives(cluster: &Cluster, workers: &[&Worker; 3]) {
         assert_eq!(all(workers, (1..=9).map(fresh)).await, [Claimed::First; 9]);
         assert_eq!(all(workers, (1..=9).map(fresh)).await, [Claimed::Again; 9]);
     }
+}
+
+/// Ends all connections of servers, and waits until PostgreSQL has.
+async fn end_connections(cluster: &Cluster) {
+    let ours = "SELECT coalesce(string_agg(pid::text, ','), '0') FROM pg_stat_activity \
+                WHERE application_name = 'nouns'";
+    let ours = cluster.sql(ours);
+    let those = format!("FROM pg_stat_activity WHERE pid IN ({ours})");
+    cluster.sql(&format!("SELECT count(pg_terminate_backend(pid)) {those}"));
+    for _ in 0..1_000 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if cluster.sql(&format!("SELECT count(*) {those}")) == "0" {
+            return;
+        }
+    }
+    panic!("connections that were ended are still there");
 }
 
 /// `Again` after an answer that was lost may be our own work: it is not told.
