@@ -23,8 +23,9 @@ use crate::store::{Beside, Database, StoreError};
 use crate::value::{Id, Item, Value};
 use crate::wire::RequestId;
 
-/// So long after a change, every server has seen it.
-const SEEN_BY_ALL: Duration = LEASE.saturating_add(Duration::from_millis(100));
+/// So long after a change, every server has seen it: a request may begin at the end of one lease, and its
+/// rights are looked at again after another one.
+const SEEN_BY_ALL: Duration = LEASE.saturating_mul(2).saturating_add(Duration::from_millis(100));
 /// How many users are read at once.
 const PAGE: usize = 100;
 /// How often a change is tried anew because another one came between.

@@ -135,7 +135,8 @@ impl Rights {
 
     /// Whether both come to the same, by whatever roles.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.key == other.key || self.grants == other.grants
+        self.key == other.key
+            || (self.grants == other.grants && self.reads_metrics == other.reads_metrics)
     }
 
     pub fn is_all(&self) -> bool {

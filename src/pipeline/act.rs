@@ -106,8 +106,9 @@ pub(super) async fn say(
     if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once"));
     }
-    let shared = Arc::clone(&app.shared);
+    let (shared, memory) = (Arc::clone(&app.shared), room.share());
     let say = move || {
+        let _held = memory;
         let asked = (about, list.as_deref(), &conditions);
         shared.replies.outcome(&shared.model, asked, format, &outcome)
     };

@@ -210,7 +210,10 @@ impl LogReset {
             }
             LogBlocker::Others => self.hold_pages.saturating_mul(FOREIGN_FACTOR),
         };
-        self.next_hold.set(pages.saturating_add(more));
+        // The bound is not passed before the next try.
+        let next = pages.saturating_add(more);
+        let is_over = pages >= self.log_pages_max;
+        self.next_hold.set(if is_over { next } else { next.min(self.log_pages_max) });
         self.release();
     }
 

@@ -65,8 +65,11 @@ fn locked<T>(
     let was_there = Files::ENDS.map(|end| file.beside(end).symlink_metadata().is_ok());
     let opened = file.check().and_then(|()| open(lock));
     if opened.is_err() {
+        // Beside a database that was there, a log may hold what a command has committed meanwhile: SQLite
+        // removes it when the last connection is closed.
+        let [database_was_there, ..] = was_there;
         for (end, was_there) in Files::ENDS.iter().zip(was_there) {
-            if !was_there {
+            if !database_was_there && !was_there {
                 let _ = fs::remove_file(file.beside(end));
             }
         }
@@ -212,14 +215,17 @@ struct Connected {
     checkpoint: StartupCheckpoint,
 }
 
-/// Opens the database and finds out whose it is. Until the start has succeeded, closing the connection
-/// leaves the log file as it is.
+/// Opens the database and finds out whose it is. A log that is there already stays as it is when the
+/// connection is closed before the log was recovered.
 fn open_inspected(files: &Files) -> Result<(Connection, bool), OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     files.create_private().map_err(|error| cannot_create(&files.shown, &error))?;
+    let has_log = recovery::has_log(files);
     let connection = Connection::open_with_flags(&files.real, flags).map_err(explain)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(explain)?;
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)
+        .map_err(explain)?;
     prepare(&connection, CACHE_KIB).map_err(explain)?;
     let is_empty = inspect(files, &connection)?;
     Ok((connection, is_empty))
@@ -259,6 +265,7 @@ fn connect(files: &Files, model: &Model) -> Result<Connected, OpenError> {
         )));
     }
     sync_fully(&connection).map_err(explain)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
     // In place of SQLite's own checkpoints: the writer makes them, and sees how they end.
     let log_pages = Arc::new(AtomicUsize::new(0));
@@ -269,7 +276,6 @@ fn connect(files: &Files, model: &Model) -> Result<Connected, OpenError> {
     };
     connection.wal_hook(Some(count)).map_err(explain)?;
     bring_up(files, &connection, model, is_empty)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
     Ok(Connected { connection, log_pages, checkpoint })
 }
 

@@ -67,9 +67,9 @@ fn abandoned_writes_leave_no_room_for_more() {
     body.resize(usize::try_from(8 * MIB).unwrap(), b' ');
     let lock = Lock::hold(&server);
     let mut count = 0;
-    while held_bytes(&server) + 8 * MIB <= 256 * MIB {
+    while held_bytes(&server) + 8 * MIB <= 128 * MIB {
         count += 1;
-        assert!(count <= 32, "{} bytes are held", held_bytes(&server));
+        assert!(count <= 16, "{} bytes are held", held_bytes(&server));
         abandon(&server, 1, count, &body);
     }
     let answer = server.post("/customers", &body);
