@@ -177,7 +177,7 @@ on_every_backend! {
         assert_eq!(parameter(&first, "realm"), "back");
         assert_eq!(parameter(&first, "qop"), "auth");
         let (nonce, opaque) = (parameter(&first, "nonce"), parameter(&first, "opaque"));
-        assert!(nonce.len() > 20 && opaque.len() > 10, "{first}");
+        assert!(nonce.len() > 20 && !opaque.is_empty(), "{first}");
         assert_ne!(parameter(&challenge(&server, "/ledgers"), "nonce"), nonce);
     }
 
