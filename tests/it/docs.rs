@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,9 +21,7 @@ const CARGO: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\ne
 #[test]
 fn every_command_line_prints_what_the_document_shows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut documents: Vec<PathBuf> =
-        docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    let mut documents = documents_in(&root.join("docs"));
     documents.push(root.join("README.md"));
     documents.sort();
     let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
@@ -38,6 +37,15 @@ fn every_command_line_prints_what_the_document_shows() {
     }
 }
 
+/// Every document in a folder and the folders below it.
+fn documents_in(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
+    let documents =
+        files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "md"));
+    documents.chain(folders.iter().flat_map(|folder| documents_in(folder))).collect()
+}
+
 /// A part of a document.
 #[derive(Debug, PartialEq, Eq)]
 enum Part<'a> {
@@ -45,9 +53,13 @@ enum Part<'a> {
     Prose(&'a str),
     /// The text of a block that is to be saved under a name.
     File { name: &'a str, text: String },
-    /// One command, which may go over several lines, and the output shown below it.
-    Step { command: String, shown: String },
+    /// One command after a prompt, or all commands of a block that is to be run, and the output shown
+    /// below. `prompt` and `between` stand before the command and before the output.
+    Step { prompt: &'static str, command: String, between: &'static str, shown: String },
 }
+
+/// Between the commands of a block that is to be run and the block with their output.
+const TO_OUTPUT: &str = "```\n\n```output\n";
 
 /// Cuts a document into parts; joined again they give every line back.
 fn parts(text: &str) -> Vec<Part<'_>> {
@@ -67,7 +79,7 @@ fn parts(text: &str) -> Vec<Part<'_>> {
             {
                 shown.push_str(line);
             }
-            parts.push(Part::Step { command, shown });
+            parts.push(Part::Step { prompt: "$ ", command, between: "", shown });
             continue;
         }
         parts.push(Part::Prose(line));
@@ -84,15 +96,29 @@ fn parts(text: &str) -> Vec<Part<'_>> {
             }
         }
         if let Some(name) = file.filter(|_| language.is_some()) {
-            let mut text = String::new();
-            while let Some(line) = lines.next_if(|line| !line.starts_with("```")) {
-                text.push_str(line);
-            }
-            parts.push(Part::File { name, text });
+            parts.push(Part::File { name, text: rest_of_block(&mut lines) });
             file = None;
+        }
+        if language == Some("sh run") {
+            let command = rest_of_block(&mut lines);
+            let mut ahead = lines.clone();
+            let has_output = ahead.by_ref().take(3).collect::<String>() == TO_OUTPUT;
+            let (between, shown) = match has_output {
+                true => {
+                    (lines, language) = (ahead, Some("output"));
+                    (TO_OUTPUT, rest_of_block(&mut lines))
+                }
+                false => ("", String::new()),
+            };
+            parts.push(Part::Step { prompt: "", command, between, shown });
         }
     }
     parts
+}
+
+/// The lines up to the end of the block, which stays.
+fn rest_of_block<'a>(lines: &mut Peekable<impl Iterator<Item = &'a str>>) -> String {
+    std::iter::from_fn(|| lines.next_if(|line| !line.starts_with("```"))).collect()
 }
 
 /// The state that goes from command to command: a folder, a server, and what stands for what.
@@ -136,12 +162,12 @@ impl Session {
                     fs::write(self.folder.path().join(name), &text).unwrap();
                     updated.push_str(&text);
                 }
-                Part::Step { command, shown } => {
+                Part::Step { prompt, command, between, shown } => {
                     let command =
                         self.real.iter().fold(command, |text, (from, to)| text.replace(from, to));
                     let printed = self.step(&command, &shown);
                     differences.extend(self.compare(&command, &shown, &printed));
-                    updated.push_str(&format!("$ {command}{printed}"));
+                    updated.push_str(&format!("{prompt}{command}{between}{printed}"));
                 }
             }
         }
@@ -182,13 +208,13 @@ impl Session {
     }
 
     fn finish(&self, command: &str) -> String {
-        // A command that only sets a variable sets it for those after it, as in a terminal.
-        let keep = match command.split_once('=') {
-            Some((name, _)) if name.chars().all(|c| c.is_ascii_lowercase()) => {
-                format!("declare -p {name} >> .variables")
-            }
-            _ => String::new(),
-        };
+        // A line that sets a variable sets it for the commands after it, as in a terminal.
+        let keep: String = command
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .filter(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase()))
+            .map(|(name, _)| format!("declare -p {name} >> .variables\n"))
+            .collect();
         let script = format!("touch .variables\n. ./.variables\nexec 2>&1\n{command}\n{keep}");
         let ended = Process::spawn(&mut self.shell(&script)).end();
         ended.stdout.replace('\r', "")
@@ -207,15 +233,23 @@ impl Session {
 
 #[test]
 fn parts_keep_commands_files_and_outputs_apart() {
-    let text = "# Title\n```sh\n$ one \\\n  two\nout\n$ three\n```\n<!-- file: a.toml -->\n\n```toml\nx = 1\n```\n```sh\nnot run\n```\n";
+    let text = "# Title\n```sh\n$ one \\\n  two\nout\n$ three\n```\n<!-- file: a.toml -->\n\n```toml\nx = 1\n```\n```sh\nnot run\n```\n```sh run\nfour\nfive\n```\n\n```output\nout\n```\n```sh run\nsix\n```\nnot output\n";
+    let step = |prompt, command: &str, between, shown: &str| Part::Step {
+        prompt,
+        command: command.to_owned(),
+        between,
+        shown: shown.to_owned(),
+    };
     let found = parts(text);
     let steps: Vec<_> = found.iter().filter(|part| !matches!(part, Part::Prose(_))).collect();
     assert_eq!(
         steps,
         [
-            &Part::Step { command: "one \\\n  two\n".into(), shown: "out\n".into() },
-            &Part::Step { command: "three\n".into(), shown: String::new() },
+            &step("$ ", "one \\\n  two\n", "", "out\n"),
+            &step("$ ", "three\n", "", ""),
             &Part::File { name: "a.toml", text: "x = 1\n".into() },
+            &step("", "four\nfive\n", TO_OUTPUT, "out\n"),
+            &step("", "six\n", "", ""),
         ]
     );
 }
