@@ -2,7 +2,7 @@
 
 use super::*;
 
-const DOCUMENT: &str = include_str!("../../../docs/model.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/model.md");
 
 fn schema() -> serde_json::Value {
     serde_json::from_str(&json_schema()).unwrap()
