@@ -30,7 +30,7 @@ public class Java {
     }
 
     static Authenticator person(String name, String password) {
-        // In docs/clients.md:
+        // In docs/reference/clients.md:
         Authenticator person = new Authenticator() {
             @Override
             protected PasswordAuthentication getPasswordAuthentication() {
@@ -43,7 +43,7 @@ public class Java {
 
     static Client connection(SSLContext trust, Authenticator person) {
         return (method, url, body) -> {
-            // In docs/clients.md:
+            // In docs/reference/clients.md:
             var connection = (HttpURLConnection) new URI(url).toURL().openConnection();
             connection.setAuthenticator(person);
             // Not in it:
@@ -63,7 +63,7 @@ public class Java {
     }
 
     static Client client(SSLContext trust, Authenticator person) {
-        // In docs/clients.md:
+        // In docs/reference/clients.md:
         var builder = HttpClient.newBuilder().authenticator(person);
         // Not in it:
         var client = builder.sslContext(trust).build();

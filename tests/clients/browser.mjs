@@ -55,7 +55,7 @@ await take(
     await page.authenticate({ username: name, password })
     await page.goto(`${base}/-/health`)
     return (url, options) => page.evaluate(async (url, options) => {
-      // In docs/clients.md:
+      // In docs/reference/clients.md:
       const answer = await fetch(url, options)
       // Not in it:
       return { status: answer.status, text: await answer.text() }

@@ -7,7 +7,7 @@ version() { curl --version | sed -n '1s/^curl \([0-9.]*\).*/\1/p'; }
 
 ask() {
     case $scheme in
-        # In docs/clients.md:
+        # In docs/reference/clients.md:
         digest*) curl --digest --user "$name:$password" "$@" ;;
         anyauth*) curl --anyauth --user "$name:$password" "$@" ;;
         basic*) curl --basic --user "$name:$password" "$@" ;;

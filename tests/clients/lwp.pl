@@ -18,7 +18,7 @@ sub log_in {
     my ($base, $scheme, $name, $password) = @_;
     # No proxy of whoever runs the tests, since env_proxy is not asked for. Names are UTF-8, as they came.
     my $agent = LWP::UserAgent->new(keep_alive => 1, timeout => 60, ssl_opts => { SSL_ca_file => $ENV{CLIENT_CA} });
-    # In docs/clients.md:
+    # In docs/reference/clients.md:
     if ($scheme eq 'basic') {
         $agent->default_headers->authorization_basic($name, $password);
     } else {

@@ -3,11 +3,11 @@
 import { take } from './steps.mjs'
 
 await take(process.versions.node, async ({ name, password }) => {
-  // In docs/clients.md:
+  // In docs/reference/clients.md:
   const authorization = `Basic ${Buffer.from(`${name}:${password}`).toString('base64')}`
   // Not in it:
   return async (url, options) => {
-    // In docs/clients.md:
+    // In docs/reference/clients.md:
     const answer = await fetch(url, { ...options, headers: { ...options.headers, authorization } })
     // Not in it:
     return { status: answer.status, text: await answer.text() }

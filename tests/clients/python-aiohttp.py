@@ -20,7 +20,7 @@ async def close():
 
 async def begin(scheme, name, password):
     await close()
-    # In docs/clients.md:
+    # In docs/reference/clients.md:
     if scheme == "basic":
         login = {"headers": {"Authorization": aiohttp.encode_basic_auth(name, password, "utf-8")}}
     else:

@@ -16,7 +16,7 @@ CONFIG = tempfile.TemporaryDirectory()
 
 def log_in(_base, scheme, name, password):
     def send(method, url, body, _headers):
-        # In docs/clients.md:
+        # In docs/reference/clients.md:
         line = ["http", f"--auth-type={scheme}", f"--auth={name}:{password}"]
         # Not in it:
         line += ["--ignore-stdin", "--print=hb", "--pretty=none", "--timeout=60", f"--verify={steps.CA}"]

@@ -10,7 +10,7 @@ SETTINGS = {"ca_certs": steps.CA, "proxy_info": None, "timeout": 60}
 
 
 def log_in(_base, _scheme, name, password):
-    # In docs/clients.md:
+    # In docs/reference/clients.md:
     http = httplib2.Http(**SETTINGS)
     http.add_credentials(name, password)
     # Not in it:

@@ -11,7 +11,7 @@ SETTINGS = {"verify": ssl.create_default_context(cafile=steps.CA), "trust_env": 
 
 
 def log_in(_base, scheme, name, password):
-    # In docs/clients.md:
+    # In docs/reference/clients.md:
     if scheme == "basic":
         auth = httpx.BasicAuth(name, password)
     else:

@@ -7,7 +7,7 @@ import steps
 
 
 def log_in(_base, scheme, name, password):
-    # In docs/clients.md:
+    # In docs/reference/clients.md:
     session = requests.Session()
     if scheme == "basic":
         session.auth = HTTPBasicAuth(name.encode(), password.encode())

@@ -16,7 +16,7 @@ HANDLERS = [
 
 
 def log_in(base, scheme, name, password):
-    # In docs/clients.md:
+    # In docs/reference/clients.md:
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     passwords.add_password(None, base, name, password)
     if scheme == "basic":

@@ -8,7 +8,7 @@ version() { "${scheme% *}" --version | sed -n '1s/.*Wget2* \([0-9.]*\).*/\1/p'; 
 
 ask() {
     case $scheme in
-        # In docs/clients.md:
+        # In docs/reference/clients.md:
         'wget digest' | 'wget either') wget --user="$name" --password="$password" "$@" ;;
         'wget basic') wget --auth-no-challenge --user="$name" --password="$password" "$@" ;;
         'wget2 digest') wget2 --user="$name" --password="$password" "$@" ;;

@@ -172,7 +172,7 @@ programs! {
     axios_digest_auth java lwp chromium firefox
 }
 
-/// wget 1.21 crashes on a first line of 256 bytes or more: see `docs/clients.md`. A realm of eight
+/// wget 1.21 crashes on a first line of 256 bytes or more: see `docs/reference/clients.md`. A realm of eight
 /// characters is the longest that its challenges have room for.
 #[test]
 fn wget_realm_of_eight_characters_with_both_schemes_logs_in() {

@@ -1,4 +1,4 @@
-//! `docs/clients.md` shows what the tests hold the clients to, and how the tests use them.
+//! `docs/reference/clients.md` shows what the tests hold the clients to, and how the tests use them.
 //!
 //! The one surprising thing: the code in the document is that of `tests/clients/`, between two comments.
 
@@ -12,7 +12,7 @@ const TABLE: (&str, &str) = ("|---|---|---|---|---|---|---|---|---|---|\n", "\n"
 const CODE: (&str, &str) = ("<!-- from tests/clients -->\n", "<!-- so far -->\n");
 
 /// The comments around what a client's file has for the document.
-const SHOWN: (&str, &str) = ("In docs/clients.md:", "Not in it:");
+const SHOWN: (&str, &str) = ("In docs/reference/clients.md:", "Not in it:");
 
 #[test]
 fn the_document_shows_what_was_seen() {
@@ -32,7 +32,7 @@ fn the_document_shows_how_they_are_used() {
 
 /// Holds the document to what it should have between two marks.
 fn check((begin, end): (&str, &str), wanted: &str) {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients.md");
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/clients.md");
     let text = fs::read_to_string(&document).unwrap();
     let (front, rest) = text.split_once(begin).unwrap();
     // What is wanted may hold the end as well, such as an empty line.
@@ -45,7 +45,7 @@ fn check((begin, end): (&str, &str), wanted: &str) {
     } else {
         assert!(
             shown == wanted && back.starts_with(end),
-            "docs/clients.md is not what it should be:\n{wanted}"
+            "docs/reference/clients.md is not what it should be:\n{wanted}"
         );
     }
 }
@@ -140,7 +140,7 @@ fn block(file: &str) -> String {
             shown.push('\n');
         }
     }
-    assert!(!shown.is_empty(), "{file} has nothing for docs/clients.md");
+    assert!(!shown.is_empty(), "{file} has nothing for docs/reference/clients.md");
     let language = match file.rsplit_once('.').unwrap().1 {
         "sh" => "bash",
         "py" => "python",
