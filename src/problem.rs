@@ -1,7 +1,7 @@
 //! What went wrong, as the client sees it (RFC 9457), and the table of everything that can.
 //!
 //! A `Problem` has two halves: what is safe to show, and the `cause`, which only the log sees.
-//! The table `ALL` feeds the bodies, `/-/problems/:slug` and `docs/problems.md`; a slug is never reused.
+//! The table `ALL` feeds the bodies, `/-/problems/:slug` and `docs/reference/problems.md`; a slug is never reused.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 

@@ -315,7 +315,7 @@ fn documents_name_what_there_is() {
     none(&faults);
 }
 
-/// `docs/problems.md` is what the server says of its problems, in the order of the table.
+/// `docs/reference/problems.md` is what the server says of its problems, in the order of the table.
 #[test]
 fn the_document_of_problems_is_up_to_date() {
     let table = fs::read_to_string(root().join("src/problem.rs")).unwrap();
@@ -351,5 +351,5 @@ fn the_document_of_problems_is_up_to_date() {
     for ((_, code), (_, meaning)) in arms("as_str").into_iter().zip(arms("meaning")) {
         writeln!(text, "| `{code}` | {meaning} |").unwrap();
     }
-    expect_file!["../../docs/problems.md"].assert_eq(&text);
+    expect_file!["../../docs/reference/problems.md"].assert_eq(&text);
 }
