@@ -1,6 +1,6 @@
 //! Everything that is counted, as the text that Prometheus reads.
 //!
-//! Each family is named and explained where it is written; `docs/metrics.md` shows the same list.
+//! Each family is named and explained where it is written; `docs/reference/metrics.md` shows the same list.
 //! The one surprising thing: label values that nothing was counted for are left out, and so are numbers
 //! that nobody can tell at the moment.
 

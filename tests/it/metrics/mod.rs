@@ -173,7 +173,7 @@ on_every_backend! {
 /// The table in the document and the text of a server are one list.
 #[test]
 fn the_document_has_every_metric() {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/metrics.md");
     let document = fs::read_to_string(document).unwrap();
     let rows = document.lines().filter(|line| line.starts_with("| `"));
     let shown: Vec<Vec<&str>> =
