@@ -15,7 +15,6 @@ use clap::Args;
 use super::{Refusal, database, find_model, key_source, read_model, refusal};
 use crate::auth::LEASE;
 use crate::auth::key::{FINGERPRINT, KeyError, Keys, Source};
-use crate::intent::conditions::Conditions;
 use crate::model::Model;
 use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::plan::{Action, By, Collection, Outcome, Read, Refusal as Refused, Write};
@@ -151,16 +150,8 @@ impl Accounts {
     pub(super) fn remove(&mut self, user: &Item, is_forced: bool) -> Result<(), StoreError> {
         let dependents_max = self.model.server.limits.cascade_items_max;
         let action = Action::Remove { id: user.id, dependents_max };
-        let (collection, conditions) = (Collection::users(&self.model), Conditions::default());
-        let write = Write {
-            collection,
-            action,
-            conditions,
-            by: by(),
-            once: None,
-            is_forced,
-            mandate: None,
-        };
+        let write = Write::new(Collection::users(&self.model), action, by());
+        let write = Write { is_forced, ..write };
         self.beside.write(write).map(drop)
     }
 

@@ -165,6 +165,14 @@ pub struct Write {
     pub mandate: Option<Mandate>,
 }
 
+impl Write {
+    /// An unconditional write without an idempotency key, whose rights are not checked again.
+    pub fn new(collection: Collection, action: Action, by: By) -> Write {
+        let conditions = Conditions::default();
+        Write { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
+    }
+}
+
 /// Who asked for a change, as the change log keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct By {
@@ -286,31 +294,14 @@ pub fn make(
         }
         Intent::Amend(address, patch) => {
             let (collection, id) = item(address, Verb::Patch)?;
-            let (action, conditions) = (Action::Amend { id, patch }, Conditions::default());
-            Plan::Write(Box::new(Write {
-                collection,
-                action,
-                conditions,
-                by: by(),
-                once: None,
-                is_forced: false,
-                mandate: None,
-            }))
+            let action = Action::Amend { id, patch };
+            Plan::Write(Box::new(Write::new(collection, action, by())))
         }
         Intent::Remove(address) => {
             let (collection, id) = item(address, Verb::Delete)?;
             let action =
                 Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
-            let conditions = Conditions::default();
-            Plan::Write(Box::new(Write {
-                collection,
-                action,
-                conditions,
-                by: by(),
-                once: None,
-                is_forced: false,
-                mandate: None,
-            }))
+            Plan::Write(Box::new(Write::new(collection, action, by())))
         }
     })
 }
@@ -350,16 +341,8 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
         drafts.push(draft);
     }
     if faults.is_empty() {
-        let (action, conditions) = (Action::Create { drafts, count }, Conditions::default());
-        return Plan::Write(Box::new(Write {
-            collection,
-            action,
-            conditions,
-            by,
-            once: None,
-            is_forced: false,
-            mandate: None,
-        }));
+        let action = Action::Create { drafts, count };
+        return Plan::Write(Box::new(Write::new(collection, action, by)));
     }
     refuse(collection, None, drafts, faults)
 }
@@ -373,16 +356,8 @@ fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By
     let resource = model.resource(collection.resource);
     let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), rights);
     if faults.is_empty() {
-        let (action, conditions) = (Action::Replace { id, draft }, Conditions::default());
-        Plan::Write(Box::new(Write {
-            collection,
-            action,
-            conditions,
-            by,
-            once: None,
-            is_forced: false,
-            mandate: None,
-        }))
+        let action = Action::Replace { id, draft };
+        Plan::Write(Box::new(Write::new(collection, action, by)))
     } else {
         refuse(collection, Some(id), vec![draft], faults)
     }

@@ -69,7 +69,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::intent::conditions::Conditions;
     use crate::model;
     use crate::plan::{By, Collection, Count, Draft, Once, Reference, Says, Values};
 
@@ -99,19 +98,7 @@ other = { type = "ref", to = "plain" }
         let draft = Draft { root: "/".into(), values, references: Vec::new() };
         let action = Action::Create { drafts: vec![draft], count: Count::One };
         let by = By { actor: "open".into(), request_id: "-".into() };
-        let conditions = Conditions::default();
-        (
-            model,
-            Write {
-                collection,
-                action,
-                conditions,
-                by,
-                once: None,
-                is_forced: false,
-                mandate: None,
-            },
-        )
+        (model, Write::new(collection, action, by))
     }
 
     fn check(label: &str, change: impl FnOnce(&mut Write, &mut Vec<Draft>), expected: bool) {

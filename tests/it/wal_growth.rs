@@ -26,10 +26,10 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 struct Latencies(Mutex<Vec<Duration>>);
 
 impl Latencies {
-    fn measure(&self, client: &mut Client, line: &str, body: &str, expected: u16) {
+    fn measure(&self, client: &mut Client, line: &str, body: &str, expected: &[u16]) {
         let began = Instant::now();
         let answer = client.request(line, &[], body);
-        assert_eq!(answer.status, expected, "{line}: {answer:?}");
+        assert!(expected.contains(&answer.status), "{line}: {answer:?}");
         self.0.lock().unwrap().push(began.elapsed());
     }
 
@@ -52,6 +52,7 @@ struct Load {
     writes_max: usize,
     until: Option<Instant>,
     text_bytes: usize,
+    list_statuses: &'static [u16],
 }
 
 /// Runs the load and gives the largest size that the log file had.
@@ -67,14 +68,19 @@ fn run_load(server: &Server, load: &Load) -> u64 {
             scope.spawn(move || {
                 let mut client = Client::connect(address);
                 while !is_over.load(Ordering::Relaxed) {
-                    lists.measure(&mut client, "GET /entries?sort=updated_at&limit=1", "", 200);
+                    lists.measure(
+                        &mut client,
+                        "GET /entries?sort=updated_at&limit=1",
+                        "",
+                        load.list_statuses,
+                    );
                 }
             });
         }
         scope.spawn(move || {
             let mut client = Client::connect(address);
             while !is_over.load(Ordering::Relaxed) {
-                reads.measure(&mut client, "GET /entries/7", "", 200);
+                reads.measure(&mut client, "GET /entries/7", "", &[200]);
             }
         });
         let writers: Vec<_> = (0..CLIENTS)
@@ -84,7 +90,7 @@ fn run_load(server: &Server, load: &Load) -> u64 {
                     while written.fetch_add(1, Ordering::Relaxed) < load.writes_max
                         && load.until.is_none_or(|until| Instant::now() < until)
                     {
-                        writes.measure(&mut client, "POST /entries", body, 201);
+                        writes.measure(&mut client, "POST /entries", body, &[201]);
                     }
                 })
             })
@@ -111,16 +117,23 @@ fn run_load(server: &Server, load: &Load) -> u64 {
 
 #[test]
 fn wal_growth_beside_sorted_lists_stays_bounded() {
-    // A busy machine may take longer for a list than the five seconds that it has otherwise.
-    let server = entries(Backend::Sqlite, ROWS, "statement_seconds_max = 30");
-    let load = match std::env::var_os("NOUNS_SOAK") {
-        Some(_) => Load {
-            writes_max: usize::MAX,
-            until: Some(Instant::now() + Duration::from_secs(600)),
-            text_bytes: 300,
-        },
-        None => Load { writes_max: 3_000, until: None, text_bytes: 20_000 },
+    // The long version keeps the default statement limit, at which a list on a busy machine may end in 503.
+    let (limits, load) = match std::env::var_os("NOUNS_SOAK") {
+        Some(_) => (
+            "",
+            Load {
+                writes_max: usize::MAX,
+                until: Some(Instant::now() + Duration::from_secs(600)),
+                text_bytes: 300,
+                list_statuses: &[200, 503],
+            },
+        ),
+        None => (
+            "statement_seconds_max = 30",
+            Load { writes_max: 3_000, until: None, text_bytes: 20_000, list_statuses: &[200] },
+        ),
     };
+    let server = entries(Backend::Sqlite, ROWS, limits);
     let largest = run_load(&server, &load);
     assert!(largest < LOG_BYTES_MAX, "the log file had {largest} bytes");
 }

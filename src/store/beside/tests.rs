@@ -72,15 +72,7 @@ fn open(database: &Database, model: &Arc<Model>) -> Beside {
 fn write(model: &Model, action: Action) -> Write {
     let collection = Collection::users(model);
     let by = By { actor: "cli".into(), request_id: "-".into() };
-    Write {
-        collection,
-        action,
-        conditions: Conditions::default(),
-        by,
-        once: None,
-        is_forced: false,
-        mandate: None,
-    }
+    Write::new(collection, action, by)
 }
 
 fn draft(name: &str, password: Value) -> Draft {

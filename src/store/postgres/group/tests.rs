@@ -5,7 +5,6 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio_postgres::{Client, NoTls};
 
 use super::*;
-use crate::intent::conditions::Conditions;
 use crate::permit::Reach;
 use crate::plan::{Action, By, Collection, Count, Draft, Values};
 use crate::store::WriteOptions;
@@ -134,15 +133,7 @@ fn write_of(resource: ResourceIndex, name: &str) -> Write {
     let draft = Draft { root: "/thing".into(), values, references: Vec::new() };
     let action = Action::Create { drafts: vec![draft], count: Count::One };
     let by = By { actor: "open".into(), request_id: name.into() };
-    Write {
-        collection,
-        action,
-        conditions: Conditions::default(),
-        by,
-        once: None,
-        is_forced: false,
-        mandate: None,
-    }
+    Write::new(collection, action, by)
 }
 
 fn names(word: &str, count: usize) -> Vec<String> {
