@@ -1,8 +1,9 @@
-//! Holds a body against the model: every field checked, every fault found, defaults filled in.
+//! Validation of a request body against the model: checks every field, collects every fault, fills in
+//! defaults.
 //!
-//! What comes out is a `Draft`: all that can be known of the item without looking at stored data.
-//! What a client got from GET it can send back with PUT: the members the server sets are checked
-//! for their type and otherwise not looked at.
+//! The result is an `ItemDraft`: all that can be known of the item without stored data. A client can send
+//! back with PUT what it got from GET: members that the server sets are checked for their type and otherwise
+//! ignored.
 
 use crate::intent::{Member, Members};
 use crate::json::{self, Json};
@@ -11,7 +12,7 @@ use crate::permit::Access;
 use crate::problem::{Code, Fault, Faults};
 use crate::value::{Clear, Id, IdKind, Moment, Value};
 
-/// An item to be, as far as the request alone tells.
+/// An item that a request wants to create or replace, as far as the request alone determines it.
 #[derive(Debug, Clone)]
 pub struct Draft {
     /// The JSON pointer of its object in the body.
@@ -20,16 +21,16 @@ pub struct Draft {
     pub references: Vec<Reference>,
 }
 
-/// The values of a draft, by the resource's field order.
+/// The values of a draft, in the resource's field order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// As they will be stored.
     Complete(Vec<Value>),
-    /// `None` stays as it is stored; what is computed waits for it.
+    /// `None` keeps the stored value; computed fields wait until the stored values are known.
     Partial(Vec<Option<Value>>),
 }
 
-/// A `ref` value, to be looked up.
+/// A `ref` value, to be looked up by the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     pub to: ResourceIndex,
@@ -45,7 +46,7 @@ pub(super) struct Sent<'a> {
     pub(super) members: Members<'a>,
 }
 
-/// What is known of the item beside its body.
+/// What the request says about the item outside its body.
 #[derive(Debug, Clone, Copy)]
 struct Path<'a> {
     aim: Aim,
@@ -53,7 +54,7 @@ struct Path<'a> {
     hidden: &'a [usize],
 }
 
-/// What the body is for.
+/// What the write does with the body.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Aim {
     Create,
@@ -63,10 +64,10 @@ pub(super) enum Aim {
 /// What the caller may do with the fields.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FieldRights<'a> {
-    /// Everything, when there is none.
+    /// `None`: every field can be read and changed.
     pub(super) access: Option<&'a Access>,
-    /// Fields that GET does not show to the caller: what is left out of them stays, as in a `PUT` of what a
-    /// GET has shown.
+    /// Fields that GET does not show to the caller. A field of these that the body leaves out keeps its
+    /// stored value, so that a client can PUT what it got from GET.
     pub(super) unseen: &'a [usize],
 }
 
@@ -81,7 +82,7 @@ pub(super) fn admit(
         Some(access) => (&*access.hidden, &*access.readonly),
     };
     let Sent { root, parent, members } = sent;
-    // With room for the name of a field, which is said and taken back for each.
+    // Capacity for one field name, which is appended and truncated for each member.
     let mut at = String::with_capacity(root.len() + 32);
     at.push_str(&root);
     let mut faults = Faults::at(at);
@@ -114,7 +115,7 @@ pub(super) fn admit(
     let references =
         references.filter_map(|(field, value)| reference(field, value.as_ref(), &root)).collect();
     let faults = faults.into_list();
-    // What is computed from faulty values says nothing.
+    // A computed value would only repeat the faults of its operands.
     let finished =
         if faults.is_empty() { finish(resource, (&root, hidden), values) } else { Err(faults) };
     match finished {
@@ -123,7 +124,7 @@ pub(super) fn admit(
     }
 }
 
-/// Completes the values, unless some of them stay as they are stored.
+/// Completes the values, unless some of them keep their stored value.
 fn finish(
     resource: &Resource,
     place: (&str, &[usize]),
@@ -135,8 +136,8 @@ fn finish(
     complete(resource, place, values.into_iter().flatten().collect()).map(Values::Complete)
 }
 
-/// Computes what follows from the other fields, and seals lists and objects as they are stored.
-/// A fault of a hidden field is one of the whole item.
+/// Evaluates the computed fields, and canonicalizes lists and objects to the JSON text that is stored. A
+/// fault of a hidden field is reported for the whole item.
 pub(super) fn complete(
     resource: &Resource,
     (root, hidden): (&str, &[usize]),
@@ -196,7 +197,7 @@ fn admit_field(field: &Field, json: &Json<'_>, aim: Aim, faults: &mut Faults) ->
     }
 }
 
-/// The members every item has beside its declared fields.
+/// Validates a member that every item has in addition to its declared fields.
 fn admit_own(resource: &Resource, path: Path<'_>, (name, json): &Member<'_>, faults: &mut Faults) {
     if let (Some(key), Some(id)) = (&resource.parent_key, path.parent)
         && **key == **name
@@ -226,7 +227,7 @@ fn admit_own(resource: &Resource, path: Path<'_>, (name, json): &Member<'_>, fau
 
 fn same_id(json: &Json<'_>, id: Id, faults: &mut Faults) {
     let is_same = match (json, id) {
-        // In a body, unlike in a path, capitals are fine.
+        // A UUID in a body, unlike in a path, may have upper-case digits.
         (Json::Text(text), Id::Uuid(_)) => {
             IdKind::Uuid.parse(&text.to_ascii_lowercase()) == Some(id)
         }
@@ -246,12 +247,13 @@ fn same_id(json: &Json<'_>, id: Id, faults: &mut Faults) {
     }
 }
 
-/// PUT replaces: what is left out goes to its default, but a state and a secret stay (`None`).
+/// The value of a field that the body leaves out. PUT replaces the item, so the field gets its default; a
+/// state and a secret keep the stored value (`None`).
 fn left_out(field: &Field, aim: Aim, faults: &mut Faults) -> Option<Value> {
     let stays = field.rules.states.is_some() || field.secret;
     match (aim, &field.default) {
         (Aim::Replace(_), _) if stays => None,
-        // That of a state is where it begins.
+        // The default of a state field is its initial state.
         (_, Some(default)) => Some(default.clone()),
         (_, None) => {
             if field.required {
@@ -262,7 +264,8 @@ fn left_out(field: &Field, aim: Aim, faults: &mut Faults) -> Option<Value> {
     }
 }
 
-/// A field that the caller may not change, left out: it stays, or is as a new one is.
+/// The value of a field that the body leaves out and the caller may not change: the stored one, or the
+/// default of a new item.
 fn kept(field: &Field, aim: Aim) -> Option<Value> {
     match aim {
         Aim::Replace(_) => None,

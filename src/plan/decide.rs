@@ -1,8 +1,8 @@
-//! What a write does, once the stored data it depends on is known.
+//! The decision inside a write transaction: from the stored data to a `Script`.
 //!
-//! Pure: the store looks, calls `decide` inside its transaction, and runs the `Script` it gets.
-//! Steps 11 to 13 of the order of checks are here; the store reports only what it alone can see,
-//! a unique value that is taken.
+//! Pure: the store loads the data, calls `decide` inside its transaction and runs the `Script` that it
+//! returns. Steps 11 to 13 of the order of checks are here; the store itself reports only unique violations,
+//! which only the database can see.
 
 use super::admit::complete;
 use super::{Action, Collection, Count, Draft, Outcome, Refusal, Values};
@@ -12,26 +12,26 @@ use crate::permit::{Access, Unseen};
 use crate::problem::{Code, Fault};
 use crate::value::{Id, Item, Moment, Value};
 
-/// What the store found when it looked.
+/// The stored data that a write depends on, as the store loaded it.
 #[derive(Debug)]
 pub struct Found {
     pub now: Moment,
-    /// The ids for new items, as many as there are drafts.
+    /// The ids for new items, one for each draft.
     pub ids: Vec<Id>,
-    /// The item to be replaced or removed.
+    /// The item to replace or remove.
     pub item: Option<Item>,
-    /// What a patch makes of it.
+    /// The item after the patch.
     pub draft: Option<Draft>,
-    /// Pointers of the references that lead nowhere.
+    /// JSON pointers of references to items that do not exist.
     pub lost_references: Vec<String>,
-    /// A removed item and all that goes with it, children before their parents.
+    /// The item to remove and everything its removal cascades to, children before their parents.
     pub going: Vec<Dependent>,
-    /// A resource whose items stand in the way of a removal.
+    /// A resource whose items reference the item and restrict its removal.
     pub restricted_by: Option<ResourceIndex>,
 }
 
 impl Found {
-    /// Nothing yet.
+    /// Before anything was loaded.
     pub fn at(now: Moment) -> Self {
         Self {
             now,
@@ -45,22 +45,22 @@ impl Found {
     }
 }
 
-/// An item that goes when another one goes.
+/// An item that a cascading removal deletes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {
     pub collection: Collection,
     pub id: Id,
 }
 
-/// A transaction as data: the steps, and what is said when all of them are done.
+/// A transaction as data: the steps, and the result when all of them have run.
 #[derive(Debug, PartialEq)]
 pub struct Script {
     pub steps: Vec<Step>,
     pub said: Said,
 }
 
-/// One row and its entry in the change log. `changed` goes by the resource's field order; `root` is
-/// the pointer to blame when a value is taken.
+/// One row and its entry in the change log. `changed` has field indices in the resource's order; `root` is
+/// the JSON pointer that a unique violation is reported at.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     Insert { item: Item, root: String },
@@ -68,18 +68,18 @@ pub enum Step {
     Delete(Dependent),
 }
 
-/// What the items of the steps become in the answer.
+/// What the items that the steps wrote become in the outcome.
 #[derive(Debug, PartialEq)]
 pub enum Said {
     Created(Count),
     Updated,
-    /// The item is as it was: no step, no new version, no change.
+    /// The item does not change: no step, no new version, no entry in the change log.
     Unchanged(Item),
     Removed,
 }
 
 impl Said {
-    /// `items` are those the steps wrote, in order.
+    /// `items` are the ones that the steps wrote, in order.
     pub fn outcome(self, mut items: Vec<Item>) -> Option<Outcome> {
         match self {
             Self::Created(Count::One) => items.pop().map(Outcome::Created),
@@ -109,14 +109,15 @@ pub fn decide(
             let stored = found.item.ok_or(Refusal::Missing)?;
             require_of(model, collection, conditions, &stored)?;
             let limits = Limits::of_stored(resource, collection, &stored);
-            // What is stored was seen before, and need not be seen again to stay.
+            // A stored reference was visible when it was set; it may stay although the caller can no longer
+            // see its target.
             let lost = found.lost_references.into_iter();
             let stays = |at: &String| is_unchanged(resource, limits.unseen, (&stored, &draft), at);
             let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
             refuse_lost(&lost)?;
             replace(resource, limits, (stored, draft), found.now)
         }
-        // The store has made a `Replace` of it.
+        // The store has turned it into a `Replace` before.
         Action::Amend { .. } => Err(Refusal::Missing),
         Action::Remove { .. } => {
             let stored = found.item.as_ref().ok_or(Refusal::Missing)?;
@@ -130,8 +131,8 @@ pub fn decide(
     }
 }
 
-/// Step 11, of an item that is to be changed. Who cannot see it has no validators of it: no tag matches,
-/// and nothing tells its version or its date.
+/// Step 11, for an item that is to be changed. A caller who cannot read the item has no validators for it: no
+/// tag matches, and the refusal reveals neither its version nor its date.
 pub fn require_of(
     model: &Model,
     collection: &Collection,
@@ -146,7 +147,7 @@ pub fn require_of(
     require(conditions, is_shown.then(|| Validators::of(item)))
 }
 
-/// Step 11, of what may have nothing to be compared by.
+/// Step 11, for a target that may have no validators.
 pub fn require(conditions: &Conditions, current: Option<Validators>) -> Result<(), Refusal> {
     match conditions.judge(current, false) {
         Verdict::Holds => Ok(()),
@@ -154,12 +155,12 @@ pub fn require(conditions: &Conditions, current: Option<Validators>) -> Result<(
     }
 }
 
-/// How far the caller may go with an item.
+/// What the caller may do with one item.
 #[derive(Clone, Copy)]
 struct Limits<'a> {
     access: Option<&'a Access>,
     user: Option<&'a str>,
-    /// What must not be told of what is stored.
+    /// The stored values that no answer may reveal.
     unseen: Unseen<'a>,
 }
 
@@ -178,8 +179,8 @@ impl<'a> Limits<'a> {
         self.access.map_or(&[], |access| &access.hidden)
     }
 
-    /// Whether the caller may make an item as it will be; `is_changed` says of a read-only field whether
-    /// the request would set it.
+    /// Whether the caller may store the item with these values. `is_changed` tells whether the request sets a
+    /// read-only field.
     fn check(
         self,
         resource: &Resource,
@@ -213,8 +214,9 @@ impl<'a> Limits<'a> {
         Err(Refusal::Outside(self.outside(resource, root, values, is_changed)))
     }
 
-    /// The fields that the caller has set and that a rule of theirs looks at. None where the item could
-    /// also clash with one out of reach, which is told in the same words: they would tell the two apart.
+    /// The faults of the fields that the caller has set and that one of the caller's row filters reads. None
+    /// where the item could also violate a unique rule together with an item that the caller cannot see: both
+    /// cases get the same answer, and faults would tell them apart.
     fn outside(
         self,
         resource: &Resource,
@@ -250,8 +252,8 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// Whether a reference, by its pointer, is the one that is stored. Where the caller may not see that, no
-/// reference is.
+/// Whether the reference at a pointer equals the stored one. Never where the caller may not see the stored
+/// value.
 fn is_unchanged(
     resource: &Resource,
     unseen: Unseen<'_>,
@@ -286,7 +288,7 @@ fn create(
             values.get(at) != Some(&default)
         };
         limits.check(resource, &root, &values, is_changed)?;
-        // A new item starts where the model says it starts.
+        // A new item starts in the initial state.
         if let Some((index, states)) = resource.state()
             && let Some(Value::Text(to)) = values.get(index)
             && *to != states.initial
@@ -298,7 +300,7 @@ fn create(
             });
         }
         let parent = collection.ancestors.last().copied();
-        // What its id says, so that those who sort by one sort by the other.
+        // The timestamp inside a UUIDv7, so that sorting by `created_at` and sorting by id agree.
         let created_at = id.created_at().unwrap_or(found.now);
         let updated_at = created_at;
         steps.push(Step::Insert {
@@ -319,7 +321,7 @@ fn replace(
     let sent = sent_unseen(resource, limits.unseen, &values);
     let values = settle(resource, (&root, limits.hidden()), values, Some(&stored))?;
     refuse_unfixed(resource, &root, &stored.values, &values)?;
-    // To tell whether an unseen value is the stored one would tell the stored one.
+    // A comparison with a stored value that the caller cannot see would reveal that value.
     let is_changed =
         |at: usize, _: &Field| sent.contains(&at) || values.get(at) != stored.values.get(at);
     limits.check(resource, &root, &values, is_changed)?;
@@ -344,7 +346,7 @@ fn replace(
     if changed.is_empty() {
         return Ok(Script { steps: Vec::new(), said: Said::Unchanged(stored) });
     }
-    // A clock that was set back must not make an update look older than what it replaced.
+    // If the clock was set back, an update must not look older than the version it replaces.
     let updated_at = now.max(stored.updated_at);
     let (id, parent, created_at, version) =
         (stored.id, stored.parent, stored.created_at, stored.version + 1);
@@ -355,8 +357,8 @@ fn replace(
     })
 }
 
-/// The fields that were sent and that the caller cannot see, secrets among them. One that is sent counts
-/// as changed: whether it is the same is not told.
+/// The fields that were sent and that the caller cannot see, secrets included. They always count as changed:
+/// an answer must not reveal whether the value is the stored one.
 fn sent_unseen(resource: &Resource, unseen: Unseen<'_>, values: &Values) -> Vec<usize> {
     let is_sent = |at: usize| match values {
         Values::Complete(_) => true,
@@ -368,7 +370,7 @@ fn sent_unseen(resource: &Resource, unseen: Unseen<'_>, values: &Values) -> Vec<
     hidden.map(|(at, _)| at).filter(|at| is_sent(*at)).collect()
 }
 
-/// What is fixed stays as it was created.
+/// Refuses changes of fields that are fixed at creation.
 fn refuse_unfixed(
     resource: &Resource,
     root: &str,
@@ -386,7 +388,7 @@ fn refuse_unfixed(
     if faults.is_empty() { Ok(()) } else { Err(Refusal::Invalid(faults)) }
 }
 
-/// The values as they will be stored: what stays is taken from the stored item.
+/// The complete values as they will be stored: fields that were left out keep their stored value.
 fn settle(
     resource: &Resource,
     place: (&str, &[usize]),
@@ -410,7 +412,7 @@ fn refuse_lost(pointers: &[String]) -> Result<(), Refusal> {
     if pointers.is_empty() { Ok(()) } else { Err(Refusal::Invalid(lost(pointers))) }
 }
 
-/// The faults of references that lead nowhere.
+/// The faults of references to items that do not exist.
 pub fn lost(pointers: &[String]) -> Vec<Fault> {
     let fault = |pointer: &String| Fault {
         pointer: pointer.clone(),
@@ -420,8 +422,7 @@ pub fn lost(pointers: &[String]) -> Vec<Fault> {
     pointers.iter().map(fault).collect()
 }
 
-/// The faults of values that other items have, by all the rules they break; hidden fields are not
-/// named.
+/// The refusal for unique rules that other items' values violate. It does not name hidden fields.
 pub fn taken(resource: &Resource, rules: &[&Unique], (root, hidden): (&str, &[usize])) -> Refusal {
     let faults = rules.iter().flat_map(|unique| taken_by(resource, unique, (root, hidden)));
     Refusal::Taken(faults.collect())

@@ -1,6 +1,6 @@
-//! Whose rights a write uses, to be looked at again where it has waited.
+//! A time-limited lease on the rights of a write's user, checked again if the write waited longer.
 //!
-//! Pure: who the users are is known elsewhere, and so is the time.
+//! Pure: `auth` implements the check and supplies the time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::time::Instant;
 
 use crate::value::Item;
 
-/// A user as they were let in.
+/// An authenticated user whose rights a write uses.
 pub trait Grantee: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
 
-    /// Whether the stored user of this name is still that user, with the same password and roles, and not
+    /// Whether the stored user of this name is still the same user, with the same password and roles, and not
     /// disabled.
     fn is_still(&self, stored: Option<&Item>) -> bool;
 }
 
-/// The rights that a write was permitted by, and until when they need no second look.
+/// The user whose rights permitted a write, and until when these rights need not be checked again.
 #[derive(Debug, Clone)]
 pub struct Mandate {
     pub user: Arc<dyn Grantee>,

@@ -1,8 +1,8 @@
-//! 2, decided: what a request will do, as data, before anything is touched.
+//! Stage 2, decide: the plan of a request, as data, before any I/O.
 //!
-//! Pure. `make` decides all that does not depend on stored data; what does is decided by
-//! `decide`, a pure function that the store calls inside its transaction, and which answers with a
-//! `Script`: the transaction as data. A plan holds owned values only, so that it can change threads.
+//! Pure. `make` decides everything that does not depend on stored data; `decide`, a pure function that the
+//! store calls inside its transaction, decides the rest and returns a `Script`: the transaction as data. A
+//! plan owns its values, so that it can be sent to another thread.
 
 mod admit;
 pub mod decide;
@@ -29,20 +29,20 @@ use crate::problem::{self, Code, Fault, Kind, Problem};
 use crate::value::{Id, Item, Page};
 use admit::{Aim, FieldRights, Sent};
 
-/// What is to be done.
+/// What the server will do for a request.
 #[derive(Debug)]
 pub enum Plan {
-    /// Nothing stored is needed.
+    /// Needs no stored data.
     Say(Saying),
-    /// What was counted: of the store, only how far its change log goes.
+    /// The metrics; of the store it reads only the bounds of the change log.
     Measure,
     Read(Read),
-    /// In a box, since it goes through many hands.
+    /// Boxed, since it is large and moved often.
     Write(Box<Write>),
 }
 
 impl Plan {
-    /// The collection it is about, if any.
+    /// The collection it reads or writes, if any.
     pub fn about(&self) -> Option<&Collection> {
         match self {
             Self::Say(_) | Self::Measure => None,
@@ -54,7 +54,7 @@ impl Plan {
         }
     }
 
-    /// The list it reads, if any; of an item, what is to be shown of it.
+    /// The list query it reads, if any; for one item, the selection of its members.
     pub fn list(&self) -> Option<&Arc<List>> {
         match self {
             Self::Read(Read::Page(_, list)) => Some(list),
@@ -63,7 +63,8 @@ impl Plan {
         }
     }
 
-    /// The same, as long as these hold; what is only read is held against them when it is there.
+    /// Adds preconditions. The store evaluates those of a write; those of a read are evaluated when the item
+    /// is known.
     pub fn only_if(mut self, conditions: &Conditions) -> Self {
         match &mut self {
             Self::Write(write) => conditions.clone_into(&mut write.conditions),
@@ -77,10 +78,10 @@ impl Plan {
     }
 }
 
-/// What can be said from the model alone.
+/// What the server can answer from the model alone.
 #[derive(Debug)]
 pub enum Saying {
-    /// Of what this caller knows.
+    /// The resources that this caller may access.
     Home(Reach),
     Health,
     Explain(&'static Kind),
@@ -89,31 +90,31 @@ pub enum Saying {
 
 #[derive(Debug)]
 pub enum Read {
-    /// Can the store serve?
+    /// Whether the store can serve requests.
     Ready,
-    /// How far does the change log go?
+    /// The bounds of the change log.
     Positions,
-    /// A user by name, with the secret.
+    /// A user by name, with the password hash.
     User(Box<str>),
-    /// A number that is another one after every change of the users.
+    /// A number that changes with every change of the users.
     UsersStamp,
-    /// What was said to this request before.
+    /// The stored response of an idempotent request.
     Kept(Box<Once>),
-    /// A list, where only some of its members are shown.
+    /// With a list query if only some of the members are shown.
     Item(Collection, Id, Option<Arc<List>>),
     Page(Collection, Arc<List>),
-    /// The body has faults, but a missing item comes first in the order of checks.
+    /// The body has faults, but 404 comes before 422 in the order of checks.
     Refuse(Box<Refuse>),
 }
 
 impl Read {
-    /// Whether it may look at every row there is: nobody knows how long it takes.
+    /// Whether it may scan a whole table, so that its duration has no useful bound.
     pub fn is_wide(&self) -> bool {
         matches!(self, Self::Page(_, list) if !list.is_plain() || list.is_counted)
     }
 
-    /// Whether it looks at a row or two, found by their keys: others may wait for it. Those who look after
-    /// the server wait for nobody.
+    /// Whether it reads one or two rows by their keys, so that it can share a pipelined connection without
+    /// much head-of-line blocking. Health checks get a connection of their own.
     pub fn is_small(&self) -> bool {
         match self {
             Self::Ready | Self::Positions | Self::Page(..) | Self::Refuse(_) => false,
@@ -122,7 +123,7 @@ impl Read {
     }
 }
 
-/// A write that will not happen.
+/// A write that is refused because its body has faults.
 #[derive(Debug)]
 pub struct Refuse {
     pub collection: Collection,
@@ -132,18 +133,18 @@ pub struct Refuse {
     pub conditions: Conditions,
 }
 
-/// The items of a resource under one parent, as far as the caller reaches.
+/// The items of a resource under one parent, within the caller's access scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collection {
     pub resource: ResourceIndex,
-    /// The ids of the items the path runs through, the top-level one first.
+    /// The ids of the items in the path, the top-level one first.
     pub ancestors: Vec<Id>,
     pub reach: Reach,
 }
 
 impl Collection {
-    /// What is hidden changes the bytes of an item, and this tells it. Answers show what GET shows, so they
-    /// have the tags of GET.
+    /// A hash of the hidden fields, part of the entity tag, since hidden fields change the bytes of an item.
+    /// Responses show what GET shows, so they have the tags of GET.
     pub fn mark(&self) -> u32 {
         self.reach.read_access(self.resource).map_or(0, |access| access.mark)
     }
@@ -154,14 +155,14 @@ impl Collection {
 pub struct Write {
     pub collection: Collection,
     pub action: Action,
-    /// What must be true of the item for it to be done.
+    /// The preconditions that the item must meet.
     pub conditions: Conditions,
     pub by: By,
-    /// It may be sent again, and is then done once.
+    /// Set for a request with an `Idempotency-Key`.
     pub once: Option<Box<Once>>,
-    /// It may take the last admin away.
+    /// Whether it may remove the last administrator.
     pub is_forced: bool,
-    /// None: it needs nobody's rights, or nobody can take them away.
+    /// `None`: the write needs no user's rights, or the rights cannot be revoked.
     pub mandate: Option<Mandate>,
 }
 
@@ -173,7 +174,7 @@ impl Write {
     }
 }
 
-/// Who asked for a change, as the change log keeps it.
+/// Who made a change, as the change log records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct By {
     pub actor: Box<str>,
@@ -190,7 +191,7 @@ pub enum Action {
         id: Id,
         draft: Draft,
     },
-    /// Becomes a `Replace` once the item is known.
+    /// The store turns it into a `Replace` once the item is known.
     Amend {
         id: Id,
         patch: Patch,
@@ -201,14 +202,14 @@ pub enum Action {
     },
 }
 
-/// Whether the client spoke of one item or of a list; the answer has the same form.
+/// Whether the client sent one item or a list; the response has the same form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     One,
     Many,
 }
 
-/// What was done or found.
+/// What the store did or found.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     Ready,
@@ -222,27 +223,27 @@ pub enum Outcome {
     Updated(Item),
     Amended(Item),
     Removed,
-    /// Of a write that may be sent again: the answer itself.
+    /// The response of an idempotent write, replayed or just stored.
     Said(Said),
 }
 
-/// The first and the last entry of the change log, by number; none when it is empty.
+/// The sequence numbers of the first and the last entry of the change log; `None` when it is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Positions {
     pub oldest: Option<i64>,
     pub newest: Option<i64>,
 }
 
-/// More than this in an answer takes long enough to write to be noticed by others.
+/// Serializing more than this would delay the other connections of the worker thread noticeably.
 const LARGE_BYTES: usize = 256 << 10;
 
 impl Outcome {
-    /// Whether it is better written beside the thread that serves.
+    /// Whether the response should be serialized on a blocking thread instead of the worker thread.
     pub fn is_large(&self) -> bool {
         self.items().iter().map(Item::bytes).sum::<usize>() >= LARGE_BYTES
     }
 
-    /// The items it speaks of.
+    /// The items in it.
     pub fn items(&self) -> &[Item] {
         match self {
             Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Amended(item) => {
@@ -251,14 +252,14 @@ impl Outcome {
             Self::Page(page) => &page.items,
             Self::CreatedMany(items) => items,
             Self::Ready | Self::Positions(_) | Self::Removed | Self::Said(_) => &[],
-            // Not for clients.
+            // Internal: never sent to a client.
             Self::User(_) | Self::Stamp(_) => &[],
         }
     }
 }
 
-/// Turns an intent into a plan. The one problem it can see by itself is an item that cannot be there.
-/// `by` is asked only for a write.
+/// Turns an intent into a plan. The only problem it reports is 404, for an item that cannot exist. It calls
+/// `by` only for a write.
 pub fn make(
     model: &Model,
     intent: Intent<'_>,
@@ -375,8 +376,8 @@ fn refuse(
     Plan::Read(Read::Refuse(Box::new(refuse)))
 }
 
-/// Step 10, as far as the path alone tells: what cannot be an id names nothing, and nothing is there
-/// below what the caller cannot see at all.
+/// Step 10, as far as the path alone tells: a segment that cannot be an id is 404, and so is everything below
+/// a resource that the caller cannot read at all.
 fn collection(
     model: &Model,
     address: Address,

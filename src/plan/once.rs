@@ -1,8 +1,8 @@
-//! A write that may be sent again: the name it is kept under, and how its answer is kept.
+//! Idempotent requests (`Idempotency-Key`): how a retry is recognized, and how the response is stored.
 //!
-//! Pure, and it knows no HTTP: what will be said is made by a function that comes with the request, so
-//! that it can be stored together with what was done.
-//! The one surprising thing: that function runs inside the transaction, which makes the answer part of it.
+//! Pure, and free of HTTP: a function that comes with the request renders the response, so that the store can
+//! keep it together with the change. What may surprise: that function runs inside the transaction, which
+//! makes the response part of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use super::{Outcome, Refusal};
 
-/// Turns what was done, or why nothing was, into the text that is kept. Nothing: it cannot be kept.
+/// Renders the result of a write as the text to store. `None`: the response cannot be stored.
 pub type Says = Arc<dyn Fn(Result<Outcome, Refusal>) -> Option<String> + Send + Sync>;
 
-/// How a write is recognised when it comes again.
+/// How the retry of a write is recognized.
 #[derive(Clone)]
 pub struct Once {
-    /// Stands for caller, method, path and key.
+    /// A digest of caller, method, path and key.
     pub scope: Box<str>,
-    /// Stands for the scope where a number is wanted; two scopes may share one.
+    /// The scope as a number, for advisory locks; two scopes may share one.
     pub number: i64,
-    /// Tell this request from others of the same scope. The first one is kept; a request that was made
-    /// before the server's key changed is known by one of the others.
+    /// Fingerprints that tell this request from others of the same scope. The store keeps the first one; the
+    /// others are made with older server keys, and recognize requests from before a key change.
     pub prints: Vec<Box<str>>,
-    /// How long another one of the same scope is waited for.
+    /// How long to wait for a concurrent request of the same scope.
     pub wait: Duration,
-    /// Whether a refusal is kept too.
+    /// Whether refusals are stored as well.
     pub keeps_refusals: bool,
     pub says: Says,
 }
 
-/// The name and the marks of a request are nobody's business.
+/// Omits the scope and the fingerprints, which are derived from what the client sent.
 impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Once").field("wait", &self.wait).finish_non_exhaustive()
@@ -38,12 +38,13 @@ impl fmt::Debug for Once {
 }
 
 impl Once {
-    /// Whether a request with this mark is this one.
+    /// Whether a request with this fingerprint is a retry of this one.
     pub fn is(&self, print: &str) -> bool {
         self.prints.iter().any(|known| **known == *print)
     }
 
-    /// Whether a refusal is an answer for good. Not one that other rights or other headers would change.
+    /// Whether a refusal is stored as the final response. Not one that other rights or other headers would
+    /// change.
     pub fn keeps(&self, refusal: &Refusal) -> bool {
         self.keeps_refusals
             && match refusal {
@@ -66,10 +67,10 @@ impl Once {
     }
 }
 
-/// What was kept, or is kept from now on.
+/// A response that was stored before, or has just been stored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said {
     pub text: String,
-    /// It was said before.
+    /// Whether it is a replay of an earlier response.
     pub is_again: bool,
 }

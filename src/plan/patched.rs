@@ -1,10 +1,10 @@
-//! An item with a patch applied, held against the model as if all of it had been sent.
+//! Patches applied to a stored item; the result is validated as if it had been sent with PUT.
 //!
-//! Pure: the store calls it inside its transaction, with the item it has locked.
-//! The document that is patched is what the caller would read. So what is hidden can be neither seen nor
-//! changed, and what the server sets is not looked at afterwards.
-//! The one surprising thing: a field that the caller may patch and not read is not in the document either.
-//! A `test` of it fails whatever is stored, it can be set, and what the patch does not name stays.
+//! Pure: the store calls it inside its transaction, with the item it has locked. The patched document is what
+//! the caller would read with GET. So a patch can neither see nor change a hidden field, and members that the
+//! server sets are ignored in the result. What may surprise: a field that the caller may patch but not read
+//! is not in the document either. A `test` operation on it always fails, an `add` sets it, and a field that
+//! the patch does not name keeps its value.
 
 use super::admit::{self, Aim, Draft, FieldRights, Sent};
 use super::{Collection, Refusal};
@@ -17,10 +17,10 @@ use crate::permit::{Access, Unseen};
 use crate::problem::{Code, Fault};
 use crate::value::Item;
 
-/// Both were read before, within limits.
+/// Both documents were parsed before, with smaller limits.
 const DEPTH_MAX: usize = 64;
 
-/// What an item becomes.
+/// The draft that a patch makes of an item.
 pub fn patched(
     model: &Model,
     collection: &Collection,
@@ -66,7 +66,7 @@ pub fn patched(
     if faults.is_empty() { Ok(draft) } else { Err(Refusal::Invalid(faults)) }
 }
 
-/// What the caller would read of an item, as text.
+/// The item as the caller would read it, as JSON text.
 fn visible_text(
     resource: &Resource,
     (hidden, unseen): (&[usize], Unseen<'_>),
@@ -79,7 +79,7 @@ fn visible_text(
     text
 }
 
-/// The document to be patched. Of an item that GET does not show it has what the path says.
+/// The document to patch. For an item that GET does not show to the caller it has only the ids from the path.
 fn visible<'a>(
     resource: &Resource,
     unseen: Unseen<'_>,
@@ -96,8 +96,8 @@ fn visible<'a>(
     Ok(document)
 }
 
-/// The fields that a merge patch takes away although the caller cannot see them, by index: in the document
-/// that is patched they are not there to be taken away.
+/// Indices of the fields that a merge patch removes although the caller cannot see them: they are not in the
+/// patched document, so `merge` cannot remove them.
 fn removed_unseen(resource: &Resource, unseen: Unseen<'_>, sent: &Json<'_>) -> Vec<usize> {
     let Json::Object(wrapped) = sent else { return Vec::new() };
     let Some((_, Json::Object(members))) = wrapped.first() else { return Vec::new() };
@@ -110,12 +110,13 @@ fn read(text: &[u8]) -> Result<Json<'_>, Refusal> {
     json::parse(text, DEPTH_MAX).map_err(|_| unreadable())
 }
 
-/// What `intent` has read before.
+/// Unreachable for a request, since `intent` has parsed the patch before.
 fn unreadable() -> Refusal {
     Refusal::Patch("the patch cannot be read".to_owned())
 }
 
-/// Under the wrapper that was sent, which may be the plural.
+/// Applies a merge patch. The pointers of its faults begin with the wrapper that was sent, which may be the
+/// plural.
 fn merged<'a>(
     resource: &Resource,
     mut document: Json<'a>,
@@ -135,7 +136,7 @@ fn failed(failed: &Failed) -> Refusal {
     }
 }
 
-/// Still an object of fields under its wrapper, and nothing beside it.
+/// The members of the patched item. The document must still be one object under its wrapper.
 fn members<'a>(
     resource: &Resource,
     document: Json<'a>,
@@ -156,7 +157,7 @@ fn whole(code: Code, detail: String) -> Refusal {
     Refusal::Invalid(vec![Fault { pointer: String::new(), code, detail }])
 }
 
-/// In the same way, what the caller may only read cannot be taken away.
+/// Refuses a patch that removes a field that the caller may only read.
 fn refuse_readonly(
     resource: &Resource,
     access: Option<&Access>,
@@ -179,7 +180,8 @@ fn refuse_readonly(
     if faults.is_empty() { Ok(()) } else { Err(Refusal::ReadOnly(faults)) }
 }
 
-/// A `PUT` without a state leaves it; a patch that takes it away means it.
+/// Refuses a patch that removes the state. A PUT that leaves out the state keeps it, but a patch removes
+/// explicitly.
 fn refuse_stateless(
     resource: &Resource,
     hidden: &[usize],

@@ -1,19 +1,19 @@
-//! Why a write does not happen, or a read finds nothing: reasons as data, without the words of HTTP.
+//! Refusals: why the store does not do a write or finds nothing, as data and without HTTP.
 
 use crate::intent::conditions::Validators;
 use crate::model::ResourceIndex;
 use crate::problem::Fault;
 
-/// Why nothing was done: the state of the data, or the data sent, does not allow it.
+/// Why nothing was done: the stored data, or the data sent, does not allow it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The item or one of its ancestors is not there.
+    /// The item or one of its ancestors does not exist.
     Missing,
-    /// The client has to say which version it saw.
+    /// The resource requires `If-Match`, and the client sent none.
     Unconditional,
-    /// The conditions do not hold for what is there now; a list has nothing to be compared by.
+    /// The preconditions fail for the current version; a list has no validators.
     Unmet(Option<Validators>),
-    /// A patch that does not fit what is stored.
+    /// The patch does not fit the stored item.
     Patch(String),
     Invalid(Vec<Fault>),
     Transition {
@@ -21,26 +21,26 @@ pub enum Refusal {
         to: Box<str>,
         allowed: Vec<Box<str>>,
     },
-    /// The same, for a caller who may not see the state.
+    /// A transition that is not allowed, for a caller who may not see the state.
     UnseenTransition {
         to: Box<str>,
     },
-    /// The caller may not change these.
+    /// Fields that the caller may not change.
     ReadOnly(Vec<Fault>),
-    /// The item would be out of the caller's reach, or clashes with one that is. The fields that were sent
-    /// and break the rule; none where naming them would tell a clash from a broken rule.
+    /// The item would be outside the caller's row filter, or violates a unique rule with an item that is. Has
+    /// the fields that were sent and break the filter; none where naming them would tell the two cases apart.
     Outside(Vec<Fault>),
-    /// By other items; those fields that the caller knows.
+    /// Values that violate a unique rule; only fields that the caller can see.
     Taken(Vec<Fault>),
-    /// By items of this resource; of none where the model does not know who refers to it.
+    /// Items of this resource reference the item; `None` where the model does not declare the reference.
     Referenced(Option<ResourceIndex>),
     TooMany {
         dependents_max: usize,
     },
     /// No enabled user would have the role `admin`.
     LastAdmin,
-    /// Another request was sent under the same key.
+    /// Another request was sent with the same idempotency key.
     KeyUsed,
-    /// The same key is being used at this moment.
+    /// A request with the same idempotency key is in flight.
     KeyUnderWay,
 }

@@ -1,7 +1,7 @@
-//! Secrets on their way through a plan: found, to be replaced by what may be stored.
+//! Secrets in a plan: finds them, so that they can be replaced by their hashes.
 //!
-//! A secret that was sent is a `Value::Clear`, which no store takes; whoever has to make something
-//! else of it finds it here.
+//! A secret that was sent is a `Value::Clear`, which no store accepts; `auth` replaces it before the
+//! write.
 
 use super::{Action, By, Collection, Count, Draft, Read, Values, Write};
 use crate::intent::List;
@@ -12,7 +12,8 @@ use crate::permit::Reach;
 use crate::value::{Id, Value};
 
 impl Write {
-    /// Makes a user. `values` go by the fields of users, the password as what may be stored.
+    /// The write that creates a user. `values` are in the order of the user's fields, with the password
+    /// hashed.
     pub fn create_user(model: &Model, values: Vec<Value>, by: By) -> Self {
         let drafts = vec![user_draft(Values::Complete(values))];
         let action = Action::Create { drafts, count: Count::One };
@@ -20,7 +21,7 @@ impl Write {
         Self { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
     }
 
-    /// Changes one value of a user, unless the user has changed since that version.
+    /// The write that changes one value of a user, unless the user has changed since that version.
     pub fn change_user(
         model: &Model,
         (id, version): (Id, i64),
@@ -37,13 +38,13 @@ impl Write {
         Self { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
     }
 
-    /// Whether what is sent has still to be made of what is stored.
+    /// Whether it is a patch of this resource that is not yet applied.
     pub fn is_patch_of(&self, resource: ResourceIndex) -> bool {
         self.collection.resource == resource && matches!(self.action, Action::Amend { .. })
     }
 
-    /// Of each draft of a user in which a password was sent: the user's name, and the password, which
-    /// is `Value::Clear` until it is replaced.
+    /// For each draft of a user with a password: the user's name, and the password, which is `Value::Clear`
+    /// until it is replaced.
     pub fn secrets(&mut self, model: &Model) -> impl Iterator<Item = (&str, &mut Value)> {
         let is_users = self.collection.resource == model.users;
         let drafts = drafts_mut(&mut self.action).iter_mut().filter(move |_| is_users);
@@ -59,7 +60,7 @@ impl Write {
         })
     }
 
-    /// Whether a secret is still as it was sent.
+    /// Whether a secret is still in clear text.
     pub fn has_clear(&self, model: &Model) -> bool {
         let resource: &Resource = model.resource(self.collection.resource);
         if !resource.fields.iter().any(|field| field.secret) {
@@ -70,7 +71,7 @@ impl Write {
 }
 
 impl Draft {
-    /// Whether a secret is still as it was sent.
+    /// Whether a secret is still in clear text.
     pub fn has_clear(&self) -> bool {
         let is_clear = |value: &Value| matches!(value, Value::Clear(_));
         match &self.values {
@@ -85,14 +86,14 @@ fn user_draft(values: Values) -> Draft {
 }
 
 impl Collection {
-    /// All users, for the server itself.
+    /// All users, with unrestricted access, for the server itself.
     pub fn users(model: &Model) -> Self {
         Self { resource: model.users, ancestors: Vec::new(), reach: Reach::default() }
     }
 }
 
 impl Read {
-    /// A page of users, for the server itself.
+    /// A page of users, with unrestricted access, for the server itself.
     pub fn users(model: &Model, limit: usize, after: Option<Id>) -> Self {
         Self::Page(Collection::users(model), List::of(limit, after).into())
     }
@@ -151,7 +152,8 @@ mod tests {
         }
     }
 
-    /// Each is found with its name, shown by nothing, and none is left when all are replaced.
+    /// Every secret is found with its user's name, no `Debug` output shows it, and none is left when all are
+    /// replaced.
     #[track_caller]
     fn check(item: Option<Id>, body: &str, expected: &[(&str, &str)]) {
         let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_found_and_replaced() {
+    fn secrets_are_found_with_their_user_and_replaced() {
         let id = IdKind::Uuid.parse(ID);
         check(None, r#"{"user":{"name":"ann","password":"secret a"}}"#, &[("ann", "secret a")]);
         check(

@@ -1,4 +1,4 @@
-//! Bodies against the model, and against what is stored.
+//! Tests of body validation and of the decisions that depend on stored data.
 
 use std::fmt::Write as _;
 
@@ -104,7 +104,7 @@ fn show_draft(draft: &Draft) -> String {
 }
 
 #[test]
-fn a_new_item_is_complete_before_its_transaction() {
+fn create_without_faults_is_a_complete_draft() {
     check_admit(
         Verb::Post,
         r#"{"order":{"lines":[{"count":2,"price":5},{"price":1}],"note":"hi"}}"#,
@@ -121,7 +121,7 @@ fn a_new_item_is_complete_before_its_transaction() {
 }
 
 #[test]
-fn every_fault_is_found_and_references_are_still_looked_up() {
+fn create_with_faults_lists_all_of_them_and_looks_up_references() {
     check_admit(
         Verb::Post,
         r#"{"orders":[{"lines":[{}],"note":"too long","total":1,"friend":3},{"id":"x","curency":"EUR","status":7,"shop_id":8}]}"#,
@@ -140,7 +140,7 @@ fn every_fault_is_found_and_references_are_still_looked_up() {
 }
 
 #[test]
-fn what_the_server_set_may_come_back_unchanged() {
+fn replace_accepts_server_set_members_of_the_right_type() {
     let id = order();
     let body = format!(
         r#"{{"order":{{"id":"{id}","shop_id":7,"status":"paid","currency":"EUR","lines":[],"total":0,"place":null,
@@ -175,7 +175,7 @@ fn what_the_server_set_may_come_back_unchanged() {
 }
 
 #[test]
-fn a_state_left_out_stays() {
+fn replace_without_state_keeps_the_stored_state() {
     check_admit(
         Verb::Put,
         r#"{"orders":{"lines":[]}}"#,
@@ -192,7 +192,7 @@ fn a_state_left_out_stays() {
 }
 
 #[test]
-fn a_computed_value_out_of_range_is_a_fault() {
+fn computed_field_out_of_range_is_a_fault() {
     let body = r#"{"order":{"lines":[{"count":9007199254740991,"price":2}]}}"#;
     check_admit(
         Verb::Post,
@@ -226,7 +226,7 @@ fn stored(status: &str) -> Item {
 }
 
 fn found(item: Option<Item>) -> Found {
-    // Earlier than what is stored: the clock was set back.
+    // Earlier than the stored item: the clock was set back.
     let now = Moment::parse("2026-11-15T01:00:00Z").unwrap();
     Found { ids: vec![order()], item, ..Found::at(now) }
 }
@@ -265,7 +265,7 @@ fn show_step(step: &Step) -> String {
 }
 
 #[test]
-fn an_update_that_changes_nothing_is_no_step() {
+fn replace_with_equal_values_makes_no_step() {
     check_decide(
         Verb::Put,
         r#"{"order":{"lines":[]}}"#,
@@ -277,7 +277,7 @@ fn an_update_that_changes_nothing_is_no_step() {
 }
 
 #[test]
-fn an_update_names_what_it_changes_and_never_goes_back_in_time() {
+fn replace_lists_changed_fields_and_never_lowers_updated_at() {
     let body = r#"{"order":{"lines":[{"price":4}],"status":"gone"}}"#;
     check_decide(
         Verb::Put,
@@ -291,7 +291,7 @@ fn an_update_names_what_it_changes_and_never_goes_back_in_time() {
 }
 
 #[test]
-fn a_state_moves_only_as_declared() {
+fn state_transition_not_declared_is_refused() {
     let body = r#"{"order":{"lines":[],"status":"placed"}}"#;
     check_decide(
         Verb::Put,
@@ -320,7 +320,7 @@ fn a_state_moves_only_as_declared() {
 }
 
 #[test]
-fn what_is_missing_comes_before_what_is_lost() {
+fn replace_of_missing_item_is_refused_before_dangling_references() {
     let body = r#"{"order":{"lines":[],"friend":9}}"#;
     let lost = |item| Found { lost_references: vec!["/order/friend".into()], ..found(item) };
     check_decide(
@@ -342,7 +342,7 @@ fn what_is_missing_comes_before_what_is_lost() {
 }
 
 #[test]
-fn what_goes_goes_in_the_order_found_unless_something_stands_in_the_way() {
+fn deletes_run_in_discovery_order_unless_restricted() {
     let dependent = Dependent {
         collection: Collection {
             resource: ResourceIndex(0),
