@@ -1,10 +1,9 @@
-//! May this caller do this here, and with which rows and fields?
+//! Authorization: whether a caller may use a verb on a resource, and with which rows and fields.
 //!
-//! Pure. What a set of roles may do is worked out once (`rights`); a request takes along what its
-//! caller reaches (`reach`), by which the plan, the store and the answer go. Who the caller is, is
-//! found out elsewhere.
-//! The one surprising thing: for those who may do everything there is nothing to look at, and
-//! nothing is.
+//! Pure. `rights` computes what a set of roles may do, once for each set; each request carries the
+//! `AccessScope` of its caller (row-level security and hidden fields), which the plan, the store and the
+//! response apply. `auth` establishes who the caller is. What may surprise: callers without restrictions have
+//! no scope at all, and nothing is checked for them.
 
 mod reach;
 mod rights;
@@ -19,13 +18,13 @@ pub use reach::{Reach, Unseen};
 pub use rights::{Access, Rights};
 pub use warnings::warnings;
 
-/// Who is asking, and what they may do.
+/// Who sent the request, and what they may do.
 #[derive(Debug, Clone)]
 pub struct Caller(Who);
 
 #[derive(Debug, Clone)]
 enum Who {
-    /// Nobody was asked to prove anything: the server was started with `--open`.
+    /// The server was started with `--open` and requires no credentials.
     Open,
     Anyone(Arc<Rights>),
     User(Arc<str>, Arc<Rights>),
@@ -34,7 +33,7 @@ enum Who {
 static ALL: LazyLock<Arc<Rights>> = LazyLock::new(|| Arc::new(Rights::all()));
 
 impl Caller {
-    /// Everyone, where nobody is asked.
+    /// Every client of a server that was started with `--open`.
     pub fn open() -> Self {
         Self(Who::Open)
     }
@@ -48,7 +47,7 @@ impl Caller {
         Self(Who::User(name, rights))
     }
 
-    /// The name that logs and the change log know the caller by.
+    /// The caller's name in the log and in the change log.
     pub fn name(&self) -> &str {
         match &self.0 {
             Who::Open => "open",
@@ -64,7 +63,7 @@ impl Caller {
         }
     }
 
-    /// What `$user` stands for; none for anyone.
+    /// The value of `$user` in expressions; `None` for an anonymous caller.
     pub fn user_name(&self) -> Option<&str> {
         match &self.0 {
             Who::Open | Who::Anyone(_) => None,
@@ -72,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// Whether they have shown who they are.
+    /// Whether the caller has sent valid credentials.
     pub fn is_proved(&self) -> bool {
         matches!(self.0, Who::User(..))
     }
@@ -85,12 +84,12 @@ impl Caller {
     }
 }
 
-/// Why a caller may not.
+/// Why a caller may not do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// Nobody knows who they are: 401, and the caller may try again.
+    /// The caller is anonymous: 401, so that the client can send credentials.
     Unproved,
-    /// It is known who they are, and they may not: 403.
+    /// The caller is known, but their roles do not grant it: 403.
     NotGranted,
 }
 
@@ -103,7 +102,7 @@ impl Denied {
     }
 }
 
-/// The fields, by index, that a caller does not know of at a place, with a verb.
+/// Indices of the fields that are hidden from the caller, for the route's verb and resource.
 pub fn hidden<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
     let resource = route.resource().filter(|_| !caller.is_all());
     let wanted = resource.zip(granted_verb(route.verb));
@@ -111,7 +110,7 @@ pub fn hidden<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
     access.map_or(&[], |access| &access.hidden)
 }
 
-/// Whether nobody is asked who they are.
+/// Whether the route is public: the server answers it without credentials.
 pub fn is_open(route: &Route) -> bool {
     match (route.verb, &route.place) {
         (Verb::Options, _) => true,
@@ -121,8 +120,8 @@ pub fn is_open(route: &Route) -> bool {
     }
 }
 
-/// Step 5 of the order of checks: the verb alone. Rows and fields are looked at later, as if those
-/// out of reach were not there.
+/// Step 5 of the order of checks: the verb alone. The store applies the row filters later, as if filtered
+/// rows did not exist.
 pub fn check(caller: &Caller, route: &Route) -> Result<(), Denied> {
     crate::fault::point("permit");
     if caller.is_all() || is_open(route) || is_granted(caller.rights(), route) {
@@ -133,12 +132,12 @@ pub fn check(caller: &Caller, route: &Route) -> Result<(), Denied> {
 
 fn is_granted(rights: &Rights, route: &Route) -> bool {
     match &route.place {
-        // Whoever may do something here may see what there is.
+        // A caller with any grant may see the list of resources.
         Place::Home => rights.has_any(),
         Place::Collection(address) | Place::Item(address) => granted_verb(route.verb)
             .is_some_and(|verb| rights.access(address.resource, verb).is_some()),
         Place::Metrics => rights.reads_metrics(),
-        // Those open to everyone were let in before.
+        // `check` has admitted the public ones before.
         Place::Health | Place::Ready | Place::Logout(_) | Place::Explanation(_) | Place::Server => {
             false
         }

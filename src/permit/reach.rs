@@ -1,7 +1,7 @@
-//! How far one caller reaches with one request: what travels with a plan.
+//! The access scope of one request: its caller's row filters and hidden fields, carried along with the plan.
 //!
-//! The one surprising thing: the item itself is within reach of the request's own verb, but the
-//! items its path runs through, and those it refers to, must be within reach of GET.
+//! What may surprise: the item itself is checked for the request's own verb, but the ancestors in its path,
+//! and the items it references, are checked for GET.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +11,8 @@ use super::{Access, Caller};
 use crate::model::{Expr, Model, Resource, ResourceIndex, Verb, types};
 use crate::value::{Item, Value};
 
-/// What GET does not show of one item. A write may still be granted for it, and must not tell its value.
+/// The fields of one item that GET does not show to the caller. A write may still be granted for them, and
+/// must not reveal their values.
 #[derive(Debug, Clone, Copy)]
 pub enum Unseen<'a> {
     /// Some fields, by index.
@@ -28,13 +29,13 @@ impl Unseen<'_> {
         }
     }
 
-    /// Whether the item itself is unknown.
+    /// Whether GET does not show the item at all.
     pub fn is_all(self) -> bool {
         matches!(self, Self::All)
     }
 }
 
-/// Everything, or what the rights of a caller grant to a verb. Small, since it travels far.
+/// Unrestricted access, or what a caller's rights grant to one verb. One pointer, since it is cloned often.
 #[derive(Debug, Clone, Default)]
 pub struct Reach(Option<Arc<Limited>>);
 
@@ -45,7 +46,7 @@ struct Limited {
 }
 
 impl Limited {
-    /// What is not granted reaches no row: whoever forgets to ask before finds nothing.
+    /// A verb that is not granted reaches no rows, so that a forgotten check fails closed.
     fn access(&self, resource: ResourceIndex, verb: Verb) -> &Access {
         static NOTHING: LazyLock<Access> = LazyLock::new(Access::nothing);
         self.caller.rights().access(resource, verb).unwrap_or_else(|| &NOTHING)
@@ -89,19 +90,19 @@ impl Reach {
         self.0.as_ref().map(|limited| limited.access(resource, Verb::Get))
     }
 
-    /// Whether items of a resource can be seen at all.
+    /// Whether GET is granted for the resource.
     pub fn sees(&self, resource: ResourceIndex) -> bool {
         self.0
             .as_ref()
             .is_none_or(|limited| limited.caller.rights().access(resource, Verb::Get).is_some())
     }
 
-    /// Whether the caller knows that a resource is there.
+    /// Whether the caller may use any verb on the resource.
     pub fn knows(&self, resource: ResourceIndex) -> bool {
         self.0.as_ref().is_none_or(|limited| limited.caller.rights().knows(resource))
     }
 
-    /// The same for GET: what must be seen and not touched.
+    /// The same caller's scope for GET, for items that the request reads but does not change.
     pub fn seen(&self) -> Self {
         match &self.0 {
             Some(limited) if limited.verb != Verb::Get => Self::of(&limited.caller, Verb::Get),
@@ -109,17 +110,18 @@ impl Reach {
         }
     }
 
-    /// Conditions of which one must hold for a row to be within reach; none: all rows are.
+    /// The row filters for the request's own verb: a row is accessible if one of them holds; an empty list
+    /// allows all rows.
     pub fn rows(&self, resource: ResourceIndex) -> &[Expr] {
         self.access(resource).map_or(&[], |access| &access.only)
     }
 
-    /// Likewise for GET.
+    /// The row filters for GET.
     pub fn seen_rows(&self, resource: ResourceIndex) -> &[Expr] {
         self.read_access(resource).map_or(&[], |access| &access.only)
     }
 
-    /// Whether some rows of a resource may be out of reach, by themselves or by what is above them.
+    /// Whether a row filter of the resource or of one of its ancestors applies.
     pub fn is_part(&self, model: &Model, resource: ResourceIndex) -> bool {
         if self.is_all() {
             return false;
@@ -130,12 +132,12 @@ impl Reach {
             || above.into_iter().any(|above| !self.seen_rows(above.index).is_empty())
     }
 
-    /// Field indices, in order, that GET hides in every item it shows.
+    /// Field indices, in order, that GET hides in every item.
     pub fn unseen_fields(&self, resource: ResourceIndex) -> &[usize] {
         self.read_access(resource).map_or(&[], |access| &access.hidden)
     }
 
-    /// Whether GET would show an item, with fewer fields maybe. The items above it are looked at elsewhere.
+    /// Whether GET would show the item, perhaps with hidden fields. Does not check the item's ancestors.
     pub fn shows(&self, resource: &Resource, item: &Item) -> bool {
         let Some(limited) = &self.0 else { return true };
         let access = limited.access(resource.index, Verb::Get);
@@ -148,7 +150,7 @@ impl Reach {
         access.holds(&open, limited.caller.user_name())
     }
 
-    /// What GET does not show of an item.
+    /// The fields of an item that GET does not show.
     pub fn unseen(&self, resource: &Resource, item: &Item) -> Unseen<'_> {
         match self.shows(resource, item) {
             true => Unseen::Fields(self.unseen_fields(resource.index)),
@@ -156,8 +158,8 @@ impl Reach {
         }
     }
 
-    /// Distinguishes what GET shows of a resource and of the resources above it; zero where GET shows all.
-    /// Equal numbers, equal rights to read.
+    /// A hash of what GET shows of the resource and of its ancestors; zero for unrestricted access. Equal
+    /// hashes mean equal read access.
     pub fn read_mark(&self, model: &Model, resource: ResourceIndex) -> u32 {
         let Some(limited) = &self.0 else { return 0 };
         let mut hash = Sha256::new();
@@ -174,22 +176,23 @@ impl Reach {
         bytes.first_chunk::<4>().map_or(1, |bytes| u32::from_be_bytes(*bytes)).max(1)
     }
 
-    /// Equal for equal reach within one model, but for the user's name.
+    /// Equal for equal scopes within one model, except for the user's name.
     pub fn key(&self) -> Option<(u128, Verb)> {
         self.0.as_ref().map(|limited| (limited.caller.rights().key(), limited.verb))
     }
 
-    /// Field indices that the request's own verb does not know, in order. What an answer shows is up to GET.
+    /// Field indices, in order, that are hidden from the request's own verb. What a response shows depends on
+    /// GET.
     pub fn hidden(&self, resource: ResourceIndex) -> &[usize] {
         self.access(resource).map_or(&[], |access| &access.hidden)
     }
 
-    /// What `$user` stands for.
+    /// The value of `$user` in expressions.
     pub fn user(&self) -> Option<&str> {
         self.0.as_ref()?.caller.user_name()
     }
 
-    /// Whether every item that a path to the resource runs through could be seen.
+    /// Whether GET is granted for all ancestors of the resource.
     pub fn leads_to(&self, model: &Model, resource: ResourceIndex) -> bool {
         let is_self = |index| index == resource;
         self.is_all()

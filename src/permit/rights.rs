@@ -1,10 +1,9 @@
-//! What a set of roles may do: the union of what each of them may.
+//! The rights of a set of roles: the union of their grants.
 //!
-//! Worked out once for each set, from the model alone. A row is within reach when one role reaches
-//! it. A field is shown when every row within reach is reached by a role that shows it, and can be
-//! changed likewise: what one role may do with some rows it does not lend to the rows of another.
-//! The one surprising thing: what `anyone` may do, every other caller may too. Showing who one is
-//! never takes anything away.
+//! Computed once for each set, from the model alone. A row is accessible if one role grants it. A field is
+//! shown if, for every accessible row, a role that grants the row shows the field; likewise for changes. So a
+//! role's rights to some rows never extend to the rows of another role. What may surprise: every caller also
+//! has the rights of `anyone`. Sending credentials never takes rights away.
 
 use sha2::{Digest, Sha256};
 
@@ -15,13 +14,13 @@ use crate::value::Value;
 
 const VERBS: [Verb; 5] = [Verb::Get, Verb::Post, Verb::Put, Verb::Patch, Verb::Delete];
 
-/// What the roles of a caller come to.
+/// The combined rights of a caller's roles.
 #[derive(Debug)]
 pub struct Rights {
-    /// By resource; `None` is everything.
+    /// By resource; `None` is unrestricted.
     grants: Option<Vec<Verbs>>,
     reads_metrics: bool,
-    /// How often the caller may ask; mostly as often as they like.
+    /// The rate limit of the caller; `None`: unlimited.
     pub rate_limit: Option<RateLimit>,
     key: u128,
 }
@@ -31,26 +30,26 @@ type Verbs = [Option<Access>; VERBS.len()];
 /// What one verb may do with the items of one resource.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Access {
-    /// Rows for which one of these holds; all rows when there is none.
+    /// Row filters: a row is accessible if one of them holds; an empty list allows all rows.
     pub only: Vec<Expr>,
-    /// Field indices, in order: unknown to the caller.
+    /// Field indices, in order: hidden from the caller.
     pub hidden: Vec<usize>,
-    /// Field indices, in order: seen, but not changed.
+    /// Field indices, in order: readable, but not writable.
     pub readonly: Vec<usize>,
-    /// Tells one set of hidden fields from another; zero when nothing is hidden.
+    /// A hash of the hidden fields; zero when nothing is hidden.
     pub mark: u32,
 }
 
 impl Access {
     const ALL: Self = Self { only: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), mark: 0 };
 
-    /// No row at all.
+    /// Allows no row.
     pub(super) fn nothing() -> Self {
         Self { only: vec![Expr::never()], ..Self::ALL }
     }
 
-    /// Whether a row is within reach. `values` go by the resource's field order, lists and objects
-    /// not sealed.
+    /// Whether the row filters allow a row. `values` are in the resource's field order, with lists and
+    /// objects parsed.
     pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only.holds(values, user))
     }
@@ -68,8 +67,8 @@ impl Access {
                 }
             }
         }
-        // Whether each row within reach is so by a role that allows it. Of two conditions, it is known
-        // only whether they are the same.
+        // Whether every accessible row is granted by a role that allows it. Two filters are only compared for
+        // equality; neither is known to imply the other.
         let is_everywhere = |allows: &dyn Fn(&Grant) -> bool| {
             let covers = |one: &Grant, other: &Grant| one.only.is_none() || one.only == other.only;
             grants
@@ -104,13 +103,13 @@ fn mark(resource: &Resource, hidden: &[usize]) -> u32 {
 }
 
 impl Rights {
-    /// Everything, `/-/` included.
+    /// Unrestricted, including `/-/`.
     pub fn all() -> Self {
         Self { grants: None, reads_metrics: true, rate_limit: None, key: 0 }
     }
 
-    /// What these roles may do together. `admin` is everything; names the model does not know count
-    /// for nothing.
+    /// The combined rights of these roles. `admin` is unrestricted; names that the model does not declare
+    /// grant nothing.
     pub fn of<'r>(model: &Model, roles: impl Iterator<Item = &'r str>) -> Self {
         let names: Vec<&str> = roles.chain([ANYONE]).collect();
         if names.contains(&ADMIN) {
@@ -133,7 +132,7 @@ impl Rights {
         Self { grants: Some(grants), reads_metrics, rate_limit, key: key(&roles) }
     }
 
-    /// Whether both come to the same, by whatever roles.
+    /// Whether both grant the same, whatever the roles.
     pub fn is_same(&self, other: &Self) -> bool {
         self.key == other.key
             || (self.grants == other.grants && self.reads_metrics == other.reads_metrics)
@@ -143,7 +142,7 @@ impl Rights {
         self.grants.is_none()
     }
 
-    /// Whether they may do anything at all.
+    /// Whether they grant anything at all.
     pub fn has_any(&self) -> bool {
         match &self.grants {
             None => true,
@@ -151,7 +150,7 @@ impl Rights {
         }
     }
 
-    /// Whether they may read `/-/metrics`.
+    /// Whether they grant reading `/-/metrics`.
     pub fn reads_metrics(&self) -> bool {
         self.reads_metrics
     }
@@ -165,7 +164,7 @@ impl Rights {
         }
     }
 
-    /// Whether they may do something with items of the resource.
+    /// Whether they grant any verb on the resource.
     pub fn knows(&self, resource: ResourceIndex) -> bool {
         VERBS.iter().any(|verb| self.access(resource, *verb).is_some())
     }
@@ -176,8 +175,8 @@ impl Rights {
     }
 }
 
-/// The limit of whoever has these roles: the widest of them, and none where one of them has none. Who has
-/// a role is not measured by what `anyone` may.
+/// The rate limit of a caller with these roles: the highest of them, and none if one of the roles has none.
+/// The limit of `anyone` applies only to callers without a role.
 fn rate_limit(model: &Model, roles: &[&Role]) -> Option<RateLimit> {
     let limit_of = |name: &str| model.server.rate_limits.iter().find(|limit| *limit.role == *name);
     let own = roles.iter().map(|role| &*role.name).filter(|name| *name != ANYONE);
@@ -204,7 +203,7 @@ fn position(verb: Verb) -> usize {
     }
 }
 
-/// Of the roles that count, in the order of the model: never zero, which is everything.
+/// A hash of the declared roles, in the model's order; never zero, which stands for unrestricted.
 fn key(roles: &[&Role]) -> u128 {
     let mut hash = Sha256::new();
     for role in roles {

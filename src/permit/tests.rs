@@ -1,4 +1,4 @@
-//! What sets of roles come to, and which requests they let through.
+//! Tests of the rights of role sets, and of the routes they grant.
 
 use std::fmt::Write as _;
 
@@ -78,7 +78,7 @@ fn check_access(roles: &[&str], expected: &Expect) {
 }
 
 #[test]
-fn one_role_is_as_it_is_declared_together_with_anyone() {
+fn rights_of_one_role_include_anyone() {
     check_access(
         &["shopper"],
         &expect![[r#"
@@ -91,8 +91,8 @@ fn one_role_is_as_it_is_declared_together_with_anyone() {
 }
 
 #[test]
-fn several_roles_are_what_each_of_them_may() {
-    // Nobody lets `note` be changed: one hides it, the other has it read-only.
+fn rights_of_several_roles_are_their_union() {
+    // No role makes `note` writable: one hides it, in the other it is read-only.
     check_access(
         &["shopper", "clerk"],
         &expect![[r#"
@@ -117,7 +117,7 @@ fn several_roles_are_what_each_of_them_may() {
 }
 
 #[test]
-fn unknown_names_count_for_nothing_and_admin_for_everything() {
+fn rights_of_unknown_roles_are_empty_and_of_admin_unrestricted() {
     let model = read();
     let of = |roles: &[&str]| Rights::of(&model, roles.iter().copied());
     assert!(of(&["idle", "admin"]).is_all());
@@ -127,9 +127,9 @@ fn unknown_names_count_for_nothing_and_admin_for_everything() {
     assert_ne!(of(&["clerk"]).key(), of(&["shopper"]).key());
 }
 
-/// What one role may see of its rows it does not lend to the rows of another.
+/// The fields that one role shows for its rows stay hidden in the rows of another role.
 #[test]
-fn fields_and_rows_of_several_roles_are_not_mixed() {
+fn rights_of_several_roles_do_not_mix_fields_and_rows() {
     let text = r#"
 title = "Staff"
 [resources.person.fields]
@@ -159,7 +159,7 @@ person = ["get", "put"]
 }
 
 #[test]
-fn which_verbs_pass_on_which_places() {
+fn check_for_each_caller_and_route() {
     let model = read();
     let user =
         |role: &str| Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())));
@@ -207,7 +207,7 @@ fn which_verbs_pass_on_which_places() {
 }
 
 #[test]
-fn a_path_through_what_cannot_be_seen_leads_nowhere() {
+fn scope_without_get_on_an_ancestor_reaches_nothing_below() {
     let model = model::read(
         "m.toml",
         "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n[resources.b]\nparent = \"a\"\n[resources.b.fields]\nx = { type = \"text\" }\n\
@@ -223,7 +223,7 @@ fn a_path_through_what_cannot_be_seen_leads_nowhere() {
     assert!(reach("above").leads_to(&model, b));
     assert!(reach("admin").leads_to(&model, b) && reach("admin").is_all());
     assert!(reach("below").knows(b) && !reach("below").knows(a));
-    // Nobody has asked `check` here: still nothing is within reach.
+    // `check` was not called here, and still no row is accessible.
     assert!(!reach("below").access(a).unwrap().holds(&[], Some("ann")));
     assert!(reach("below").is_part(&model, b) && !reach("above").is_part(&model, b));
 }

@@ -1,13 +1,13 @@
-//! What a model grants and its author may not have meant: found by `nouns check`, never refused.
+//! Warnings about grants that the author may not have meant, printed by `nouns check`.
 
 use super::{Access, Rights};
 use crate::model::{Model, Resource, Verb};
 
-/// The verbs whose answers would show the item.
+/// The write verbs, whose responses show the item.
 const SHOWN_BY: [(&str, Verb); 3] =
     [("post", Verb::Post), ("put", Verb::Put), ("patch", Verb::Patch)];
 
-/// Roles that may write what they may not read, on their own or with what `anyone` may.
+/// Warns of roles that may write what they may not read, with the grants of `anyone` included.
 pub fn warnings(model: &Model) -> Vec<String> {
     let mut found = Vec::new();
     for role in &model.roles {
@@ -33,8 +33,8 @@ pub fn warnings(model: &Model) -> Vec<String> {
     found
 }
 
-/// Whether every row that a verb reaches is one that GET reaches. Of two conditions, it is known only
-/// whether they are the same.
+/// Whether GET is granted for every row that a verb is granted for. Two filters are only compared for
+/// equality.
 fn is_read(rights: &Rights, resource: &Resource, verb: Verb) -> bool {
     let access = |verb| rights.access(resource.index, verb);
     let (Some(written), Some(read)) = (access(verb), access(Verb::Get)) else { return false };
