@@ -1,10 +1,10 @@
-//! What must be true of an item for a request to be done: RFC 9110 §13.
+//! Preconditions of a request (RFC 9110 §13): optimistic concurrency control and revalidation.
 //!
-//! Pure. The tags of a client are read once, as the versions that they mean; what is stored is held
-//! against them where it is known. `If-Match` goes by the version alone, so that the `version` of a body
-//! will do; `If-None-Match` goes by the whole tag, since the client asks whether it has these bytes.
-//! The one surprising thing: a condition that cannot be read never lets a change through. A tag that is
-//! not one of ours matches nothing.
+//! Pure. `read` parses the client's entity tags once, into the versions they stand for; `evaluate` compares
+//! them where the stored item is known. `If-Match` compares the version alone, so that a client can use the
+//! `version` from a body; `If-None-Match` compares the whole tag, since the client asks whether it has these
+//! bytes. What may surprise: a precondition that cannot be parsed never lets a change through. A tag that
+//! this server did not make matches nothing.
 
 use http::HeaderMap;
 use http::header::{
@@ -13,7 +13,7 @@ use http::header::{
 
 use crate::value::Item;
 
-/// All conditions of one request. Most requests have none, and then it is small and costs nothing.
+/// The preconditions of one request. Most requests have none; then it is one null pointer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conditions(Option<Box<Given>>);
 
@@ -31,11 +31,11 @@ enum Versions {
     These(Vec<i64>),
 }
 
-/// What an item is compared by.
+/// The validators of an item (RFC 9110 §8.8): its version and date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validators {
     pub version: i64,
-    /// In whole seconds since 1970, which is all that a date of HTTP can say.
+    /// In whole seconds since 1970, the precision of an HTTP date.
     pub updated: i64,
 }
 
@@ -48,16 +48,16 @@ impl Validators {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Holds,
-    /// 304: the client has it.
+    /// 304: the client's copy is current.
     NotModified,
     /// 412
     Fails,
 }
 
 impl Conditions {
-    /// `form` is what our tags have after the version, for this caller and this format.
+    /// `form` is the suffix of our tags after the version, for this caller and this format.
     pub fn read(headers: &HeaderMap, form: impl FnOnce() -> String) -> Self {
-        // Most requests have few headers and none of these: cheaper looked at than looked up.
+        // Most requests have few headers and none of these, so a scan is cheaper than four lookups.
         let names = [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
         if !headers.keys().any(|name| names.contains(name)) {
             return Self::default();
@@ -73,7 +73,7 @@ impl Conditions {
             }
             false => None,
         };
-        // RFC 9110 §13.1.3 and §13.1.4: a date beside a tag is not looked at, nor what is no date.
+        // RFC 9110 §13.1.3 and §13.1.4: a date is ignored beside a tag, and so is an invalid date.
         let unmodified_since = match matches {
             None => date(headers, &IF_UNMODIFIED_SINCE),
             Some(_) => None,
@@ -85,7 +85,7 @@ impl Conditions {
         Self(Some(Box::new(Given { matches, unmodified_since, none_match, modified_since })))
     }
 
-    /// That an item still has this version.
+    /// Requires that an item still has this version.
     pub fn version(version: i64) -> Self {
         let matches = Some(Versions::These(vec![version]));
         Self(Some(Box::new(Given { matches, ..Given::default() })))
@@ -95,18 +95,19 @@ impl Conditions {
         self.0.is_none()
     }
 
-    /// Whether the client says which version it saw.
+    /// Whether the client names the version it saw.
     pub fn has_if_match(&self) -> bool {
         self.0.as_ref().is_some_and(|given| given.matches.is_some())
     }
 
-    /// In the order of RFC 9110 §13.2.2. `current` is what is there now, if that can be compared.
+    /// Evaluates in the order of RFC 9110 §13.2.2. `current` has the validators of the stored item, if it has
+    /// any.
     pub fn judge(&self, current: Option<Validators>, is_read: bool) -> Verdict {
         self.0.as_ref().map_or(Verdict::Holds, |given| given.judge(current, is_read))
     }
 
-    /// The same for a list that is read. Its tags are weak, and RFC 9110 §13.1.1 lets none of them be
-    /// enough for `If-Match`; it has no date. `number` is what its tag has before the form now.
+    /// Evaluates for a read of a list. The tags of lists are weak, so by RFC 9110 §13.1.1 none of them
+    /// satisfies `If-Match`; a list has no date. `number` is the part of its current tag before the form.
     pub fn judge_list(&self, number: Option<i64>) -> Verdict {
         let Some(given) = &self.0 else { return Verdict::Holds };
         if given.matches.as_ref().is_some_and(|wanted| *wanted != Versions::Any) {
@@ -157,7 +158,7 @@ fn date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
     i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()).ok()
 }
 
-/// Tags of one header, which may come in several lines.
+/// The versions in the tags of one header, which may have several lines.
 fn versions<'h>(
     lines: impl Iterator<Item = &'h HeaderValue>,
     version: &dyn Fn(Tag<'_>) -> Option<i64>,
@@ -184,8 +185,8 @@ struct Tag<'h> {
 }
 
 impl<'h> Tag<'h> {
-    /// The first tag of a list, and what follows it. Nothing at the end, or where there is no tag: what
-    /// comes after that cannot be told from it.
+    /// The first tag of a list, and the rest of the list. `None` at the end and at a syntax error, which ends
+    /// the list.
     fn first(bytes: &'h [u8]) -> Option<(Self, &'h [u8])> {
         let start = bytes.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b','))?;
         let bytes = bytes.get(start..)?;
@@ -201,20 +202,20 @@ impl<'h> Tag<'h> {
         is_ended.then_some((Self { opaque, is_weak }, rest))
     }
 
-    /// By strong comparison, whatever the form.
+    /// The version by strong comparison, in any form.
     fn strong_version(self) -> Option<i64> {
         let digits = self.opaque.split(|byte| *byte == b'-').next()?;
         if self.is_weak { None } else { number(digits) }
     }
 
-    /// By weak comparison, of this form alone.
+    /// The version by weak comparison, in this form only.
     fn version_of(self, form: &str) -> Option<i64> {
         let digits = self.opaque.strip_suffix(form.as_bytes())?.strip_suffix(b"-")?;
         number(digits)
     }
 }
 
-/// As we write it.
+/// A version number in our own spelling: no sign, no leading zeros.
 fn number(digits: &[u8]) -> Option<i64> {
     let has_no_zero_before = digits == b"0" || digits.first() != Some(&b'0');
     let is_plain = has_no_zero_before && digits.iter().all(u8::is_ascii_digit);
@@ -245,7 +246,7 @@ mod tests {
         )
     }
 
-    /// To a GET and to a PUT.
+    /// `expected` has the results for a GET and for a PUT.
     #[track_caller]
     fn check(lines: &[(&'static str, &str)], expected: &str) {
         let conditions = read(lines);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn if_match_goes_by_the_version() {
+    fn if_match_compares_the_version() {
         for (value, expected) in [
             ("\"3-0a1b2c3d\"", "goes on goes on"),
             ("\"3-ffffffff\"", "goes on goes on"),
@@ -270,7 +271,7 @@ mod tests {
             ("\"a,b\", \"3\"", "goes on goes on"),
             ("\"2-0a1b2c3d\"", "412 412"),
             ("W/\"3-0a1b2c3d\"", "412 412"),
-            // Not a tag, or not as we write one.
+            // Not a tag, or not one of ours.
             ("3", "412 412"),
             ("\"03\"", "412 412"),
             ("\"+3\"", "412 412"),
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn if_none_match_goes_by_the_whole_tag() {
+    fn if_none_match_compares_the_whole_tag() {
         for (value, expected) in [
             ("\"3-0a1b2c3d\"", "304 412"),
             ("W/\"3-0a1b2c3d\"", "304 412"),
@@ -304,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn dates_have_seconds() {
+    fn dates_are_compared_in_whole_seconds() {
         check(&[("if-modified-since", THEN)], "304 goes on");
         check(&[("if-modified-since", AFTER)], "304 goes on");
         check(&[("if-modified-since", BEFORE)], "goes on goes on");
         check(&[("if-unmodified-since", THEN)], "goes on goes on");
         check(&[("if-unmodified-since", AFTER)], "goes on goes on");
         check(&[("if-unmodified-since", BEFORE)], "412 412");
-        // All three ways to write a date; what is no date is not looked at.
+        // All three date formats of HTTP; an invalid date is ignored.
         check(&[("if-modified-since", "Tuesday, 14-Nov-23 22:13:20 GMT")], "304 goes on");
         check(&[("if-modified-since", "Tue Nov 14 22:13:20 2023")], "304 goes on");
         check(&[("if-modified-since", "yesterday")], "goes on goes on");
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_come_before_dates_and_matching_before_not_matching() {
+    fn preconditions_are_evaluated_in_the_order_of_rfc_9110() {
         let (ours, old) = ("\"3-0a1b2c3d\"", "\"2-0a1b2c3d\"");
         check(&[("if-match", ours), ("if-unmodified-since", BEFORE)], "goes on goes on");
         check(&[("if-none-match", old), ("if-modified-since", AFTER)], "goes on goes on");
@@ -330,9 +331,9 @@ mod tests {
         check(&[("if-match", ours), ("if-modified-since", THEN)], "304 goes on");
     }
 
-    /// Of a list that is added to, all that is known is that it is there.
+    /// Of a list that a POST adds to, the server knows only that it exists.
     #[test]
-    fn a_list_has_nothing_to_compare() {
+    fn list_without_validators_matches_only_any() {
         let judge = |name, value| read(&[(name, value)]).judge(None, true);
         assert_eq!(judge("if-match", "*"), Verdict::Holds);
         assert_eq!(judge("if-match", "\"3\""), Verdict::Fails);
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_compared_weakly_and_has_no_date() {
+    fn list_compares_weak_tags_and_ignores_dates() {
         let judge = |name, value| read(&[(name, value)]).judge_list(Some(3));
         let ours = "\"3-0a1b2c3d\"";
         assert_eq!(judge("if-none-match", ours), Verdict::NotModified);
@@ -363,9 +364,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is sent, only a tag with the version lets a change through.
+        /// Whatever the client sends, only a tag with the current version lets a change through.
         #[test]
-        fn if_match_is_never_passed_by(value in "[ -~]{0,24}") {
+        fn if_match_with_arbitrary_text_never_passes_another_version(value in "[ -~]{0,24}") {
             let verdict = read(&[("if-match", &value)]).judge(Some(NOW), false);
             let may_pass = value.trim() == "*" || value.contains("\"3");
             prop_assert!(may_pass || verdict == Verdict::Fails, "{}", value);

@@ -1,9 +1,9 @@
-//! Cursors: where the next page of a list begins.
+//! Cursors for keyset pagination: the position where the next page of a list begins.
 //!
-//! Opaque to clients and valid at any replica and after any restart: nothing is kept. A cursor is
-//! bound by a hash to the list it was made for, so that one of another list is refused. It proves
-//! nothing and hides nothing; it is a place, not a permission. It holds the id of the item before it, and
-//! of each key of the order the value that the item had then, so that it leads on when the item is gone.
+//! Opaque to clients, and valid at every replica and after a restart: the server stores nothing. A hash of
+//! the list is part of the cursor, so that a cursor of another list is refused. A cursor proves nothing and
+//! hides nothing; it is a position, not a permission. It holds the id of the last item of a page and that
+//! item's value for each sort key, so that it stays valid when the item is deleted.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,31 +14,31 @@ use super::list::{Aspect, Key, start};
 use crate::model::{Class, Resource};
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
-/// The place behind an item.
+/// The position directly after an item.
 #[derive(Debug, Clone, PartialEq)]
 pub struct After {
     pub id: Id,
-    /// Of the keys of the order.
+    /// One for each sort key.
     pub values: Vec<Value>,
 }
 
-/// What a list is, in eight bytes.
+/// A hash of the list that a cursor belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound([u8; 8]);
 
 const UUID: u8 = 1;
 const INTEGER: u8 = 2;
-/// What a value is; an absent one is nothing but its mark.
+/// Type tags of the values.
 const ABSENT: u8 = 0;
 const FALSE: u8 = 1;
 const TRUE: u8 = 2;
 const WHOLE: u8 = 3;
 const REAL: u8 = 4;
 const TEXT: u8 = 5;
-/// More than an address holds.
+/// More than a URL can hold.
 const TEXT_MAX: usize = 16 << 10;
 
-/// The list a cursor belongs to: its path, and what of its query says which items come in which order.
+/// Hashes the list that a cursor belongs to: its path, and the parts of its query that select and sort items.
 pub fn bind(path: &str, query: Option<String>) -> Bound {
     let mut hash = Sha256::new_with_prefix(path);
     if let Some(query) = query {
@@ -86,7 +86,7 @@ fn push(bytes: &mut Vec<u8>, value: &Value) {
         }
         Value::Text(text) => {
             bytes.push(TEXT);
-            // What is sorted by is at most a KiB long.
+            // A sort value has at most one KiB.
             bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
@@ -96,7 +96,7 @@ fn push(bytes: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// `None` when it was made for another list, or by someone else.
+/// `None` when the cursor belongs to another list, or was not made by this server.
 pub fn open(text: &str, bound: Bound, resource: &Resource, sort: &[Key]) -> Option<After> {
     if text.len() > TEXT_MAX {
         return None;
@@ -124,7 +124,7 @@ pub fn open(text: &str, bound: Bound, resource: &Resource, sort: &[Key]) -> Opti
     rest.is_empty().then_some(After { id, values })
 }
 
-/// The next value, if it can be one of the aspect.
+/// Reads the next value, if it has the attribute's type.
 fn take(bytes: &mut &[u8], resource: &Resource, aspect: &Aspect) -> Option<Value> {
     let (mark, rest) = bytes.split_first()?;
     *bytes = rest;

@@ -1,8 +1,7 @@
-//! New items without a wrapper: one JSON object a line (NDJSON), or a table.
+//! New items without a wrapper: NDJSON (one JSON object a line) or CSV.
 //!
-//! What comes of them is the same list as that under a plural, so that everything after this is the same
-//! too. The one surprising thing: a table is turned into lines of JSON first, in a text of its own, since
-//! what is read points into the text.
+//! The result is the same list as that of a JSON body under the plural, so that no later stage differs. What
+//! may surprise: CSV is converted to NDJSON in a buffer first, since the parsed JSON borrows from its text.
 
 use std::borrow::Cow;
 
@@ -13,11 +12,11 @@ use crate::model::settings::Limits;
 use crate::model::{Model, Resource};
 use crate::problem::Problem;
 
-/// The wrapper and the list, which are not there.
+/// The nesting levels of the wrapper and the list, which the body leaves out.
 const LEVELS_LEFT_OUT: usize = 2;
 
-/// Step 8 of the order of checks: the body as the text that `read` reads. A field that is hidden from the
-/// caller is like any name that there is not.
+/// Step 8 of the order of checks: the body as the JSON text that `read` parses. A field that is hidden from
+/// the caller is treated like an unknown name.
 pub fn text<'a>(
     model: &Model,
     route: &Route,
@@ -33,7 +32,7 @@ pub fn text<'a>(
     }
 }
 
-/// An item a line; lines without anything are skipped.
+/// Parses one item from each line; empty lines are skipped.
 pub(super) fn read<'a>(
     resource: &'a Resource,
     limits: &Limits,

@@ -1,7 +1,7 @@
-//! `Idempotency-Key`: the name that a client gives to a request it may have to send again.
+//! The `Idempotency-Key` header: the name that a client gives to a request it may retry.
 //!
-//! Pure. What the name is good for is decided elsewhere. A structured string (RFC 8941 §3.3.3), or a
-//! bare token, since most clients send a UUID as it is; both spellings of one text are one key.
+//! Pure; only parses. The key is a structured string (RFC 8941 §3.3.3) or a bare token, since most clients
+//! send a plain UUID; both spellings of one text are the same key.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,11 @@ use crate::problem::{self, Problem};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// More is not a name.
+/// A longer key is refused.
 const CHARACTERS_MAX: usize = 255;
 
-/// The key of a request. Only methods that are not idempotent by nature have one; at others it is
-/// not looked at.
+/// The idempotency key of a request. Only methods that are not idempotent have one; for others the header is
+/// ignored.
 pub fn key<'h>(method: &Method, headers: &'h HeaderMap) -> Result<Option<Cow<'h, str>>, Problem> {
     if method != Method::POST && method != Method::PATCH {
         return Ok(None);
@@ -41,8 +41,8 @@ pub fn key<'h>(method: &Method, headers: &'h HeaderMap) -> Result<Option<Cow<'h,
     }
 }
 
-/// RFC 8941 §4.2.5, behind the first quote: a backslash stands before a quote or another one, and
-/// nothing stands behind the last quote.
+/// Parses the rest of a quoted string (RFC 8941 §4.2.5) after its first quote: a backslash escapes a quote or
+/// a backslash, and nothing may follow the last quote.
 fn unquoted(text: &[u8]) -> Option<String> {
     let mut key = String::with_capacity(text.len());
     let mut bytes = text.iter();
@@ -57,7 +57,7 @@ fn unquoted(text: &[u8]) -> Option<String> {
     bytes.next().is_none().then_some(key)
 }
 
-/// RFC 9110 §5.6.2, and what RFC 8941 §3.3.4 adds to it.
+/// Parses a token: RFC 9110 §5.6.2, and the characters that RFC 8941 §3.3.4 adds to it.
 fn bare(text: &[u8]) -> Option<&str> {
     let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(byte);
     str::from_utf8(text).ok().filter(|_| text.iter().all(is_known))
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_is_one_key_however_it_is_spelled() {
+    fn key_is_the_same_quoted_and_bare() {
         let same = |line: &[u8], expected: &str| {
             assert_eq!(read(&[line]), Ok(Some(expected.to_owned())), "{line:?}");
         };
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key() {
+    fn key_with_invalid_syntax_is_refused() {
         let long = "k".repeat(256);
         let quoted_long = format!("\"{long}\"");
         let form =
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idempotent_by_nature_needs_none() {
+    fn key_is_ignored_for_idempotent_methods() {
         let mut headers = HeaderMap::new();
         headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("not a key"));
         for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
@@ -142,13 +142,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_quoted_text_is_read_back(text in "[ -~]{1,255}") {
+        fn key_quoted_and_escaped_round_trips(text in "[ -~]{1,255}") {
             let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
             prop_assert_eq!(read(&[quoted.as_bytes()]), Ok(Some(text)));
         }
 
         #[test]
-        fn any_header_is_read_or_refused(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn key_from_arbitrary_bytes_never_panics(line in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(value) = HeaderValue::from_bytes(&line) {
                 let _ = read(&[value.as_bytes()]);
             }

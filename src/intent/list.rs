@@ -1,8 +1,8 @@
-//! Which items of a collection a client asks for, in which order, and how much of each.
+//! List queries: filters, sort order, pagination and field selection.
 //!
-//! The names in a query are held against the model here; what is stored is not known. The one surprising
-//! thing: the id, which breaks ties, goes the way of the last key, so that a list sorted the other way
-//! round is the same list backwards, and one index serves both.
+//! The names in a query are checked against the model here; stored data is not needed. What may surprise: the
+//! id, which breaks ties, has the direction of the last sort key, so that the reverse order is exactly the
+//! same list backwards, and one index serves both.
 
 mod aspect;
 mod link;
@@ -27,30 +27,30 @@ const CONTROLS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
 
 const EMPTY_NAME: &str = "expected names with commas between them, got an empty one";
 
-/// A part of a collection.
+/// A page of a collection, as a query selects it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct List {
     pub limit: usize,
-    /// Whether the client said how many; a stream has no limit unless it did.
+    /// Whether the client sent a limit; a streaming response has none otherwise.
     pub is_limit_said: bool,
     pub after: Option<After>,
-    /// All of them must hold.
+    /// Combined by AND.
     pub terms: Vec<Term>,
-    /// The id is never among them: it comes behind the last.
+    /// Never contains the id, which always comes last as the tie-breaker.
     pub sort: Vec<Key>,
     pub is_id_descending: bool,
-    /// What is shown of each item; `None`: all of it.
+    /// The members to show of each item; `None`: all.
     pub chosen: Option<Vec<Member>>,
     pub is_counted: bool,
-    /// Tells one list from another: path, query and size.
+    /// A hash of path, query and page size, part of the entity tag.
     pub seal: u32,
-    /// What the client knows of it already.
+    /// The client's preconditions.
     pub conditions: Conditions,
     /// The query without what differs from page to page.
     link: Link,
 }
 
-/// One key of an order.
+/// One key of a sort order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     pub aspect: Aspect,
@@ -58,7 +58,7 @@ pub struct Key {
 }
 
 impl List {
-    /// So many items by id, from the first one on or after another.
+    /// A page of items sorted by id, from the first one or after another one.
     pub fn of(limit: usize, after: Option<Id>) -> Self {
         Self {
             limit,
@@ -75,26 +75,25 @@ impl List {
         }
     }
 
-    /// All items, by id.
+    /// Whether it is the whole collection, sorted by id.
     pub fn is_plain(&self) -> bool {
         self.terms.is_empty() && self.sort.is_empty() && !self.is_id_descending
     }
 
-    /// The place behind an item.
+    /// The position directly after an item.
     pub fn behind(&self, resource: &Resource, item: &Item) -> After {
         let values = self.sort.iter().map(|key| key.aspect.value(resource, item)).collect();
         After { id: item.id, values }
     }
 
-    /// The cursor of the page that follows an item, and the address of that page. `path` is the
-    /// collection's.
+    /// The cursor of the page after an item, and the URL of that page. `path` is that of the collection.
     pub fn onward(&self, path: &str, resource: &Resource, last: &Item) -> (String, String) {
         let cursor = cursor::seal(&self.behind(resource, last), self.bound(path));
         let address = self.link.address(path, self.limit, &cursor);
         (cursor, address)
     }
 
-    /// What a cursor of this list is bound to.
+    /// The hash that binds a cursor to this list.
     pub fn bound(&self, path: &str) -> Bound {
         cursor::bind(path, self.link.bound())
     }
@@ -131,7 +130,7 @@ pub(super) fn read(
             _ => list.count(&value).map_err(bad_query)?,
         }
     }
-    // Only now it is known which list it must belong to.
+    // The list that the cursor must belong to is known only now.
     if let Some(cursor) = cursor {
         let opened = address.ids.as_ref().and_then(|ids| {
             let path = path(model, address.resource, &ids.ancestors, None);
@@ -143,7 +142,7 @@ pub(super) fn read(
     Ok(list)
 }
 
-/// What is asked for of one item: `fields` is all that can be said.
+/// Reads the query of a single item, which may only have `fields`.
 pub(super) fn read_selection(
     model: &Model,
     address: &Address,
@@ -166,7 +165,7 @@ pub(super) fn read_selection(
     Ok(selection)
 }
 
-/// Tells one choice of members from another, in whatever order they were named; never zero.
+/// A hash of a selection of members, independent of their order; never zero.
 fn selection_seal(chosen: &[Member]) -> u32 {
     let number = |member: &Member| match member {
         Member::Parent => 1,
@@ -175,7 +174,7 @@ fn selection_seal(chosen: &[Member]) -> u32 {
         Member::Version => 4,
         Member::Field(at) => 5 + u64::try_from(*at).unwrap_or_default(),
     };
-    // The finalizer of SplitMix64, so that two choices do not cancel each other out.
+    // The finalizer of SplitMix64, so that the sums of two selections are not equal by design.
     let spread = |number: u64| {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -187,9 +186,9 @@ fn selection_seal(chosen: &[Member]) -> u32 {
     u32::from_be_bytes([a, b, c, d]).max(1)
 }
 
-/// A query that is spelled in another way is another list, which costs its client one answer more. How
-/// many items a page has that nobody gave a size depends on the settings.
-/// FNV-1a, which is the same at every server: a tag is compared only by the client that was given it.
+/// A hash of the query for the entity tag. Another spelling of the same query is another hash, which costs
+/// the client one full response. The default page size depends on the settings, so the limit is hashed too.
+/// FNV-1a, since it is the same at every server and only the client that got a tag compares it.
 fn seal(model: &Model, address: &Address, query: Option<&str>, limit: usize) -> u32 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut mix = |bytes: &[u8]| {
@@ -254,12 +253,12 @@ impl List {
             }
             keys.push(Key { aspect, is_descending });
         }
-        // Behind the id nothing is equal any more.
+        // The id is unique: keys after it never decide.
         let id = keys.iter().position(|key| key.aspect == Aspect::Id);
         let last = id.and_then(|at| keys.get(at)).or(keys.last());
         self.is_id_descending = last.is_some_and(|key| key.is_descending);
         keys.truncate(id.unwrap_or(keys.len()));
-        // An id that begins with the time goes on where the time ends.
+        // A UUIDv7 begins with the creation time, so sorting by id already sorts by `created_at`.
         let is_in_id = |key: &Key| {
             key.aspect == Aspect::CreatedAt && key.is_descending == self.is_id_descending
         };

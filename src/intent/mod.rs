@@ -1,7 +1,7 @@
-//! 1, asked: one request as the words of the model, before anything is decided.
+//! Stage 1, parse: the request as an `Intent`, in terms of the model.
 //!
-//! Pure. It reads the body's wrapper and the query, and knows nothing of what is stored.
-//! Field values stay JSON here; `plan` holds them against the model.
+//! Pure. It parses the query and the body's wrapper, and needs no stored data. Field values stay JSON here;
+//! `plan` validates them against the model.
 
 pub mod conditions;
 pub mod cursor;
@@ -27,7 +27,7 @@ use crate::model::settings::Limits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Kind, Problem};
 
-/// The outermost value is depth 1.
+/// Nesting depth; the outermost value is at depth 1.
 const DEPTH_MAX: usize = 32;
 
 /// What the client asks for.
@@ -39,9 +39,9 @@ pub enum Intent<'a> {
     Ready,
     Metrics,
     Explain(&'static Kind),
-    /// Which methods a place takes.
+    /// The methods that a target allows.
     Options(Place),
-    /// Some of its members, where a list is given, which is of that alone.
+    /// With a list query if only some of the members are selected.
     Show(Address, Option<Arc<List>>),
     List(Address, Arc<List>),
     Create(Address, Bodies<'a>),
@@ -50,7 +50,7 @@ pub enum Intent<'a> {
     Remove(Address),
 }
 
-/// An object of fields, and the wrapper key it came under: pointers in problems begin with it.
+/// The fields of one item, and the wrapper key it came under: JSON pointers in problems begin with the key.
 #[derive(Debug)]
 pub struct Body<'a> {
     pub wrapper: &'a str,
@@ -60,7 +60,7 @@ pub struct Body<'a> {
 pub type Member<'a> = (Cow<'a, str>, Json<'a>);
 pub type Members<'a> = Vec<Member<'a>>;
 
-/// A patch that was found to be well-formed. As it was sent: it is applied where the item is known.
+/// A well-formed patch, still as bytes: the store applies it once the item is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Patch {
     /// An object under a wrapper.
@@ -74,8 +74,8 @@ pub enum Bodies<'a> {
     Many(&'a str, Vec<Members<'a>>),
 }
 
-/// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query. Fields that
-/// are `hidden` from the caller are unknown to the query.
+/// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query. Fields that are
+/// `hidden` from the caller are unknown in the query.
 pub fn read<'a>(
     model: &'a Model,
     route: Route,
@@ -85,12 +85,12 @@ pub fn read<'a>(
     crate::fault::point("intent");
     let limits = &model.server.limits;
     let intent = match (route.verb, route.place) {
-        // Open to everyone and deaf to parameters.
+        // Public; query parameters are ignored.
         (Verb::Options, place) => return Ok(Intent::Options(place)),
         (_, Place::Health) => return Ok(Intent::Health),
         (_, Place::Ready) => return Ok(Intent::Ready),
         (_, Place::Explanation(kind)) => return Ok(Intent::Explain(kind)),
-        // A logout has ended before it came here.
+        // `pipeline` has answered a logout before.
         (_, place @ (Place::Server | Place::Logout(_))) => return Ok(Intent::Options(place)),
         (_, Place::Home) => Intent::Home,
         (_, Place::Metrics) => Intent::Metrics,
@@ -124,7 +124,7 @@ pub fn read<'a>(
     Ok(intent)
 }
 
-/// The body of a create: one item under the singular or the plural, or a list under the plural.
+/// Parses the body of a create: one item under the singular or the plural, or a list under the plural.
 fn read_bodies<'a>(
     resource: &'a Resource,
     limits: &Limits,
@@ -194,7 +194,7 @@ fn bad_wrapper(detail: String) -> Problem {
     Problem::new(&problem::BAD_WRAPPER).detail(detail)
 }
 
-/// Takes off the one wrapper key. What it gives back borrows the key's name from the model.
+/// Strips the wrapper key. The name it returns is borrowed from the model.
 fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'a>), Problem> {
     let (singular, plural) = (&*resource.name, &*resource.plural);
     let members = match parse(body)? {

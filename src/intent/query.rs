@@ -1,7 +1,7 @@
-//! Takes a query string apart, and spells texts so that they fit into one.
+//! Query strings: splitting and percent-decoding.
 //!
-//! Knows no parameter by name: what may be asked is decided by who reads the pairs. The one surprising
-//! thing: nothing is repaired. A `%` that is no escape, or bytes that are no UTF-8, are refused.
+//! Knows no parameter by name; its callers decide which ones exist. What may surprise: it repairs nothing. A
+//! `%` that is not an escape, and bytes that are not UTF-8, are refused.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use percent_encoding::percent_decode_str;
 use crate::model::types::broken_escape;
 use crate::value::cut;
 
-/// Most parameters a query may have.
+/// Maximum number of parameters in a query.
 pub const PARAMETERS_MAX: usize = 100;
 
 /// A name and its value.
 pub type Parameter<'a> = (Cow<'a, str>, Cow<'a, str>);
 
-/// Why a query cannot be read. The names are as they were sent, cut to a decent length.
+/// Why a query cannot be parsed. Names are as they were sent, truncated for the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadQuery {
     TooMany,
@@ -41,8 +41,8 @@ impl fmt::Display for BadQuery {
 
 impl std::error::Error for BadQuery {}
 
-/// The parameters in their order, decoded. A name without `=` has an empty value; between two `&`
-/// there may be nothing.
+/// The decoded parameters in their order. A name without `=` has an empty value; empty parts between two `&`
+/// are skipped.
 pub fn split(query: &str) -> Result<Vec<Parameter<'_>>, BadQuery> {
     let mut pairs = Vec::new();
     for piece in query.split('&').filter(|piece| !piece.is_empty()) {
@@ -64,7 +64,7 @@ fn decode<'a>(name: &str, raw: &'a str) -> Result<Cow<'a, str>, BadQuery> {
         let got = raw.get(at..).unwrap_or_default().chars().take(3).collect();
         return Err(BadQuery::Escape { name: cut(name).into_owned(), got });
     }
-    // A plus is a space only where it was sent as such, so before `%2B` becomes one.
+    // A plus is decoded to a space before percent-decoding, so that `%2B` stays a plus.
     let spaced = raw.replace('+', " ");
     match percent_decode_str(&spaced).decode_utf8() {
         Ok(decoded) => Ok(Cow::Owned(decoded.into_owned())),
@@ -86,13 +86,13 @@ mod tests {
         });
     }
 
-    /// Spells a name or a value so that `split` gives it back.
+    /// Encodes a name or a value so that `split` decodes it again.
     fn encode_component(text: &str) -> String {
         percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
     }
 
     #[test]
-    fn pairs_come_decoded_and_in_order() {
+    fn split_decodes_parameters_in_order() {
         check("", &expect![""]);
         check("&&", &expect![""]);
         check(
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_named() {
+    fn split_with_invalid_encoding_names_the_parameter() {
         check(
             "name=ok&email=50%",
             &expect![[r#"email: expected two hex digits after %, got "%""#]],
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_value_is_borrowed() {
+    fn split_borrows_values_without_escapes() {
         let pairs = split("a=b").unwrap();
         assert!(matches!(pairs[0], (Cow::Borrowed("a"), Cow::Borrowed("b"))));
     }
 
     #[test]
-    fn at_most_a_hundred_parameters_count_but_nothing_between_them_does() {
+    fn split_limits_parameters_and_ignores_empty_ones() {
         assert_eq!(split(&"&a=1&".repeat(100)).unwrap().len(), 100);
         assert_eq!(split(&"a=1&".repeat(101)), Err(BadQuery::TooMany));
         assert_eq!(BadQuery::TooMany.to_string(), "expected at most 100 parameters, got more");
@@ -151,14 +151,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_comes_back(name: String, value: String) {
+        fn split_decodes_what_encode_component_encoded(name: String, value: String) {
             let query = format!("{}={}", encode_component(&name), encode_component(&value));
             prop_assert!(query.is_ascii());
             prop_assert_eq!(split(&query), Ok(vec![(name.into(), value.into())]));
         }
 
         #[test]
-        fn any_query_is_split_or_refused(query in r"[%+&=a-f0-9é]{0,60}|\PC*") {
+        fn split_of_arbitrary_text_never_panics(query in r"[%+&=a-f0-9é]{0,60}|\PC*") {
             if let Ok(pairs) = split(&query) {
                 let spell = |(name, value): &Parameter<'_>| encode_component(name) + "=" + &encode_component(value);
                 let again = pairs.iter().map(spell).collect::<Vec<_>>().join("&");

@@ -1,8 +1,8 @@
-//! From a method and a path to a place: what the request is addressed to.
+//! Routing: from a method and a path to a target.
 //!
-//! Routes are data: a path is walked segment by segment along the model's tree of resources.
-//! An id that cannot be one does not make the path unknown: the place is there, the item is not,
-//! and that is found out later, in the order of checks, as for any missing item.
+//! Routes are data: a path is matched segment by segment against the model's tree of resources. A segment
+//! that cannot be an id does not make the path unknown: the target exists and the item does not, and a later
+//! step of the order of checks answers 404, as for any missing item.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ pub enum Place {
     Health,
     Ready,
     Metrics,
-    /// Where a browser forgets what it has for a realm, by the realm's index.
+    /// Where a browser drops its stored credentials for a realm, by the realm's index.
     Logout(usize),
     Explanation(&'static Kind),
     /// `OPTIONS *`: the server as a whole.
@@ -31,17 +31,17 @@ pub enum Place {
     Item(Address),
 }
 
-/// The way to a collection or an item through the tree of resources.
+/// The path of a collection or an item in the tree of resources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Address {
     pub resource: ResourceIndex,
-    /// `None` when a segment cannot be an id at all.
+    /// `None` when a segment cannot be an id.
     pub ids: Option<Ids>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ids {
-    /// The ids of the items the path runs through, the top-level one first.
+    /// The ids of the items in the path, the top-level one first.
     pub ancestors: Vec<Id>,
     pub item: Option<Id>,
 }
@@ -66,20 +66,21 @@ pub struct Route {
 }
 
 impl Route {
-    /// What success is answered with (or, for HEAD, with the headers of), once it is known how the body
-    /// is to be read.
+    /// The kinds of response a success can have (for HEAD: whose headers), once it is known how the body is
+    /// parsed.
     pub fn offer(&self) -> Offer {
         match (self.verb, &self.place) {
             (Verb::Delete | Verb::Options, _) => Offer::Nothing,
             (_, Place::Metrics) => Offer::Metrics,
             (Verb::Get | Verb::Head, Place::Collection(_)) => Offer::List,
-            // What comes without a wrapper is a list, and so is what is made of it.
+            // Items without a wrapper are a list, and so is the response.
             (Verb::PostItems(_), _) => Offer::List,
             (Verb::Get | Verb::Head | Verb::Post | Verb::Put | Verb::Patch(_), _) => Offer::Data,
         }
     }
 
-    /// Step 7 of the order of checks: 415, and 400 for a part of a body. How a patch or a list is to be read is known only then.
+    /// Step 7 of the order of checks: 415, and 400 for a partial PUT. The content type decides how a patch or
+    /// a list is parsed.
     pub fn check_readable(self, headers: &HeaderMap) -> Result<Self, Problem> {
         match self.verb {
             Verb::Patch(_) => {
@@ -91,7 +92,7 @@ impl Route {
             }),
             Verb::Put => {
                 formats::check_json(headers)?;
-                // RFC 9110 §14.5: who does not know ranges would take the part for the whole.
+                // RFC 9110 §14.5: a server without support for partial PUT would store the part as the whole.
                 match headers.contains_key(header::CONTENT_RANGE) {
                     true => Err(Problem::new(&problem::PARTIAL_PUT)),
                     false => Ok(self),
@@ -101,7 +102,7 @@ impl Route {
         }
     }
 
-    /// The resource it leads to, if any.
+    /// The resource of the target, if any.
     pub fn resource(&self) -> Option<ResourceIndex> {
         match &self.place {
             Place::Collection(address) | Place::Item(address) => Some(address.resource),
@@ -124,10 +125,10 @@ impl Route {
     }
 }
 
-/// Why a request goes no further than its path.
+/// Why routing ends the request.
 #[derive(Debug)]
 pub enum Stop {
-    /// The path with a slash too many: 308 to this address.
+    /// The path has one slash too many: 308 to this URL.
     Moved(String),
     Problem(Problem),
 }
@@ -162,7 +163,7 @@ pub fn route(
     }
 }
 
-/// RFC 9110 §9.1: a method that no standard knows is 501, one that does not fit here is 405.
+/// RFC 9110 §9.1: an unknown method is 501, a known one that the target does not allow is 405.
 fn is_known(method: &Method) -> bool {
     let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
     known.contains(&method.as_str())
@@ -176,7 +177,7 @@ const PATCH: (&str, Verb) = ("PATCH", Verb::Patch(PatchForm::Merge));
 const DELETE: (&str, Verb) = ("DELETE", Verb::Delete);
 const OPTIONS: (&str, Verb) = ("OPTIONS", Verb::Options);
 
-/// What some place or other takes.
+/// All methods that any target allows.
 const EVERYWHERE: &[(&str, Verb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS];
 
 fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
@@ -193,16 +194,16 @@ fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
     }
 }
 
-/// The value of `Allow` for a place.
+/// The value of `Allow` for a target.
 pub fn allow(place: &Place) -> HeaderValue {
-    // RFC 9110 §9.3.7: `*` speaks of the server as a whole.
+    // RFC 9110 §9.3.7: `OPTIONS *` applies to the server as a whole.
     let verbs = if *place == Place::Server { EVERYWHERE } else { verbs(place) };
     let names: Vec<&str> = verbs.iter().map(|(name, _)| *name).collect();
     HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
 }
 
-/// The methods of what a path names; all of them where it names nothing, so that a page that asks
-/// first is let go on, and told so by the answer to its request.
+/// The methods of a path for a CORS preflight; all of them for an unknown path, so that the preflight
+/// succeeds and the page can read the 404 of its actual request.
 pub fn methods(model: &Model, path: &str) -> HeaderValue {
     let place = find(model, path).or_else(|| find(model, path.strip_suffix('/')?));
     allow(&place.unwrap_or(Place::Server))
@@ -292,7 +293,7 @@ fn decode(segment: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(segment).decode_utf8().ok()
 }
 
-/// A known path with one slash too many is moved; everything else is not there.
+/// Redirects a known path with one trailing slash too many; every other path is 404.
 fn moved(model: &Model, path: &str, query: Option<&str>) -> Stop {
     let shorter =
         path.strip_suffix('/').filter(|shorter| !path.contains("//") && !shorter.is_empty());
@@ -313,7 +314,7 @@ pub fn misplaced<'a>(model: &'a Model, path: &str) -> Option<&'a Resource> {
     model.declared().find(|resource| resource.parent.is_some() && *resource.plural == *first)
 }
 
-/// The path of a collection or an item, as `Location` and `Link` say it.
+/// The path of a collection or an item, as in `Location` and `Link`.
 pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Option<Id>) -> String {
     let mut path = String::with_capacity(64);
     path.push_str(model.server.base_path.as_deref().unwrap_or(""));
@@ -321,7 +322,7 @@ pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Opti
     path
 }
 
-/// The path of an item as the change log knows it: without the deployment's prefix.
+/// Appends the path of an item as the change log records it: without the deployment's prefix.
 pub fn push_subject(
     path: &mut String,
     model: &Model,

@@ -1,4 +1,4 @@
-//! Cursors there and back, and those that nobody gave out.
+//! Tests of cursors: encoding and decoding, and cursors that the server did not make.
 use proptest::prelude::*;
 
 use super::*;
@@ -32,7 +32,7 @@ fn here() -> Bound {
 }
 
 #[test]
-fn a_cursor_comes_back_as_it_was_and_only_where_it_was_made() {
+fn cursor_round_trips_only_in_its_own_list() {
     let model = model();
     let both = [(Id::Integer(7), 0), (Id::Uuid(Uuid::from_u128(0x0189_0a5d)), 1)];
     for (id, resource) in both {
@@ -49,7 +49,7 @@ fn a_cursor_comes_back_as_it_was_and_only_where_it_was_made() {
 }
 
 #[test]
-fn values_come_back_as_they_were_and_only_as_what_they_are() {
+fn cursor_values_round_trip_only_as_their_own_type() {
     let model = model();
     let thing = &model.resources[0];
     let moment = Moment::parse("2026-11-15T02:28:14.5Z").unwrap();
@@ -86,7 +86,7 @@ fn values_come_back_as_they_were_and_only_as_what_they_are() {
 }
 
 #[test]
-fn what_the_store_could_not_take_is_no_cursor() {
+fn cursor_with_values_the_store_refuses_is_invalid() {
     let model = model();
     let thing = &model.resources[0];
     let sealed = |value| seal(&After { id: Id::Integer(1), values: vec![value] }, here());
@@ -99,7 +99,7 @@ fn what_the_store_could_not_take_is_no_cursor() {
 
 proptest! {
     #[test]
-    fn never_panics(text in ".{0,60}|[A-Za-z0-9_-]{0,80}") {
+    fn decode_never_panics(text in ".{0,60}|[A-Za-z0-9_-]{0,80}") {
         let model = model();
         let _ = open(&text, here(), &model.resources[0], &keys(3));
     }

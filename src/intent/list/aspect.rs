@@ -1,26 +1,26 @@
-//! What of an item a list can be filtered and sorted by, and how a query names it.
+//! Attributes: what a list can be filtered and sorted by, and how a query names it.
 //!
-//! Only fields that the model declares `filter = true` can be, and what every item has of itself. The one
-//! surprising thing: a field that the caller may not see is not known here, so that nothing said about it
-//! differs from what is said about a name that nobody declared.
+//! Attributes are the fields that the model declares `filter = true`, and the id and timestamps that every
+//! item has. What may surprise: a field that is hidden from the caller is unknown here, so that a message
+//! about it is the same as one about an undeclared name.
 
 use crate::json;
 use crate::model::types::unseal;
 use crate::model::{Class, Field, Resource, SORTED_CHARS_MAX, nearest};
 use crate::value::{Id, Item, Value, cut};
 
-/// What of an item is looked at.
+/// An attribute of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Aspect {
     Id,
     CreatedAt,
     UpdatedAt,
-    /// A field of the resource by its index, and the names of fields inside of objects on the way.
+    /// The index of a field of the resource, and the names of nested fields inside objects.
     Field(usize, Vec<Box<str>>),
 }
 
 impl Aspect {
-    /// The field that is meant, at the end of the way.
+    /// The declared field, after following the nested names.
     pub fn field<'a>(&self, resource: &'a Resource) -> Option<&'a Field> {
         let Self::Field(at, inner) = self else { return None };
         let column = resource.fields.get(*at)?;
@@ -29,7 +29,7 @@ impl Aspect {
         })
     }
 
-    /// How a query names it.
+    /// Its name in a query.
     pub fn name(&self, resource: &Resource) -> String {
         match self {
             Self::Id => "id".to_owned(),
@@ -44,7 +44,7 @@ impl Aspect {
         }
     }
 
-    /// Whether some items may have no value here.
+    /// Whether items may have no value for it.
     pub fn may_be_absent(&self, resource: &Resource) -> bool {
         match self {
             Self::Id | Self::CreatedAt | Self::UpdatedAt => false,
@@ -55,12 +55,12 @@ impl Aspect {
         }
     }
 
-    /// Whether its texts count with all of their characters.
+    /// Whether texts are compared as a whole, and not only by their prefix.
     pub fn is_short(&self, resource: &Resource) -> bool {
         self.field(resource).is_none_or(Field::is_short)
     }
 
-    /// By what an item has its place in a list.
+    /// The value that determines the item's position in a sorted list.
     pub fn value(&self, resource: &Resource, item: &Item) -> Value {
         let value = match self {
             Self::Id => match item.id {
@@ -96,7 +96,7 @@ fn inside(value: Value, names: &[Box<str>]) -> Value {
     })
 }
 
-/// The part of a text by which it is sorted.
+/// The prefix of a long text that it is sorted by.
 pub fn start(text: &str) -> &str {
     match text.char_indices().nth(SORTED_CHARS_MAX) {
         Some((end, _)) => text.get(..end).unwrap_or(text),
@@ -104,24 +104,24 @@ pub fn start(text: &str) -> &str {
     }
 }
 
-/// A resource as a caller knows it.
+/// A resource with the fields that the caller can see.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
     pub resource: &'a Resource,
-    /// Field indices that are not shown.
+    /// Indices of the hidden fields.
     pub hidden: &'a [usize],
 }
 
-/// Why a name cannot be used.
+/// Why a name cannot be used in a query.
 #[derive(Debug)]
 pub enum Unusable {
     Unknown,
-    /// It is there, but for this.
+    /// It is declared, but cannot be used for this reason.
     Declared(String),
 }
 
 impl<'a> Known<'a> {
-    /// The fields of the resource that the caller knows, with their indices.
+    /// The visible fields of the resource, with their indices.
     pub fn fields(&self) -> impl Iterator<Item = (usize, &'a Field)> {
         let hidden = self.hidden;
         let fields = self.resource.fields.iter().enumerate();
@@ -180,15 +180,15 @@ impl<'a> Known<'a> {
         all.into_iter()
     }
 
-    /// What is wrong with a name that is not known, and the nearest among those that are.
+    /// The message for an unknown name, with the nearest known one as a suggestion.
     pub fn unknown(&self, name: &str, what: &str) -> String {
         let names: Vec<String> = self.names().collect();
         no_such(name, what, names.iter().map(String::as_str))
     }
 
-    /// The same for a parameter, with all that there are.
+    /// The message for an unknown query parameter, with a list of the known ones.
     pub fn unknown_parameter(&self, name: &str, controls: &[&str]) -> String {
-        // A field that is called like a control needs its operator to be meant.
+        // A field with the name of a control parameter can only be named with an operator.
         let names = self.names().filter(|name| !controls.contains(&&**name));
         let names: Vec<String> = names.collect();
         let all: Vec<&str> =
@@ -197,10 +197,10 @@ impl<'a> Known<'a> {
     }
 }
 
-/// More names than this are not read by anybody.
+/// A longer list of names is cut.
 const LISTED_MAX: usize = 30;
 
-/// What other interfaces call our controls.
+/// What other APIs call our control parameters.
 const ALIASES: [(&str, &str); 16] = [
     ("page", "cursor"),
     ("offset", "cursor"),
@@ -220,7 +220,7 @@ const ALIASES: [(&str, &str); 16] = [
     ("select", "fields"),
 ];
 
-/// A parameter that stands for nothing here, what may be meant by it, and those that there are.
+/// The message for an unknown query parameter, with a suggestion and the list of known ones.
 pub fn no_such_parameter(name: &str, known: &[&str]) -> String {
     let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
     let alias = alias.map(|(_, control)| *control).filter(|control| known.contains(control));
@@ -241,7 +241,7 @@ pub fn no_such_parameter(name: &str, known: &[&str]) -> String {
     format!("{}: no such parameter here ({listed}){near}", cut(name))
 }
 
-/// `name` stands for nothing here, and what may be meant by it.
+/// The message that a name does not exist, with a suggestion.
 pub fn no_such<'c>(name: &str, what: &str, known: impl IntoIterator<Item = &'c str>) -> String {
     let near = nearest(name, known);
     let near = near.map(|near| format!("; did you mean {}?", json::quoted(near)));

@@ -1,21 +1,21 @@
-//! The address of a list: what stays the same from page to page, and what makes it that list.
+//! The URL of a list's next page, and the canonical query that a cursor is bound to.
 //!
-//! Nothing is kept of a list without a query of its own.
+//! Empty for a list without a query.
 
 use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What is written as it is: all that means nothing to anybody who reads a query or a `Link`.
+/// Unreserved characters: they have no special meaning in a query or in a `Link` header.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
-/// The parameters of a list, spelled again.
+/// The parameters of a list query, encoded again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Link {
-    /// Behind each a `&`.
+    /// Each parameter ends with `&`.
     query: String,
-    /// Filters in one spelling.
+    /// Filters in canonical spelling.
     filters: Vec<String>,
     sort: Option<String>,
 }
@@ -41,7 +41,8 @@ impl Link {
         format!("{path}?{}limit={limit}&cursor={cursor}", self.query)
     }
 
-    /// Which items in which order, in one text; none for all by id. The order of filters does not count.
+    /// The filters and the order as one canonical text, regardless of the order of the filters; `None` for
+    /// the whole list by id.
     pub(super) fn bound(&self) -> Option<String> {
         if self.filters.is_empty() && self.sort.is_none() {
             return None;

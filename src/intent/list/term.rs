@@ -1,7 +1,7 @@
-//! Filters: what must hold for an item to be in a list.
+//! Filters of a list query.
 //!
-//! A value is read as the field's own type reads it, so that `1.50` is a decimal and `1` a boolean nowhere.
-//! Rules of the field (`min`, `pattern`, …) are not looked at: what is stored may be older than they are.
+//! The type of the field parses the value, so that `1.50` is a decimal and `1` is never a boolean. The rules
+//! of the field (`min`, `pattern`, …) are not applied: stored values may be older than the rules.
 
 use super::aspect::{Aspect, Known};
 use crate::json::{self, Json};
@@ -17,12 +17,13 @@ pub struct Term {
     pub test: Test,
 }
 
-/// What is asked of a value. Where there is none, only `Exists(false)` holds.
+/// The test of a filter. For a missing value only `Exists(false)` holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Test {
     Compare(Comparison, Value),
     In(Vec<Value>),
-    /// A text from the first to before the second begins with the first; without a second, from there on.
+    /// A half-open range: texts from the first up to before the second, which are those with the first as
+    /// prefix; without a second, the range has no upper end.
     Prefix(Box<str>, Option<Box<str>>),
     Contains(Box<str>),
     Exists(bool),
@@ -51,7 +52,7 @@ const OPERATORS: [(&str, Operator); 10] = [
 ];
 
 impl Operator {
-    /// Which operators fit: a boolean and a state have no order, and only words have parts.
+    /// Whether the operator fits the type: booleans and states have no order, and only texts have prefixes.
     fn fits(self, field: Option<&Field>) -> bool {
         use Comparison::{Equal, NotEqual};
         let is_ordered = field
@@ -64,7 +65,7 @@ impl Operator {
     }
 }
 
-/// Reads a filter; what is wrong is said with the parameter before it, as it was sent.
+/// Parses a filter. An error message begins with the parameter as it was sent.
 pub fn read(
     known: Known<'_>,
     (parameter, operator): (&str, &str),
@@ -86,7 +87,7 @@ pub fn read(
         return Err(wrong(format!("the operator does not fit; those that do: {fitting}")));
     }
     let one = |text: &str| match (field, found) {
-        // An order of words has a place for anything, whatever an address has to look like.
+        // Any text can be compared with texts, also one that is not a valid value of the field.
         (Some(field), Operator::Compare(comparison))
             if field.kind.is_words()
                 && !matches!(comparison, Comparison::Equal | Comparison::NotEqual) =>
@@ -118,7 +119,7 @@ pub fn read(
     Ok(Term { test: test.map_err(wrong)?, aspect })
 }
 
-/// What is sent as a plus arrives as a space.
+/// Adds a hint to an error message: a `+` in a query is decoded to a space.
 fn with_plus(text: &str, detail: String) -> String {
     match text.contains(' ') {
         true => format!("{detail}; in a query a + is written %2B"),
@@ -126,7 +127,7 @@ fn with_plus(text: &str, detail: String) -> String {
     }
 }
 
-/// No text that is stored has NUL in it.
+/// Refuses NUL, which no stored text contains.
 fn words(text: &str) -> Result<&str, String> {
     match text.contains('\0') {
         true => Err("expected a text without the NUL character".to_owned()),
@@ -175,8 +176,8 @@ fn read_own(aspect: &Aspect, resource: &Resource, text: &str) -> Result<Value, S
     }
 }
 
-/// A bound need not be an id: any integer has a place in their order. One that is out of range is behind
-/// or before all of them.
+/// A bound need not be a valid id: any integer has a position in the order of ids. An integer out of range is
+/// before or after all of them.
 fn integer_bound(text: &str) -> Result<Value, String> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -189,7 +190,7 @@ fn integer_bound(text: &str) -> Result<Value, String> {
     Ok(Value::Integer(text.parse().unwrap_or(out_of_range)))
 }
 
-/// Takes a list of values apart: `\,` is a comma in a value, `\\` a backslash.
+/// Splits a list of values: `\,` is a comma in a value, `\\` a backslash.
 fn split(text: &str, values_max: usize) -> Result<Vec<String>, String> {
     let (mut values, mut value) = (Vec::new(), String::new());
     let mut chars = text.chars();
@@ -216,11 +217,11 @@ fn split(text: &str, values_max: usize) -> Result<Vec<String>, String> {
     Ok(values)
 }
 
-/// The first text, by code points, behind all that begin with this one.
+/// The smallest text, by code points, that is greater than all texts with this prefix.
 fn following(text: &str) -> Option<Box<str>> {
     let mut chars: Vec<char> = text.chars().collect();
     while let Some(last) = chars.pop() {
-        // What has no successor has none as the end of a longer text either.
+        // A last character without a successor is dropped, and the one before it is increased.
         let next = match last {
             '\u{D7FF}' => Some('\u{E000}'),
             last => char::from_u32(u32::from(last) + 1),
@@ -238,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_all_that_begin_with_a_text() {
+    fn prefix_successor_is_the_first_text_after_the_prefix() {
         assert_eq!(following("ab").as_deref(), Some("ac"));
         assert_eq!(following("a\u{10FFFF}").as_deref(), Some("b"));
         assert_eq!(following("\u{D7FF}").as_deref(), Some("\u{E000}"));
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_values_has_commas_and_backslashes_in_it() {
+    fn split_values_handles_escaped_commas_and_backslashes() {
         let all = |text: &str| split(text, 3).unwrap();
         assert_eq!(all("a,b"), ["a", "b"]);
         assert_eq!(all(r"a\,b,c\\"), ["a,b", r"c\"]);

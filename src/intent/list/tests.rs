@@ -1,4 +1,4 @@
-//! What queries mean, and what is said of those that mean nothing.
+//! Tests of list queries: valid ones, and the messages for invalid ones.
 
 use expect_test::{ExpectFile, expect_file};
 
@@ -49,7 +49,7 @@ fn asked(model: &Model, query: &str) -> Result<List, Problem> {
     read(model, &address, (Some(query), HIDDEN))
 }
 
-/// The file has a line `? …` for each query, and below it what comes of it.
+/// The file has a line `? …` for each query, and below it the result.
 fn check(file: &str, expected: &ExpectFile) {
     let model = model::read("lists.toml", MODEL).unwrap();
     let shown = file.lines().filter_map(|line| line.strip_prefix("? ")).map(|query| {
@@ -84,18 +84,18 @@ fn show(model: &Model, list: &List) -> String {
 }
 
 #[test]
-fn what_a_query_means() {
+fn query_valid_is_parsed() {
     check(include_str!("queries.txt"), &expect_file!["queries.txt"]);
 }
 
 #[test]
-fn what_no_query_can_mean() {
+fn query_invalid_is_refused() {
     check(include_str!("refused.txt"), &expect_file!["refused.txt"]);
 }
 
-/// What is said of a hidden field is what is said of a name that nobody declared.
+/// The message for a hidden field is the same as for an undeclared name.
 #[test]
-fn a_hidden_field_is_unknown() {
+fn query_of_a_hidden_field_is_like_an_unknown_name() {
     let model = model::read("lists.toml", MODEL).unwrap();
     let said = |query: &str, name: &str| {
         let problem = asked(&model, query).unwrap_err();
@@ -114,14 +114,14 @@ fn a_hidden_field_is_unknown() {
             ["secret_note", "sacred_mote"].map(|name| said(&query.replace("NAME", name), name));
         assert_eq!(hidden, unknown, "{query}");
     }
-    // Nor is it ever what may be meant.
+    // Nor is the hidden field ever suggested.
     assert!(!said("secret_not=x", "secret_not=").contains("secret_note"));
     assert!(!said("sort=secret_not", "-").contains("secret_note"));
     assert!(!said("fields=secret_not", "-").contains("secret_note"));
 }
 
 #[test]
-fn a_cursor_is_bound_to_which_items_come_in_which_order() {
+fn cursor_is_bound_to_the_filters_and_the_order() {
     let model = model::read("lists.toml", MODEL).unwrap();
     let bound = |query: &str| asked(&model, query).unwrap().bound("/shelves/1/books");
     let same = [

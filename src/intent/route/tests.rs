@@ -1,4 +1,4 @@
-//! Methods and paths, and where they lead.
+//! Tests of routing.
 
 use super::*;
 use crate::model;
@@ -53,7 +53,7 @@ fn show_address(model: &Model, address: &Address) -> String {
 }
 
 #[test]
-fn known_paths_lead_somewhere() {
+fn route_of_known_path_is_found() {
     assert_eq!(show("GET", "/"), "Get Home");
     assert_eq!(show("GET", "/-/logout"), "Get Logout(0)");
     assert_eq!(show("GET", "/-/logout/nouns"), "Get Logout(0)");
@@ -75,7 +75,7 @@ fn known_paths_lead_somewhere() {
 }
 
 #[test]
-fn users_live_under_the_servers_own_path() {
+fn route_of_users_is_under_the_server_prefix() {
     assert_eq!(show("GET", "/-/users"), "Get /-/users");
     assert_eq!(show("DELETE", &format!("/-/users/{ROOM}")), format!("Delete /-/users/{ROOM}"));
     assert_eq!(show("GET", "/-/users/"), "moved to /-/users");
@@ -91,14 +91,14 @@ fn users_live_under_the_servers_own_path() {
 }
 
 #[test]
-fn an_id_that_cannot_be_one_is_an_item_that_is_not_there() {
+fn route_with_invalid_id_has_a_target_without_ids() {
     assert_eq!(show("GET", "/rooms/abc"), "Get a place that cannot be");
     assert_eq!(show("GET", "/rooms/abc/shelves"), "Get a place that cannot be");
     assert_eq!(show("GET", &format!("/rooms/{ROOM}/shelves/007")), "Get a place that cannot be");
 }
 
 #[test]
-fn unknown_paths_lead_nowhere() {
+fn route_of_unknown_path_is_404() {
     for target in [
         "/room",
         "/shelves",
@@ -127,7 +127,7 @@ fn unknown_paths_lead_nowhere() {
 }
 
 #[test]
-fn one_slash_too_many_is_moved_where_the_rest_is_known() {
+fn route_with_trailing_slash_redirects_if_the_rest_is_known() {
     assert_eq!(show("GET", "/rooms/"), "moved to /rooms");
     assert_eq!(show("POST", "/rooms/?a=1&b"), "moved to /rooms?a=1&b");
     assert_eq!(show("GET", "/-/health/"), "moved to /-/health");
@@ -137,7 +137,7 @@ fn one_slash_too_many_is_moved_where_the_rest_is_known() {
 }
 
 #[test]
-fn methods_are_unknown_or_not_allowed_in_that_order() {
+fn route_with_unknown_method_is_501_and_with_other_method_405() {
     assert_eq!(show("BREW", "/nothing"), "unknown-method");
     assert_eq!(show("get", "/rooms"), "unknown-method");
     assert_eq!(show("DELETE", "/nothing"), "no-such-path");
@@ -154,7 +154,7 @@ fn methods_are_unknown_or_not_allowed_in_that_order() {
 }
 
 #[test]
-fn a_prefix_belongs_to_every_path() {
+fn route_with_base_path_requires_it_everywhere() {
     let model = format!("{MODEL}\n[server]\nbase_path = \"/v1\"\n");
     assert_eq!(show_in(&model, "GET", "/v1/rooms"), "Get /v1/rooms");
     assert_eq!(show_in(&model, "GET", "/v1/rooms/"), "moved to /v1/rooms");
@@ -168,14 +168,14 @@ mod never_panics {
 
     proptest! {
         #[test]
-        fn on_any_path(path in "(/|%|\\.|-|[a-z0-9]|rooms|shelves|\\PC){0,12}") {
+        fn route_of_arbitrary_path_never_panics(path in "(/|%|\\.|-|[a-z0-9]|rooms|shelves|\\PC){0,12}") {
             let _ = super::show("GET", &path);
         }
     }
 }
 
 #[test]
-fn a_page_that_asks_first_is_told_the_methods_of_the_place() {
+fn preflight_lists_the_methods_of_the_target() {
     let model = model::read("model.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"));
     for (path, expected) in [
         ("/rooms", "GET, HEAD, POST, OPTIONS"),
