@@ -6,7 +6,8 @@ use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Unreserved characters: they have no special meaning in a query or in a `Link` header.
+/// The characters to percent-encode: all but the unreserved ones, `:` and `@`, which have no special meaning
+/// in a query or in a `Link` header.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
