@@ -1,45 +1,44 @@
-//! Which media type to answer with (RFC 9110 §12.5.1), and what a body says it is (§8.3).
+//! Content negotiation of the media type (RFC 9110 §12.5.1), and parsing of `Content-Type` (§8.3).
 //!
-//! The types on offer are an argument; only the shortcut for what most programs send knows one by name.
-//! The one surprising thing: an `Accept` in which
-//! nothing can be understood counts as none at all. It prefers nothing, and §12.5.1 leaves the server
-//! free to disregard it; `*/*;q=0` can be understood and is taken at its word.
+//! The offered types are an argument; only the fast path for the most common header knows one by name. What
+//! may surprise: an `Accept` without any valid element counts as absent. It expresses no preference, and
+//! §12.5.1 lets the server disregard it; `*/*;q=0` is valid and is honoured.
 
 use std::borrow::Cow;
 
-/// Most elements of an `Accept` that are looked at.
+/// Elements of an `Accept` header after these are ignored.
 const RANGES_MAX: usize = 64;
 
-/// A type that can be sent, in lower case.
+/// A media type that the server can send, in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Media {
     /// `type/subtype`
     pub essence: &'static str,
-    /// Those that tell this representation from others of the same type.
+    /// The parameters that distinguish this representation from others of the same type.
     pub parameters: &'static [(&'static str, &'static str)],
 }
 
-/// What a client can receive.
+/// The media types that a client accepts.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Accept<'a> {
-    /// No header, or one that says as much.
+    /// No header, or one that accepts everything.
     Anything,
-    /// `application/json` and nothing else: what most programs send.
+    /// Only `application/json`, the most common header.
     Json,
     Ranges(Vec<Range<'a>>),
 }
 
-/// One element of an `Accept`.
+/// One media range of an `Accept` header.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Range<'a> {
     kind: &'a str,
     subtype: &'a str,
     parameters: Parameters<'a>,
-    /// 0 to 1000; 0 is "not this".
+    /// 0 to 1000; 0 excludes the type.
     weight: u16,
 }
 
-/// What a body says it is.
+/// The media type of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ContentType<'a> {
     kind: &'a str,
@@ -49,7 +48,7 @@ pub struct ContentType<'a> {
 
 type Parameters<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
-/// Reads all `Accept` lines of a request. What is malformed is skipped.
+/// Parses all `Accept` lines of a request. Malformed elements are skipped.
 pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
     let mut values = values.into_iter();
     let Some(first) = values.next() else { return Accept::Anything };
@@ -66,7 +65,7 @@ pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
     if ranges.is_empty() { Accept::Anything } else { Accept::Ranges(ranges) }
 }
 
-/// The offer the client likes best; among equals the first. `None`: there is nothing it accepts.
+/// The offered type with the highest weight; among equals the first. `None`: the client accepts none of them.
 pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
     match accept {
         Accept::Anything => (!offered.is_empty()).then_some(0),
@@ -84,9 +83,9 @@ pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
     }
 }
 
-/// JSON, for a client that lists only a kind of it that nobody knows, such as `application/json;version=1`.
-/// By the letter of RFC 9110 §12.5.1 there is nothing to send; but JSON has no parameters (RFC 8259 §11), and
-/// clients that add one read the plain type.
+/// JSON, for a client that lists only JSON with an unknown parameter, such as `application/json;version=1`.
+/// Strictly by RFC 9110 §12.5.1 there is nothing to send; but JSON has no parameters (RFC 8259 §11), and
+/// clients that add one can read the plain type.
 fn json_of_any_kind(ranges: &[Range<'_>], offered: &[Media]) -> Option<usize> {
     let is_listed = |media: &Media| {
         let is_json = matches!(media.essence, "application/json" | "application/problem+json");
@@ -95,7 +94,7 @@ fn json_of_any_kind(ranges: &[Range<'_>], offered: &[Media]) -> Option<usize> {
     offered.iter().position(is_listed)
 }
 
-/// A name in a list of names with weights, such as that of `Accept-Encoding`.
+/// A name with a weight in a list such as that of `Accept-Encoding`.
 #[derive(Debug)]
 pub(super) struct Weighed<'a> {
     name: &'a str,
@@ -112,12 +111,12 @@ impl Weighed<'_> {
     }
 }
 
-/// Reads all lines of such a list. What is malformed is skipped.
+/// Parses all lines of such a list. Malformed elements are skipped.
 pub(super) fn weighed<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<Weighed<'a>> {
     let read = |element: &'a [u8]| {
         let mut cursor = Cursor { rest: element };
         let name = cursor.token()?;
-        // RFC 9110 §12.4.2: a weight is all that may follow.
+        // RFC 9110 §12.4.2: only a weight may follow.
         let weight = match &*cursor.parameters_to_end()? {
             [] => 1000,
             [(q, text)] if q.eq_ignore_ascii_case("q") => read_weight(text)?,
@@ -140,19 +139,19 @@ pub fn content_type(value: &str) -> Option<ContentType<'_>> {
 }
 
 impl ContentType<'_> {
-    /// Whether it is this `type/subtype`, whatever its parameters.
+    /// Whether it is this `type/subtype`, with any parameters.
     pub fn is(&self, essence: &str) -> bool {
         is_essence(essence, self.kind, self.subtype)
     }
 
-    /// Whether it has a parameter with this value, in whatever case.
+    /// Whether it has a parameter with this value, compared without regard to case.
     pub fn says(&self, name: &str, value: &str) -> bool {
         self.parameters
             .iter()
             .any(|(n, v)| n.eq_ignore_ascii_case(name) && v.eq_ignore_ascii_case(value))
     }
 
-    /// Whether the text is in UTF-8, as far as the header knows: it says so or says nothing.
+    /// Whether the text is in UTF-8 by the header: the charset is `utf-8` or missing.
     pub fn is_utf8(&self) -> bool {
         self.parameters
             .iter()
@@ -168,8 +167,8 @@ fn weight(ranges: &[Range<'_>], media: &Media) -> u16 {
 }
 
 impl Range<'_> {
-    /// Whether it names `media` with parameters that may be left out of account. A charset is no such one:
-    /// what is sent is in UTF-8.
+    /// Whether the range names `media` with parameters that can be ignored. Not with a charset other than
+    /// UTF-8.
     fn is_kind_of(&self, media: &Media) -> bool {
         let is_other_charset = |(name, value): &(&str, Cow<'_, str>)| {
             name.eq_ignore_ascii_case("charset") && !is_utf8(value)
@@ -178,7 +177,7 @@ impl Range<'_> {
             && !self.parameters.iter().any(is_other_charset)
     }
 
-    /// How closely the range describes `media`; `None` when it does not cover it.
+    /// How specifically the range describes `media`; `None` when it does not cover it.
     fn specificity(&self, media: &Media) -> Option<(u8, usize)> {
         let kind = media.essence.split('/').next().unwrap_or_default();
         let closeness = match (self.kind, self.subtype) {
@@ -197,7 +196,7 @@ fn has_parameter(media: &Media, name: &str, value: &str) -> bool {
         .parameters
         .iter()
         .any(|(n, v)| n.eq_ignore_ascii_case(name) && v.eq_ignore_ascii_case(value));
-    // All text goes out as UTF-8, also where the type has no such parameter (RFC 8259 §11).
+    // All text is sent as UTF-8, also where the type has no charset parameter (RFC 8259 §11).
     declared || (name.eq_ignore_ascii_case("charset") && is_utf8(value))
 }
 
@@ -207,7 +206,7 @@ fn is_essence(essence: &str, kind: &str, subtype: &str) -> bool {
         .is_some_and(|(k, s)| k.eq_ignore_ascii_case(kind) && s.eq_ignore_ascii_case(subtype))
 }
 
-/// `utf8` is no registered name, but common, and means one thing.
+/// `utf8` is not registered, but common and unambiguous.
 fn is_utf8(charset: &str) -> bool {
     charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
 }
@@ -228,13 +227,13 @@ fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     pieces.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// Reads one media range with its weight.
+/// Parses one media range with its weight.
 fn range(element: &[u8]) -> Option<Range<'_>> {
     let mut cursor = Cursor { rest: element };
     let kind = cursor.token()?;
     let subtype = match cursor.step(b'/') {
         Some(()) => cursor.token()?,
-        // Java's HttpURLConnection sends `*; q=.2` unless told otherwise.
+        // Java's HttpURLConnection sends `*; q=.2` by default.
         None if kind == "*" => "*",
         None => return None,
     };
@@ -243,14 +242,14 @@ fn range(element: &[u8]) -> Option<Range<'_>> {
     }
     let mut parameters = cursor.parameters_to_end()?;
     let mut weight = 1000;
-    // RFC 9110 §12.5.1: any parameter named q is the weight, wherever it stands.
+    // RFC 9110 §12.5.1: any parameter named q is the weight, at any position.
     if let Some(at) = parameters.iter().position(|(name, _)| name.eq_ignore_ascii_case("q")) {
         weight = read_weight(&parameters.remove(at).1)?;
     }
     Some(Range { kind, subtype, parameters, weight })
 }
 
-/// RFC 9110 §12.4.2: 0 to 1 with at most three decimals. `.2` is no weight there, but is sent.
+/// RFC 9110 §12.4.2: 0 to 1 with at most three decimals. `.2` is not in the grammar, but clients send it.
 fn read_weight(text: &str) -> Option<u16> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     if decimals.len() > 3 || text == "." || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -264,13 +263,13 @@ fn read_weight(text: &str) -> Option<u16> {
     }
 }
 
-/// What is left of a header value.
+/// The unparsed rest of a header value.
 struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    /// Parameters up to the end of the value; a semicolon may stand alone (RFC 9110 §5.6.6).
+    /// Parses parameters up to the end of the value; a semicolon may stand alone (RFC 9110 §5.6.6).
     fn parameters_to_end(mut self) -> Option<Parameters<'a>> {
         let mut parameters = Vec::new();
         loop {
@@ -310,7 +309,7 @@ impl<'a> Cursor<'a> {
         str::from_utf8(token).ok().filter(|token| !token.is_empty())
     }
 
-    /// RFC 9110 §5.6.4: a backslash takes the next byte as it is.
+    /// RFC 9110 §5.6.4: a backslash escapes the next byte.
     fn quoted(&mut self) -> Option<Cow<'a, str>> {
         self.step(b'"')?;
         let mut text = Vec::new();

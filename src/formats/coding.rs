@@ -1,9 +1,8 @@
-//! How the bytes of an answer are coded (RFC 9110 §8.4.1): which coding a client would have (§12.5.3), and
-//! the coding itself.
+//! Content codings, gzip and zstd (RFC 9110 §8.4.1): negotiation (§12.5.3) and compression.
 //!
-//! Pure: bytes in, bytes out. Who is not asked for a coding does nothing at all.
-//! The one surprising thing: zstd has to be named. `*` means gzip as long as that is not refused, because
-//! every client that can decode anything can decode it.
+//! Pure: bytes in, bytes out. Without an `Accept-Encoding` header it does nothing. What may surprise: zstd
+//! must be named. `*` means gzip unless that is refused, because every client that can decode anything can
+//! decode gzip.
 
 use std::fmt;
 use std::io::Write;
@@ -15,16 +14,16 @@ use zstd::zstd_safe::CParameter;
 
 use super::accept::{self, Weighed};
 
-/// Answers up to this size are sent as they are: they fit into one packet either way.
+/// Smaller bodies are not compressed: they fit into one packet anyway.
 const PLAIN_BYTES_MAX: usize = 1024;
 
-/// Beyond these, lists of items get no smaller, and take several times as long.
+/// Higher levels do not make lists of items smaller, and take several times as long.
 const GZIP_LEVEL: u32 = 3;
 const ZSTD_LEVEL: i32 = 1;
-/// For what goes on: many may do so at once. RFC 8878 §3.1.1.1.2: every decoder has a window of 2^23 bytes,
-/// and what is whole has at most 2^19 at this level.
+/// For streaming responses, since many may be open at the same time. RFC 8878 §3.1.1.1.2: every decoder
+/// supports a window of 2^23 bytes; a whole body uses at most 2^19 at this level.
 const ZSTD_FLOW_WINDOW_LOG: u32 = 17;
-/// What an encoder for something that goes on takes up, rounded up.
+/// Memory of an encoder for a streaming response, rounded up.
 pub const ENCODER_BYTES: usize = 512 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,19 +32,19 @@ pub enum Coding {
     Gzip,
 }
 
-/// What a client would have its answers coded in.
+/// The coding of a response, as negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     coding: Coding,
-    /// Those that are not coded are refused, so that the small ones have to be coded too.
+    /// The client refuses `identity`, so that small bodies have to be compressed too.
     is_plain_refused: bool,
 }
 
-/// Reads all lines of `Accept-Encoding`; `None` when the bytes go out as they are. That is so too where
-/// nothing that can be sent is accepted: a 406 would have bytes of its own, and be refused like them.
+/// Parses all lines of `Accept-Encoding`; `None` for no coding. Also where the client accepts nothing that
+/// the server can send: a 406 would have a body as well, which the client would refuse too.
 pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Choice> {
     let mut values = values.into_iter().peekable();
-    // RFC 9110 §12.5.3: without the header anything would do.
+    // RFC 9110 §12.5.3: without the header any coding is acceptable.
     values.peek()?;
     let listed = accept::weighed(values);
     let weight = |name: &str| listed.iter().filter(|one| one.is(name)).map(Weighed::weight).max();
@@ -54,12 +53,12 @@ pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Choice> 
     // RFC 9110 §8.4.1.3: x-gzip is gzip.
     let gzip = weight("gzip").max(weight("x-gzip"));
     let plain = weight("identity").or(any);
-    // The second of each is our own preference, among those that the client likes as much.
+    // The second element of each tuple is our own preference, among codings of equal weight.
     let zstd_place = if zstd.is_some() { 3 } else { 1 };
     let codings = [
         (zstd.or(any).unwrap_or(0), zstd_place, Some(Coding::Zstd)),
         (gzip.or(any).unwrap_or(0), 2, Some(Coding::Gzip)),
-        // Not listed, it is accepted, and less than whatever is.
+        // If it is not listed, identity is accepted, with less preference than any listed coding.
         (plain.unwrap_or(0), 0, None),
     ];
     let is_liked = |liked: &&(u16, u8, Option<Coding>)| liked.0 > 0;
@@ -70,14 +69,14 @@ pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Choice> 
 }
 
 impl Choice {
-    /// Whether a body of this size is coded. It depends on nothing else, so that the same bytes are
-    /// always sent the same way to those who ask in the same way.
+    /// Whether a body of this size is compressed. Depends on nothing else, so that equal bytes are always
+    /// sent in the same coding to clients that send the same header.
     pub fn covers(self, bytes: usize) -> bool {
         bytes > if self.is_plain_refused { 0 } else { PLAIN_BYTES_MAX }
     }
 
-    /// What tells the tag of an answer from that of the same answer in another coding. It goes by what
-    /// was chosen and not by what was then coded: 304 and 412 are said before the size is known.
+    /// Distinguishes the entity tags of one response in different codings. Depends on the negotiated coding,
+    /// not on whether the body was compressed: 304 and 412 are decided before the size is known.
     pub fn mark(self) -> u32 {
         u32::from_be_bytes(*match (self.coding, self.is_plain_refused) {
             (Coding::Zstd, false) => b"zstd",
@@ -95,7 +94,7 @@ impl Choice {
         })
     }
 
-    /// The bytes as they are sent; `None` when there is no memory for it.
+    /// The encoded bytes; `None` when there is no memory for it.
     pub fn encode(self, bytes: &[u8]) -> Option<Vec<u8>> {
         match self.coding {
             Coding::Zstd => zstd::bulk::compress(bytes, ZSTD_LEVEL).ok(),
@@ -108,7 +107,7 @@ impl Choice {
         }
     }
 
-    /// For bytes that come piece by piece; `None` when there is no memory for it.
+    /// An encoder for a streaming response; `None` when there is no memory for it.
     pub fn encoder(self) -> Option<Encoder> {
         Some(Encoder(match self.coding {
             Coding::Zstd => {
@@ -121,7 +120,7 @@ impl Choice {
     }
 }
 
-/// Codes bytes piece by piece.
+/// A streaming encoder.
 pub struct Encoder(Kind);
 
 enum Kind {
@@ -130,7 +129,7 @@ enum Kind {
 }
 
 impl Encoder {
-    /// The coded bytes of one piece; with them and all before it can be decoded.
+    /// Encodes one chunk and flushes, so that the client can decode everything up to here.
     pub fn push(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
         let coded = match &mut self.0 {
             Kind::Zstd(encoder) => {
@@ -145,7 +144,7 @@ impl Encoder {
         Some(std::mem::take(coded))
     }
 
-    /// The bytes that end it: without them a decoder says that something is missing.
+    /// The bytes that end the encoding: without them a decoder reports truncation.
     pub fn finish(self) -> Option<Vec<u8>> {
         match self.0 {
             Kind::Zstd(encoder) => encoder.finish().ok(),
@@ -180,9 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn the_client_chooses_by_weight_and_we_among_equals() {
+    fn coding_highest_weight_wins_then_our_preference() {
         let cases = [
-            // What programs send.
+            // Headers of real clients.
             ("gzip, deflate, br, zstd", "zstd if large"),
             ("gzip, deflate, br", "gzip if large"),
             ("deflate, gzip, br, zstd", "zstd if large"),
@@ -192,7 +191,7 @@ mod tests {
             ("identity", "plain"),
             ("", "plain"),
             (" , ", "plain"),
-            // RFC 9110 §12.5.3, its examples.
+            // The examples of RFC 9110 §12.5.3.
             ("compress, gzip", "gzip if large"),
             ("*", "gzip if large"),
             ("compress;q=0.5, gzip;q=1.0", "gzip if large"),
@@ -209,20 +208,20 @@ mod tests {
             ("gzip;q=0, *", "zstd if large"),
             ("zstd;q=0, *;q=0.1", "gzip if large"),
             ("gzip;q=0.1, identity;q=0.2, *;q=0.3", "zstd if large"),
-            // What is not coded is refused.
+            // The client refuses identity.
             ("gzip, identity;q=0", "gzip"),
             ("zstd, *;q=0", "zstd"),
             ("*, identity;q=0", "gzip"),
             ("gzip, *;q=0, identity", "gzip if large"),
-            // And there is nothing else.
+            // The client refuses everything.
             ("identity;q=0", "plain"),
             ("*;q=0", "plain"),
             ("br, identity;q=0", "plain"),
-            // Names are compared without regard to case; x-gzip is one.
+            // Names are compared without regard to case; x-gzip is an alias.
             ("GZip", "gzip if large"),
             ("x-gzip", "gzip if large"),
             ("gzip;q=0, x-gzip", "gzip if large"),
-            // What is malformed is skipped.
+            // Malformed elements are skipped.
             ("gzip;q=2, zstd", "zstd if large"),
             ("gzip;q=, zstd;q=0.1", "zstd if large"),
             ("gzip;level=9", "plain"),
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_is_over_a_kibibyte() {
+    fn coding_compresses_bodies_over_one_kibibyte() {
         let choice = choose([b"gzip".as_slice()]).unwrap();
         assert!(!choice.covers(0) && !choice.covers(1024) && choice.covers(1025));
         let always = choose([b"gzip, identity;q=0".as_slice()]).unwrap();
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_choice_has_a_mark_of_its_own() {
+    fn coding_choices_have_distinct_tag_suffixes() {
         let lines = ["zstd", "gzip", "zstd, *;q=0", "gzip, *;q=0"];
         let marks = lines.map(|line| choose([line.as_bytes()]).unwrap().mark());
         for (index, mark) in marks.iter().enumerate() {
@@ -267,7 +266,7 @@ mod tests {
         }
     }
 
-    /// The first so many bytes of what has not ended.
+    /// Decodes the first bytes of an unfinished encoding.
     fn so_far(choice: Choice, coded: &[u8], bytes: usize) -> Vec<u8> {
         let mut plain = vec![0; bytes];
         match choice.coding {
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_ended_is_no_whole() {
+    fn encoder_unfinished_output_is_reported_as_truncated() {
         for line in ["zstd", "gzip"] {
             let choice = choose([line.as_bytes()]).unwrap();
             let mut encoder = choice.encoder().unwrap();
@@ -294,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_coded_is_decoded_to_the_same(bytes: Vec<u8>, times in 1_usize..200) {
+        fn encode_output_decodes_to_the_input(bytes: Vec<u8>, times in 1_usize..200) {
             let bytes = bytes.repeat(times);
             for line in ["zstd", "gzip"] {
                 let choice = choose([line.as_bytes()]).unwrap();
@@ -304,9 +303,9 @@ mod tests {
             }
         }
 
-        /// Each piece can be decoded as soon as it is there, and the end is told.
+        /// Each chunk can be decoded at once, and the end is explicit.
         #[test]
-        fn pieces_are_decoded_one_by_one(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 0..8)) {
+        fn encoder_chunks_can_be_decoded_one_by_one(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 0..8)) {
             for line in ["zstd", "gzip"] {
                 let choice = choose([line.as_bytes()]).unwrap();
                 let mut encoder = choice.encoder().unwrap();
@@ -322,7 +321,7 @@ mod tests {
         }
 
         #[test]
-        fn any_header_is_read(bytes: Vec<u8>, line in r#"([*;,="\\ q.01]|gzip|zstd|identity|;q=){0,30}"#) {
+        fn coding_arbitrary_header_never_panics(bytes: Vec<u8>, line in r#"([*;,="\\ q.01]|gzip|zstd|identity|;q=){0,30}"#) {
             let _ = choose([bytes.as_slice(), line.as_bytes()]);
         }
     }

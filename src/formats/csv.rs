@@ -1,10 +1,10 @@
-//! A collection as comma-separated values (RFC 4180), for spreadsheets and bulk tools.
+//! CSV output (RFC 4180) of a collection, for spreadsheets and bulk tools.
 //!
-//! For collections alone; a single item is JSON. The first line has the names of the members, in the
-//! order in which JSON has them; lists, objects and json are their JSON text.
-//! The one surprising thing: a field without a value is empty, and a text without a character is `""`,
-//! since a reader that looks can tell the two apart. Values are never changed, not even those that a
-//! spreadsheet would take for a formula: what is read back must be what is stored.
+//! Only for collections; a single item is JSON. The header line has the names of the members, in the same
+//! order as in JSON; values of type list, object and json are their JSON text. What may surprise: a missing
+//! value is an empty cell, and an empty text is `""`, so that a parser can tell them apart. Values are never
+//! changed, not even those that a spreadsheet would evaluate as a formula: an import must get back what is
+//! stored.
 
 use http::HeaderValue;
 
@@ -27,7 +27,7 @@ static LINES: Lines = Lines { head: write_head, line: write_line };
 /// RFC 4180 §2.1.
 const LINE_END: &[u8] = b"\r\n";
 
-/// The names of what `write_line` writes. They are `[a-z0-9_]`: nothing in them needs quotes.
+/// The header line: the names of what `write_line` writes. They are `[a-z0-9_]` and need no quotes.
 fn write_head(out: &mut Vec<u8>, view: View<'_>) {
     let resource = view.resource;
     out.extend_from_slice(b"id");
@@ -94,7 +94,7 @@ fn write_field(out: &mut Vec<u8>, value: &Value) {
         Value::Moment(moment) => out.extend_from_slice(&moment.text()),
         Value::Decimal(decimal) => out.extend_from_slice(decimal.to_string().as_bytes()),
         Value::Boolean(_) | Value::Integer(_) | Value::Number(_) => write_value(out, value),
-        // Stored ones are sealed; one that is not has a text all the same.
+        // Stored lists and objects are canonical JSON text; these were not stored yet.
         Value::List(_) | Value::Object(_) => {
             let mut json = Vec::new();
             write_value(&mut json, value);
@@ -103,7 +103,7 @@ fn write_field(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// RFC 4180 §2.5 to §2.7: in quotes where it must be, and a quote inside is written twice.
+/// RFC 4180 §2.5 to §2.7: quotes only where needed, and a quote inside is doubled.
 fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     let needs_quotes =
         text.is_empty() || text.iter().any(|byte| matches!(byte, b'"' | b',' | b'\r' | b'\n'));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_have_quotes_where_they_need_them() {
+    fn csv_quotes_cells_only_where_needed() {
         let text = |text: &str| field(&Value::text(text));
         for plain in ["Ann", " a b ", "=1+1", "+1", "@x", "a'b", "#", "ä;\t"] {
             assert_eq!(text(plain), plain);
@@ -153,9 +153,9 @@ mod tests {
     }
 
     proptest! {
-        /// The reader is not ours.
+        /// Parsed by the csv crate.
         #[test]
-        fn any_text_is_read_back(texts in proptest::collection::vec(any::<String>(), 1..5)) {
+        fn csv_arbitrary_text_round_trips(texts in proptest::collection::vec(any::<String>(), 1..5)) {
             let mut out = b"1".to_vec();
             for text in &texts {
                 out.push(b',');

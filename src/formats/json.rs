@@ -1,7 +1,7 @@
-//! Items, lists, problems and the server's own documents as JSON.
+//! JSON output of items, lists, problems and the server's own documents.
 //!
-//! Members of an item come in one order: id, the parent's id, the fields as declared, the times, the
-//! version. A field without a value is left out, or `null` where the model says it may be.
+//! The members of an item have one order: id, the parent's id, the fields as declared, the timestamps, the
+//! version. A field without a value is left out, or `null` where the model declares it nullable.
 
 use http::HeaderValue;
 
@@ -48,7 +48,7 @@ fn wrap(out: &mut Vec<u8>, name: &str, content: impl FnOnce(&mut Vec<u8>)) {
     content(out);
 }
 
-/// Names are `[a-z0-9_]`: nothing in them needs escaping.
+/// Names are `[a-z0-9_]` and need no escaping.
 fn write_name(out: &mut Vec<u8>, name: &str) {
     out.push(b'"');
     out.extend_from_slice(name.as_bytes());
@@ -102,7 +102,7 @@ pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
         }
     }
     let created = item.created_at.text();
-    // Many items stay as they were created.
+    // Many items are never updated, so the formatted timestamp is reused.
     let updated = match item.updated_at == item.created_at {
         true => created,
         false => item.updated_at.text(),
@@ -124,7 +124,7 @@ pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
     out.push(b'}');
 }
 
-/// An item as the change log keeps it: without a wrapper.
+/// The JSON of an item in the change log: without a wrapper.
 pub fn item_text(resource: &Resource, item: &Item) -> String {
     let mut out = Vec::with_capacity(256);
     write_item(&mut out, View::whole(resource), item);
@@ -138,7 +138,7 @@ pub fn names_text<'a>(names: impl Iterator<Item = &'a str>) -> String {
     into_text(out)
 }
 
-/// A change as one line.
+/// A change of the change log as one NDJSON line.
 pub fn change_line(out: &mut Vec<u8>, change: &Change) {
     out.extend_from_slice(b"{\"sequence\":");
     write_integer(out, change.sequence);
@@ -146,7 +146,7 @@ pub fn change_line(out: &mut Vec<u8>, change: &Change) {
     let more = [("kind", &change.kind), ("actor", &change.actor)];
     for (name, text) in texts.into_iter().chain(more).chain([("request_id", &change.request_id)]) {
         write_member(out, name);
-        // An id that is a number has no other form.
+        // An integer id is the only id that consists of digits alone.
         if name == "id" && text.bytes().all(|byte| byte.is_ascii_digit()) {
             out.extend_from_slice(text.as_bytes());
         } else {
@@ -170,7 +170,7 @@ fn write_member(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
-/// All that we write is UTF-8.
+/// Everything written here is UTF-8.
 fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
@@ -215,16 +215,16 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Where and in which request a problem happened.
+/// The request that a problem occurred in.
 #[derive(Debug, Clone, Copy)]
 pub struct Occasion<'a> {
     pub base_path: &'a str,
-    /// Unknown where not even the request line could be read.
+    /// `None` where not even the request line could be parsed.
     pub path: Option<&'a str>,
     pub request_id: &'a str,
 }
 
-/// RFC 9457. A 500 has the request id and nothing else that is particular.
+/// RFC 9457. A 500 has nothing specific but the request id.
 pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let kind = parts.kind;
@@ -266,7 +266,7 @@ pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
     out
 }
 
-/// What a kind of problem means: `/-/problems/:slug`.
+/// The documentation of a kind of problem: `/-/problems/:slug`.
 pub fn explanation(kind: &Kind) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     wrap(&mut out, "problem", |out| {
@@ -288,7 +288,7 @@ pub fn explanation(kind: &Kind) -> Vec<u8> {
     out
 }
 
-/// A sign of life: `/-/health` and `/-/ready`.
+/// The body of the health checks `/-/health` and `/-/ready`.
 pub fn status(word: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut object = Object::open(&mut out);
@@ -297,7 +297,7 @@ pub fn status(word: &str) -> Vec<u8> {
     out
 }
 
-/// The list of resources that the reader knows: `/`. Paths are URI templates (RFC 6570).
+/// The list of resources that the caller may access: `/`. Paths are URI templates (RFC 6570).
 pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let mut object = Object::open(&mut out);

@@ -1,6 +1,6 @@
-//! How things look on the wire: one file a format, one line in `ALL`.
+//! Output formats and content negotiation: one file for each format, one line in `ALL`.
 //!
-//! A format writes what it is given into bytes; it decides nothing. Domain types know no format.
+//! A format serializes what it is given; it decides nothing. Domain types know no format.
 
 pub mod accept;
 pub mod coding;
@@ -27,16 +27,16 @@ pub struct Format {
     pub content_type: HeaderValue,
     pub item: fn(&mut Vec<u8>, View<'_>, &Item),
     pub items: fn(&mut Vec<u8>, View<'_>, &[Item]),
-    /// The cursor of the next page, if there is one, comes as text.
+    /// The last argument is the cursor of the next page, if there is one.
     pub page: fn(&mut Vec<u8>, View<'_>, &Page, Option<&str>),
-    /// How a whole collection is written, item by item; a format that has this is for collections alone.
+    /// How a whole collection is streamed, item by item; a format that has this is for collections only.
     pub lines: Option<&'static Lines>,
 }
 
-/// A collection, item by item.
+/// Streaming output of a collection, item by item.
 #[derive(Debug)]
 pub struct Lines {
-    /// What comes before the first item.
+    /// Writes what comes before the first item.
     pub head: fn(&mut Vec<u8>, View<'_>),
     pub line: fn(&mut Vec<u8>, View<'_>, &Item),
 }
@@ -48,13 +48,13 @@ fn write_lines(lines: &Lines, out: &mut Vec<u8>, view: View<'_>, items: &[Item])
     }
 }
 
-/// A resource as a reader knows it.
+/// A resource with the fields that the client can see and has selected.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     pub resource: &'a Resource,
-    /// Field indices that are not shown.
+    /// Indices of the hidden fields.
     pub hidden: &'a [usize],
-    /// What the reader asked for; `None`: all of it. The id always comes.
+    /// The selected members; `None`: all. The id is always shown.
     pub chosen: Option<&'a [Member]>,
 }
 
@@ -69,13 +69,12 @@ pub enum Member {
 }
 
 impl<'a> View<'a> {
-    /// With nothing hidden.
+    /// A view with nothing hidden.
     pub fn whole(resource: &'a Resource) -> Self {
         Self { resource, hidden: &[], chosen: None }
     }
 
-    /// Whether a member is shown. A secret is shown nowhere: not in an answer, and not in the change
-    /// log.
+    /// Whether a member is shown. A secret is never shown, neither in a response nor in the change log.
     pub fn shows(&self, member: Member) -> bool {
         let is_known = match member {
             Member::Field(at) => {
@@ -94,20 +93,20 @@ impl fmt::Debug for Format {
     }
 }
 
-/// What a path has to answer with.
+/// The kinds of body that a route can respond with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// No body, so there is nothing to choose.
+    /// No body, so there is nothing to negotiate.
     Nothing,
     /// An item, or a document.
     Data,
     /// A collection: in any format.
     List,
-    /// Numbers for Prometheus, which has a format of its own.
+    /// Metrics in the text format of Prometheus.
     Metrics,
 }
 
-/// The text that Prometheus reads; a client that lists another version of it is not told this one.
+/// The Prometheus text format; a client that asks only for another version of it gets 406.
 const METRICS: Media = Media { essence: "text/plain", parameters: &[("version", "0.0.4")] };
 pub const METRICS_TYPE: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -115,13 +114,13 @@ pub const METRICS_TYPE: HeaderValue =
 /// Every format, the preferred one first.
 pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 
-/// What an item or a document can be sent as.
+/// The formats of an item or a document.
 static DATA: LazyLock<Vec<&Format>> =
     LazyLock::new(|| ALL.iter().copied().filter(|format| format.lines.is_none()).collect());
 
-/// The one of these that the client likes best.
+/// The format that the client prefers.
 fn best(accept: &Accept<'_>, formats: &[&'static Format]) -> Option<&'static Format> {
-    // What most programs send needs no list.
+    // Fast path for the most common headers.
     if let (Accept::Anything | Accept::Json, Some(first)) = (accept, formats.first()) {
         return Some(first);
     }
@@ -129,13 +128,13 @@ fn best(accept: &Accept<'_>, formats: &[&'static Format]) -> Option<&'static For
     accept::choose(accept, &offered).and_then(|index| formats.get(index)).copied()
 }
 
-/// Step 6: what to answer with. The specification says that `Content-Type` is one of the listed
-/// types; where there is no body, there is nothing to refuse.
+/// Step 6: negotiates the response's format. The specification requires one of the listed types in
+/// `Content-Type`; a response without a body has no type to refuse.
 pub fn choose(accept: &Accept<'_>, offer: Offer) -> Result<&'static Format, Problem> {
     crate::fault::point("negotiate");
     let chosen = match offer {
         Offer::Nothing => Some(&json::FORMAT),
-        // No item is written, so the format is not asked for anything.
+        // No item is written, so the format does not matter.
         Offer::Metrics => accept::choose(accept, &[METRICS]).map(|_| &json::FORMAT),
         Offer::Data => best(accept, &DATA),
         Offer::List => best(accept, ALL),
@@ -159,44 +158,44 @@ const PROBLEM_TYPES: [Media; 2] = [
     Media { essence: "application/json", parameters: &[] },
 ];
 
-/// The types a problem can be sent as: `None` when the client listed neither.
+/// The media type of a problem; `None` when the client accepts neither.
 pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
     let chosen = accept::choose(accept, &PROBLEM_TYPES).and_then(|index| PROBLEM_TYPES.get(index));
     chosen.map(|media| HeaderValue::from_static(media.essence))
 }
 
-/// Whether a problem that is meant for a person is better said in plain words.
+/// Whether the client prefers plain text, so that a problem for a person is better sent as text.
 pub fn prefers_words(accept: &Accept<'_>) -> bool {
     let words = Media { essence: "text/plain", parameters: &[] };
     let offered: Vec<Media> = std::iter::once(words).chain(PROBLEM_TYPES).collect();
     accept::choose(accept, &offered) == Some(0)
 }
 
-/// How new items are sent.
+/// The form of a body with new items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyForm {
-    /// JSON, one or a list, under a wrapper.
+    /// JSON under a wrapper key, one item or a list.
     Wrapped,
-    /// Bare items: one JSON object a line.
+    /// NDJSON: one JSON object a line, without a wrapper.
     Lines,
-    /// Bare items: one row each, below a row of names.
+    /// CSV: a header line, then one row for each item.
     Table,
 }
 
-/// The types new items may have. An item that is replaced is JSON, which is the first.
+/// The media types of new items. PUT accepts only the first, JSON.
 const BODIES: [(&str, BodyForm); 3] = [
     ("application/json", BodyForm::Wrapped),
     ("application/x-ndjson", BodyForm::Lines),
     ("text/csv", BodyForm::Table),
 ];
 
-/// The types a body may have, as `Accept` and `Accept-Post` list them in answers.
+/// The media types of a body, as the response headers `Accept` and `Accept-Post` list them.
 pub fn readable() -> HeaderValue {
     let list = BODIES.map(|(essence, _)| essence).join(", ");
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
-/// How a patch says what is to be changed.
+/// The form of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchForm {
     /// RFC 7396.
@@ -205,30 +204,30 @@ pub enum PatchForm {
     Operations,
 }
 
-/// The types a patch may have. Plain JSON is merged.
+/// The media types of a patch. Plain JSON is treated as a merge patch.
 const PATCHES: [(&str, PatchForm); 3] = [
     ("application/merge-patch+json", PatchForm::Merge),
     ("application/json-patch+json", PatchForm::Operations),
     ("application/json", PatchForm::Merge),
 ];
 
-/// The types a patch may have, as `Accept-Patch` lists them (RFC 5789 §3.1).
+/// The media types of a patch, as `Accept-Patch` lists them (RFC 5789 §3.1).
 pub const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 pub fn patchable() -> HeaderValue {
     let list = PATCHES.map(|(essence, _)| essence).join(", ");
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
-/// Step 7: can new items be read?
+/// Step 7: whether the server can parse the new items.
 pub fn check_readable(headers: &HeaderMap) -> Result<BodyForm, Problem> {
     let sent = body_type(headers, BODIES.iter().map(|(essence, _)| *essence))?;
     let form = sent.and_then(|sent| BODIES.iter().find(|(essence, _)| *essence == sent));
-    // RFC 9110 §12.5.1: in an answer, Accept says what can be read.
+    // RFC 9110 §12.5.1: in a response, Accept lists the types that the server accepts.
     let unread = || unsupported(readable());
     form.map(|(_, form)| *form).ok_or_else(unread)
 }
 
-/// Step 7, for an item that is replaced.
+/// Step 7, for PUT.
 pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     let json = json::FORMAT.media.essence;
     match body_type(headers, std::iter::once(json))? {
@@ -237,7 +236,7 @@ pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// 415, with what would have been read.
+/// 415, with the accepted types.
 fn unsupported(readable: HeaderValue) -> Problem {
     let listed = readable.to_str().unwrap_or_default();
     Problem::new(&problem::UNSUPPORTED_TYPE)
@@ -253,14 +252,14 @@ pub fn check_patch(headers: &HeaderMap) -> Result<PatchForm, Problem> {
         .ok_or_else(|| unsupported(patchable()).header(ACCEPT_PATCH, patchable()))
 }
 
-/// Which of these types the body has. One without a type is taken as JSON.
+/// Which of these types the body has. A body without a type is taken as JSON.
 fn body_type(
     headers: &HeaderMap,
     mut read: impl Iterator<Item = &'static str> + Clone,
 ) -> Result<Option<&'static str>, Problem> {
     let codings = headers.get_all(CONTENT_ENCODING).iter();
     if codings.into_iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        // RFC 9110 §12.5.3: says which codings would have been fine.
+        // RFC 9110 §12.5.3: a 415 lists the accepted codings.
         let identity = HeaderValue::from_static("identity");
         return Err(Problem::new(&problem::UNSUPPORTED_CODING)
             .detail("what can be read here: identity, which is no coding")
@@ -269,10 +268,10 @@ fn body_type(
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     Ok(match (types.next(), types.next()) {
         (None, _) => Some(json::FORMAT.media.essence),
-        // Nearly all clients send the bare name.
+        // Fast path: nearly all clients send the bare name.
         (Some(value), None) => read.clone().find(|essence| value == essence).or_else(|| {
             let sent = value.to_str().ok().and_then(content_type)?;
-            // RFC 4180 §3: a table may come without names, but then nobody knows what its cells are.
+            // RFC 4180 §3: CSV may come without a header line, but then the columns have no names.
             let is_nameless = sent.is("text/csv") && sent.says("header", "absent");
             let is_fine = sent.is_utf8() && !is_nameless;
             read.find(|essence| is_fine && sent.is(essence))
@@ -286,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_is_its_own_type_and_says_so() {
+    fn formats_negotiate_to_their_own_content_type() {
         for (index, format) in ALL.iter().enumerate() {
             assert!(format.content_type.as_bytes().starts_with(format.media.essence.as_bytes()));
             assert!(ALL[index + 1..].iter().all(|other| other.media != format.media), "{format:?}");
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_gets_its_own_format_and_nobody_else_another() {
+    fn metrics_offer_only_the_prometheus_format() {
         let sent = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;\
             version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\
             text/plain;version=0.0.4;q=0.2,*/*;q=0.1";

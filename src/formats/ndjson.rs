@@ -1,8 +1,7 @@
-//! A collection as lines of JSON: one bare item a line, without a wrapper.
+//! NDJSON output of a collection: one JSON object a line, without a wrapper.
 //!
-//! For collections alone; a single item is JSON.
-//! The one surprising thing: the type is not registered, so it has no parameters, and every reader knows
-//! it by this name.
+//! Only for collections; a single item is JSON. What may surprise: the media type is not registered, so it
+//! has no parameters; this name is the customary one.
 
 use http::HeaderValue;
 

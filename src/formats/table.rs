@@ -1,10 +1,9 @@
-//! CSV as it is sent (RFC 4180): a table of new items, turned into the lines of JSON that it stands for.
+//! CSV input (RFC 4180): converts a table of new items to NDJSON.
 //!
-//! A column is named by the first line, and a cell is read by the type of its field; what a value may be is
-//! for the field to say, as with any JSON. Nothing is guessed: a quote in the wrong place, a row of another
-//! length or a name that comes twice ends the reading, with the number of its line.
-//! The one surprising thing: an empty cell says nothing, and `""` is the empty text, so it matters whether a
-//! cell is quoted.
+//! The header line names the columns, and the class of the field decides how a cell is written as JSON; the
+//! field type validates the value, as for any JSON. Nothing is guessed: a misplaced quote, a row of another
+//! length or a duplicate name is an error with its line number. What may surprise: an empty cell is no value
+//! and `""` is the empty text, so it matters whether a cell is quoted.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,17 +14,17 @@ use crate::model::Class;
 use crate::problem::{self, Problem};
 use crate::value::cut;
 
-/// No model has as many fields, or a name as long: each name is written again for every row, so that
-/// without these a small body would become a large one.
+/// No model has as many fields or as long a name. Each name is repeated for every row, so without these
+/// limits a small body would expand to a large one.
 const COLUMNS_MAX: usize = 510;
 const NAME_CHARS_MAX: usize = 48;
-/// How deep a value in a cell may be: the wrapper, the list and the item around it are three levels.
+/// Nesting depth of the JSON in a cell: the wrapper, the list and the item around it are three levels.
 const CELL_DEPTH_MAX: usize = 29;
 
-/// A JSON object a line, for each row of the table.
+/// One line of JSON for each row of the table.
 pub fn lines(view: View<'_>, body: &[u8], rows_max: usize) -> Result<Vec<u8>, Problem> {
     let text = utf8(body)?;
-    // Excel writes a byte order mark, and nothing else does.
+    // Excel writes a byte order mark.
     let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader { rest, line: 1 };
     let columns = match reader.row(COLUMNS_MAX)? {
@@ -60,13 +59,13 @@ pub fn lines(view: View<'_>, body: &[u8], rows_max: usize) -> Result<Vec<u8>, Pr
     Ok(out)
 }
 
-/// What is said of a list with more items than may come at once.
+/// The problem for a list with more items than the limit.
 pub fn too_many(items_max: usize) -> Problem {
     let detail = format!("at most {items_max} items at once, got more");
     Problem::new(&problem::TOO_LARGE).detail(detail)
 }
 
-/// What is said of a line that cannot be read.
+/// The problem for a line that cannot be parsed.
 pub fn bad(line: usize, words: &str) -> Problem {
     Problem::new(&problem::BAD_LINES).detail(format!("line {line}: {words}"))
 }
@@ -82,7 +81,7 @@ fn utf8(body: &[u8]) -> Result<&str, Problem> {
 #[derive(Debug)]
 struct Column<'a> {
     name: Cow<'a, str>,
-    /// That of the field; `None` for what is no field.
+    /// The class of the field; `None` if the column is not a field.
     class: Option<Class>,
 }
 
@@ -107,7 +106,7 @@ fn columns<'a>(
     }
     let column = |name: Cell<'a>| {
         let field = view.resource.field(&name.text);
-        // What is hidden is read like what is not there.
+        // A hidden field is treated like an unknown name.
         let field = field.filter(|(at, _)| !view.hidden.contains(at));
         let class = field.map(|(_, field)| field.kind.class(field));
         Column { name: name.text, class }
@@ -115,10 +114,11 @@ fn columns<'a>(
     Ok(names.into_iter().map(column).collect())
 }
 
-/// What does not look like a value of its class goes out as text, and the field says what is wrong with it.
+/// Writes one cell as JSON. A cell that does not look like a value of its class becomes a JSON string, and
+/// the field type reports what is wrong with it.
 fn write_cell(out: &mut Vec<u8>, column: &Column<'_>, text: &str) -> Result<(), String> {
     match column.class {
-        // An id is either, and can be told by its look.
+        // An id is a number or a text, and its form tells which.
         Some(Class::Integer | Class::Real) | None if json::is_number(text) => {
             out.extend_from_slice(text.as_bytes());
         }
@@ -136,7 +136,7 @@ fn write_cell(out: &mut Vec<u8>, column: &Column<'_>, text: &str) -> Result<(), 
             })?;
             json::write(out, &value);
         }
-        // A decimal may be sent as a string, and is never rounded there.
+        // A decimal may be sent as a string, which is never rounded.
         Some(
             Class::Text
             | Class::Decimal
@@ -156,14 +156,14 @@ struct Cell<'a> {
     is_quoted: bool,
 }
 
-/// What is left of a table, and the line it begins in.
+/// The unparsed rest of a table, and its line number.
 struct Reader<'a> {
     rest: &'a str,
     line: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// The next row, with the line it begins in; `None` at the end. Empty lines are not rows.
+    /// Parses the next row, with its line number; `None` at the end. Empty lines are not rows.
     fn row(&mut self, cells_max: usize) -> Result<Option<(usize, Vec<Cell<'a>>)>, Problem> {
         while self.end_line() {}
         if self.rest.is_empty() {
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// CR LF, as the standard says, or LF alone, as most programs write.
+    /// CR LF, as RFC 4180 requires, or LF alone, as most programs write.
     fn end_line(&mut self) -> bool {
         let rest = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'));
         if let Some(rest) = rest {
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What stands where a cell has ended is neither a comma nor a line end.
+    /// The problem for text after a cell that is neither a comma nor a line end.
     fn misplaced(&self) -> Problem {
         let words = match self.rest.chars().next() {
             Some('"') => "expected quotes around a cell that has one inside".to_owned(),

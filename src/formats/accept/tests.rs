@@ -1,4 +1,4 @@
-//! Negotiation by the RFC's examples and by what real clients send.
+//! Tests of content negotiation: the RFC's examples, and headers of real clients.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn check(line: &str, expected: Option<&str>) {
 }
 
 #[test]
-fn common_clients_get_what_they_want() {
+fn accept_of_common_clients() {
     assert_eq!(chosen(&[]), Some(0));
     check("*/*", Some("application/json"));
     check("application/json", Some("application/json"));
@@ -44,7 +44,7 @@ fn common_clients_get_what_they_want() {
 }
 
 #[test]
-fn the_more_specific_range_decides() {
+fn accept_more_specific_range_wins() {
     // RFC 9110 §12.5.1, the example with weights 1, 0.7, 0.3, 0.4 and 0.5.
     let accept =
         parse([b"text/*;q=0.3, text/plain;q=0.7, text/plain;format=flowed, text/plain;format=fixed;q=0.4, */*;q=0.5"
@@ -66,7 +66,7 @@ fn the_more_specific_range_decides() {
 }
 
 #[test]
-fn weights_order_and_zero_excludes() {
+fn accept_weights_order_types_and_zero_excludes() {
     check("text/html;q=0.5, application/json;q=0.4", Some("text/html"));
     check("text/html;q=0.001, application/json;q=0.002", Some("application/json"));
     check("text/html;q=0.5, application/json;q=0.5", Some("application/json"));
@@ -82,24 +82,24 @@ fn weights_order_and_zero_excludes() {
     check(" \ttext/html\t;\tq=1.000 ,", Some("text/html"));
     check("text/html;q=0.3;q=1", None);
     check("application/json;q=0, application/json", Some("application/json"));
-    // A range that covers more never overrides one that is closer, whichever comes first.
+    // A less specific range never overrides a more specific one, in any order.
     check("*/*;q=1, application/json;q=0.1, text/html;q=0.2, text/csv;q=0", Some("text/html"));
     check("text/*;q=0, text/html;q=0.1, application/json;q=0.05", Some("text/html"));
     check("text/html;q=0.1, text/*;q=0.9", Some("text/csv"));
     check("application/*;q=0.2, text/*;q=0.1, */*;q=0.9", Some("application/json"));
-    // Every type but one; the order in which they are listed says nothing.
+    // All types but one; their order in the header does not matter.
     check("text/csv, text/html, application/json", Some("application/json"));
     check("text/csv;q=0.5, application/*;q=0.5", Some("application/json"));
     check("application/json;q=1.000, text/html;q=1", Some("application/json"));
     check("application/json;q=0.999, text/html", Some("text/html"));
-    // A parameter that no representation has is another one; charset says what is so anyway.
+    // A parameter that no representation has does not match; the charset of all of them is UTF-8.
     check("application/json;profile=x, text/html;q=0.1", Some("text/html"));
     check("text/html;charset=UTF-8;q=0.1, application/json;q=0.05", Some("text/html"));
     check("text/csv;header=absent;q=0.2, text/csv;q=0.1", Some("text/csv"));
 }
 
 #[test]
-fn what_is_malformed_is_skipped_and_nothing_left_is_no_preference() {
+fn accept_malformed_elements_are_skipped() {
     check("", Some("application/json"));
     check(" , ,", Some("application/json"));
     check("json", Some("application/json"));
@@ -124,7 +124,7 @@ fn what_is_malformed_is_skipped_and_nothing_left_is_no_preference() {
 }
 
 #[test]
-fn several_lines_are_one_list_and_only_so_long() {
+fn accept_lines_are_joined_and_truncated() {
     assert_eq!(chosen(&["image/png", "text/html"]), Some(1));
     assert_eq!(chosen(&["application/json", "text/html;q=0.5"]), Some(0));
     let many = "image/png,".repeat(RANGES_MAX - 1);
@@ -133,7 +133,7 @@ fn several_lines_are_one_list_and_only_so_long() {
 }
 
 #[test]
-fn the_common_headers_need_no_list() {
+fn accept_common_headers_take_the_fast_path() {
     assert_eq!(parse([]), Accept::Anything);
     assert_eq!(parse([b"*/*".as_slice()]), Accept::Anything);
     assert_eq!(parse([b"application/json".as_slice()]), Accept::Json);
@@ -142,7 +142,7 @@ fn the_common_headers_need_no_list() {
 }
 
 #[test]
-fn a_content_type_is_read_whole_or_not_at_all() {
+fn content_type_is_parsed_as_a_whole_or_refused() {
     for value in [
         "application/json",
         "Application/JSON",
@@ -178,7 +178,7 @@ fn a_content_type_is_read_whole_or_not_at_all() {
 
 proptest! {
     #[test]
-    fn any_header_is_read_and_the_choice_is_on_offer(
+    fn accept_arbitrary_header_never_panics_and_chooses_an_offer(
         lines in prop::collection::vec(r#"([*/;,="\\ a-cq.01]|text/|html|csv|application/json|;q=){0,30}"#, 0..4),
         bytes: Vec<u8>,
     ) {
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn any_content_type_is_read_or_refused(value in r#"[/;="\\ a-c]{0,20}|\PC*"#) {
+    fn content_type_arbitrary_header_never_panics(value in r#"[/;="\\ a-c]{0,20}|\PC*"#) {
         let _ = content_type(&value).map(|read| (read.is("a/b"), read.is_utf8()));
     }
 }

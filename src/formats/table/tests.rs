@@ -1,4 +1,4 @@
-//! Tables by the rules of RFC 4180, and by what spreadsheets and programs write.
+//! Tests of CSV input: the rules of RFC 4180, and what spreadsheets and programs write.
 
 use expect_test::{Expect, expect};
 
@@ -36,7 +36,7 @@ fn check(body: &str, expected: Expect) {
 }
 
 #[test]
-fn a_cell_is_read_by_the_type_of_its_field() {
+fn csv_cell_is_converted_by_the_type_of_its_field() {
     check(
         "name,count,share,price,open,day,tags,note\r\n\
          Ann,7,0.5,1.50,true,2026-11-15,\"[\"\"a\"\",\"\"b\"\"]\",\"{\"\"k\"\": 1}\"\r\n",
@@ -44,7 +44,7 @@ fn a_cell_is_read_by_the_type_of_its_field() {
             {"name":"Ann","count":7,"share":0.5,"price":"1.50","open":true,"day":"2026-11-15","tags":["a","b"],"note":{"k":1}}
         "#]],
     );
-    // Quotes around a cell change nothing of what it is.
+    // Quotes around a cell do not change its value.
     check(
         "count,open,note,name\n\"7\",\"FALSE\",\"null\",\"null\"\n-1e3,True,\"\"\"x\"\"\",true\n",
         expect![[r#"
@@ -52,7 +52,7 @@ fn a_cell_is_read_by_the_type_of_its_field() {
             {"count":-1e3,"open":true,"note":"x","name":"true"}
         "#]],
     );
-    // What is no such value is for the field to say.
+    // The field type reports an invalid value.
     check(
         "count,share,open\nseven,0x1,yes\n007,+1,1\n 1,.5,\n",
         expect![[r#"
@@ -61,7 +61,7 @@ fn a_cell_is_read_by_the_type_of_its_field() {
             {"count":" 1","share":".5"}
         "#]],
     );
-    // What is no field at all, too.
+    // Likewise for a column that is not a field.
     check(
         "id,row_id,nmae\n5,01890a5d-ac96-774b-bcce-b302099a8057,x\n",
         expect![[r#"
@@ -71,7 +71,7 @@ fn a_cell_is_read_by_the_type_of_its_field() {
 }
 
 #[test]
-fn an_empty_cell_says_nothing_and_a_quoted_one_the_empty_text() {
+fn csv_empty_cell_is_no_value_and_quoted_one_is_empty_text() {
     check(
         "name,day,count\n,,\n\"\",,\"\"\n",
         expect![[r#"
@@ -88,7 +88,7 @@ fn an_empty_cell_says_nothing_and_a_quoted_one_the_empty_text() {
 }
 
 #[test]
-fn cells_hold_commas_quotes_and_lines() {
+fn csv_quoted_cells_contain_commas_quotes_and_newlines() {
     check(
         "\"name\",day\n\"Ann, \"\"the\r\nfirst\"\"\",x\n\"\"\"\",y\n'a',ü\n",
         expect![[r#"
@@ -100,7 +100,7 @@ fn cells_hold_commas_quotes_and_lines() {
 }
 
 #[test]
-fn lines_end_as_programs_end_them() {
+fn csv_accepts_common_line_endings() {
     let expected = "{\"name\":\"a\"}\n{\"name\":\"b\"}\n";
     for body in [
         "name\na\nb",
@@ -117,7 +117,7 @@ fn lines_end_as_programs_end_them() {
 }
 
 #[test]
-fn what_is_no_table_is_told_with_its_line() {
+fn csv_syntax_error_names_the_line() {
     let cases = [
         ("", "line 1: expected the names of the columns, got nothing"),
         ("\n\n", "line 1: expected the names of the columns, got nothing"),
@@ -150,7 +150,7 @@ fn what_is_no_table_is_told_with_its_line() {
 }
 
 #[test]
-fn rows_and_columns_are_limited() {
+fn csv_rows_and_columns_are_limited() {
     let rows = |count: usize| format!("name\n{}", "a\n".repeat(count));
     assert_eq!(read(rows(3).as_bytes(), 3).lines().count(), 3);
     assert_eq!(read(rows(4).as_bytes(), 3), "too-large: at most 3 items at once, got more");
