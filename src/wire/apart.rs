@@ -1,20 +1,20 @@
-//! Keeps answers out of the pages of other origins.
+//! Cross-origin isolation: response headers and a fetch-metadata check that keep responses from other
+//! origins' pages.
 //!
-//! A browser adds the credentials it has to whatever a page makes it fetch. What the page gets to see
-//! is the browser's to decide, by what answers say: `HEADERS`, on every one of them. What it fetches
-//! for another page, and not for a person who follows a link, it says in `Sec-Fetch-…`, which pages
-//! cannot forge, and `check_reader` refuses before anybody is known: no status and no time tells
-//! such a page anything about its visitor.
-//! The one surprising thing: browsers send `Sec-Fetch-…` over TLS and to loopback alone. Elsewhere the
-//! headers have to do.
+//! A browser adds its stored credentials to every request that a page causes. Which responses the page may
+//! read is decided by the browser, from the response headers: `HEADERS`, which every response has. For a
+//! request made by a page, and not by a person who follows a link, the browser sends `Sec-Fetch-…` (fetch
+//! metadata), which pages cannot forge. `check_fetch_metadata` refuses such requests before authentication:
+//! neither the status nor the timing tells the page anything about its visitor. What may surprise: browsers
+//! send `Sec-Fetch-…` only over TLS and to loopback. Elsewhere only the headers protect.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::problem::{self, Problem};
 
-/// What every answer says: it is for this origin alone, in no frame, in no window that another page
-/// has a hand on, and whatever it is taken for, it loads and runs nothing.
+/// The headers of every response: only this origin may read it, no page may frame it or keep a handle on its
+/// window, and the browser loads and runs nothing from it.
 const HEADERS: [(HeaderName, HeaderValue); 3] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -36,15 +36,15 @@ pub fn keep_apart(headers: &mut HeaderMap) {
     }
 }
 
-/// What a GET or HEAD is for.
+/// What a GET or HEAD does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     Look,
-    /// It ends something, so that other sites may not even lead here.
+    /// It ends a session, so that other sites may not even link to it.
     End,
 }
 
-/// Refuses to be read by a page of another origin.
+/// Refuses a GET or HEAD that a page of another origin makes (fetch metadata).
 pub fn check_reader(parts: &Parts, purpose: Purpose) -> Result<(), Problem> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Ok(());
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_may_link_and_not_read() {
+    fn fetch_metadata_of_other_sites_allows_links_but_not_reads() {
         for (sent, look, end) in [
             (("", "", ""), true, true),
             (("same-origin", "cors", "empty"), true, true),
@@ -109,13 +109,13 @@ mod tests {
             assert_eq!(check(Purpose::Look, "GET", sent), look, "{sent:?}");
             assert_eq!(check(Purpose::Look, "HEAD", sent), look, "{sent:?}");
             assert_eq!(check(Purpose::End, "GET", sent), end, "{sent:?}");
-            // What changes something is looked at by `check_site`.
+            // `check_site` checks requests that change something.
             assert!(check(Purpose::Look, "POST", sent), "{sent:?}");
         }
     }
 
     #[test]
-    fn two_of_a_kind_must_agree() {
+    fn fetch_metadata_with_repeated_headers_must_agree() {
         let request = Request::get("/a")
             .header("sec-fetch-site", "same-origin")
             .header("sec-fetch-site", "cross-site");

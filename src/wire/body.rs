@@ -1,8 +1,8 @@
-//! A request's body: read whole under a limit and a deadline, or left behind in good order.
+//! The request body: read completely within a size limit and a deadline, or drained so that the connection
+//! can be reused.
 //!
-//! It does not look into the bytes.
-//! The one surprising thing: asking for the first byte makes hyper send `100 Continue`, so a body that
-//! the client holds back is never touched once the request is refused.
+//! Does not interpret the bytes. What may surprise: the first poll makes hyper send `100 Continue`, so the
+//! body of a client that waits for it is never polled once the request is refused.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,19 +21,19 @@ use super::head::check_values;
 use crate::clock;
 use crate::problem::{self, Problem};
 
-/// What is left of a refused body is read up to this size, to keep the connection.
+/// The rest of a refused body is drained up to this size, to keep the connection.
 const DRAIN_BYTES_MAX: usize = 64 << 10;
-/// ... and for this long: it should be on its way already.
+/// ... and for this long: the rest should be in flight already.
 const DRAIN_MAX: Duration = Duration::from_millis(250);
 
-/// A body that takes longer than this makes room when memory is short.
+/// A body that takes longer than this is aborted when memory is short.
 const HURRY: Duration = Duration::from_secs(2);
 
-/// What becomes of the connection after the answer.
+/// What happens to the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
     KeepAlive,
-    /// The answer must carry `Connection: close`.
+    /// The response must have `Connection: close`.
     Close,
 }
 
@@ -46,18 +46,18 @@ pub struct Body {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The client waits for `100 Continue` and nothing has been asked for yet.
+    /// The client waits for `100 Continue`, and the body was not polled yet.
     HeldBack,
-    /// Some of it may still come.
+    /// More bytes may follow.
     Open,
     Whole,
-    /// It can no longer be told where the next request would begin.
+    /// The start of the next request in the byte stream is unknown.
     Broken,
 }
 
 impl Body {
     pub fn new(parts: &Parts, incoming: Incoming) -> Self {
-        // RFC 9110 §10.1.1: HTTP/1.0 cannot expect anything.
+        // RFC 9110 §10.1.1: an HTTP/1.0 client cannot send Expect.
         let expects =
             parts.version == Version::HTTP_11 && parts.headers.contains_key(header::EXPECT);
         let state = match (incoming.is_end_stream(), expects) {
@@ -68,8 +68,8 @@ impl Body {
         Self { incoming, state, is_http_1: parts.version < Version::HTTP_2 }
     }
 
-    /// Reads all of it. Called again after that it gives nothing. `has_room` is asked for each piece,
-    /// `is_pressed` now and then while the next one does not come.
+    /// Reads the whole body; a second call returns nothing. Calls `has_room` for each chunk, and `is_pressed`
+    /// now and then while waiting for the next one.
     pub async fn read(
         &mut self,
         bytes_max: usize,
@@ -78,7 +78,7 @@ impl Body {
         is_pressed: impl Fn() -> bool,
     ) -> Result<Bytes, Problem> {
         crate::fault::point("body");
-        // Refused before a byte is asked for: a client that holds its body back need not send it.
+        // Refused before the first poll: a client that waits for `100 Continue` need not send the body.
         if self.incoming.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(too_large(bytes_max));
         }
@@ -89,7 +89,7 @@ impl Body {
         }
         {
             let mut gathering = pin!(self.gather(bytes_max, has_room));
-            // What came with the head is read without a clock and a timer.
+            // A body that arrived together with the head needs neither the clock nor a timer.
             let first = poll_fn(|context| Poll::Ready(gathering.as_mut().poll(context)));
             if let Poll::Ready(result) = first.await {
                 return result;
@@ -109,8 +109,8 @@ impl Body {
         Err(Problem::new(&problem::TOO_SLOW))
     }
 
-    /// Makes the connection ready for the next request, if that is cheap. To be asked before every
-    /// answer; after a whole read it costs nothing.
+    /// Prepares the connection for the next request, if that is cheap. Must be called before every response;
+    /// after a complete read it costs nothing.
     pub async fn finish(&mut self) -> After {
         crate::fault::point("finish");
         match self.state {
@@ -129,7 +129,7 @@ impl Body {
         }
     }
 
-    /// A stream of HTTP/2 ends alone; a connection of HTTP/1 ends with its unread body.
+    /// HTTP/2 resets only the stream; HTTP/1 must close the connection with its unread body.
     fn give_up(&self) -> After {
         if self.is_http_1 { After::Close } else { After::KeepAlive }
     }
@@ -157,7 +157,7 @@ impl Body {
             })?;
             let data = match frame.into_data() {
                 Ok(data) => data,
-                // Trailers say nothing that we use.
+                // Trailers are validated and otherwise ignored.
                 Err(frame) => {
                     self.check_trailers(&frame)?;
                     continue;
@@ -169,7 +169,7 @@ impl Body {
             if !has_room(data.len()) {
                 return Err(Problem::new(&problem::BUSY).detail("too many large bodies at once"));
             }
-            // Most bodies come in one piece, which is then handed on without a copy.
+            // Most bodies come in one chunk, which is passed on without a copy.
             if first.is_empty() {
                 first = data;
             } else {

@@ -1,34 +1,34 @@
-//! CORS: pages of other origins that the model declares (`cors_origins`), and what their browsers are told.
+//! CORS (Fetch standard, "CORS protocol"): the response headers for pages of the origins in `cors_origins`.
 //!
-//! Pure. It decides whose page a request came from; whether the caller behind it may is found out like
-//! any other's. The protocol is that of the Fetch standard, section "CORS protocol".
-//! The one surprising thing: an origin that is not declared is told nothing at all, not even a no.
+//! Pure. It decides which page a request came from; the caller is authenticated and authorized as usual. What
+//! may surprise: an origin that is not declared gets no CORS headers at all, not even a refusal.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
-/// What may be sent beyond what any page may: all that means something here, now or in answers to come.
+/// Request headers that pages may send, in addition to the safelisted ones: all that have a meaning here, now
+/// or later.
 const ALLOWED_HEADERS: HeaderValue = HeaderValue::from_static(
     "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-Modified-Since, If-None-Match, \
      If-Unmodified-Since",
 );
 
-/// What may be read of an answer beyond what the standard lets every page read.
+/// Response headers that pages may read, in addition to the safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
     "Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Idempotent-Replayed, Link, Location, \
      RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id",
 );
 
-/// Seconds that a browser may go by the answer to a preflight; Chromium takes no more. Nothing is
-/// risked by it: an origin that is no longer declared is refused at the request itself.
+/// Seconds that a browser may cache a preflight; Chromium allows no more. This is safe: a request from an
+/// origin that is no longer declared is refused itself.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");
 
-/// The page that a request came from, as far as it makes a difference.
+/// The page that a request came from, as far as CORS is concerned.
 #[derive(Debug, Clone)]
 pub enum Visitor {
-    /// No origin is declared: nothing is looked at and nothing is said.
+    /// No origin is declared: CORS is off.
     Unasked,
-    /// No page, or one that is not declared.
+    /// No page, or a page of an undeclared origin.
     Other,
     /// A page of this declared origin.
     Declared(Box<HeaderValue>),
@@ -41,7 +41,7 @@ impl Visitor {
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
         match (origins.next(), origins.next()) {
-            // A declared origin is written as browsers send it.
+            // Declared origins are spelled as browsers send them.
             (Some(origin), None) if declared.iter().any(|known| origin == known) => {
                 Self::Declared(Box::new(origin.clone()))
             }
@@ -53,21 +53,21 @@ impl Visitor {
         matches!(self, Self::Declared(_))
     }
 
-    /// Whether a browser asks, on behalf of a declared page, if it may send what it wants to send.
+    /// Whether the request is the preflight of a page of a declared origin.
     pub fn asks_first(&self, parts: &Parts) -> bool {
         self.is_declared()
             && parts.method == Method::OPTIONS
             && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
     }
 
-    /// What every answer says, whatever it is.
+    /// Adds the CORS headers that every response has.
     pub fn mark(self, headers: &mut HeaderMap) {
         let origin = match self {
             Self::Unasked => return,
             Self::Other => None,
             Self::Declared(origin) => Some(origin),
         };
-        // Also where no origin was sent: an answer that is kept must not be given to a page.
+        // Also for a request without Origin: a cached response must not be reused for a page.
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if let Some(origin) = origin {
             const POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -80,13 +80,13 @@ impl Visitor {
     }
 }
 
-/// What a preflight is answered with, beside `mark`, where these methods are taken.
+/// The headers of the response to a preflight, in addition to those of every response.
 pub fn preflight(methods: HeaderValue) -> [(HeaderName, HeaderValue); 4] {
     [
         (header::ACCESS_CONTROL_ALLOW_METHODS, methods),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED_HEADERS),
         (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS),
-        // The headers that are asked for are not looked at: the list is the same for all.
+        // `Access-Control-Request-Headers` is ignored: the allowed headers are the same for every request.
         (header::VARY, HeaderValue::from_static("Access-Control-Request-Method")),
     ]
 }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_origin_is_told_its_own_name() {
+    fn cors_declared_origin_is_echoed() {
         let declared = &["https://app.example", "http://localhost:3000"];
         expect_test::expect![[r"
             vary: Accept
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_is_told_nothing() {
+    fn cors_undeclared_origin_gets_no_headers() {
         let declared = &["https://app.example"];
         for headers in [
             &[][..],
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preflight_has_an_origin_and_a_method() {
+    fn cors_preflight_requires_origin_and_method() {
         let declared = ["https://app.example".to_owned()];
         let asks = |method, headers: &[(&str, &str)]| {
             let parts = ask(method, headers);

@@ -1,10 +1,9 @@
-//! Who sent a request, as far as the proxies tell whom we trust: `Forwarded` (RFC 7239),
-//! `X-Forwarded-For` and `X-Forwarded-Proto`.
+//! The client address behind trusted proxies: `Forwarded` (RFC 7239), `X-Forwarded-For` and
+//! `X-Forwarded-Proto`.
 //!
-//! Pure. Nothing else that proxies send is looked at, and nothing of it ever becomes part of an address
-//! that we give out.
-//! The one surprising thing: a proxy that writes one of the two kinds may pass on the other one as its
-//! client sent it, so where both are there only what they agree on is believed.
+//! Pure. Other headers of proxies are ignored, and nothing from these headers ever becomes part of a URL in a
+//! response. What may surprise: a proxy that writes one of the two kinds of header may pass through the other
+//! kind as its client sent it, so where both are present only what they agree on is trusted.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,47 +17,47 @@ use crate::model::Network;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// No chain of proxies is longer; what lies further to the left is not looked at.
+/// No chain of proxies is longer; elements further to the left are ignored.
 const HOPS_MAX: usize = 32;
 
-/// Who sent a request.
+/// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// In its shortest form: never an IPv4 address that is written as IPv6.
+    /// In canonical form: never an IPv4-mapped IPv6 address.
     pub address: IpAddr,
-    /// Whether it was sent by https; None: nobody whom we believe says so.
+    /// Whether the client used https; `None`: no trusted proxy says.
     pub is_https: Option<bool>,
 }
 
 impl Sender {
-    /// Whether what is sent cannot be read on its way: by https, or on one machine.
+    /// Whether nobody can read the request in transit: by https, or on the same machine.
     pub fn is_private(&self) -> bool {
         self.is_https == Some(true) || self.address.is_loopback()
     }
 }
 
-/// One step of the way, as the proxy at its end tells it.
+/// One hop, as the proxy at its end describes it.
 #[derive(Debug, Clone, Copy)]
 struct Hop {
-    /// None: it does not want to say.
+    /// `None`: the proxy conceals it.
     from: Option<IpAddr>,
     is_https: Option<bool>,
 }
 
-/// From left to right; None: what stands there cannot be read.
+/// From left to right; `None`: the element cannot be parsed.
 type Hops = VecDeque<Option<Hop>>;
 
-/// Who sent a request that came this way, if these are the proxies whose word counts.
+/// The client that sent a request over this connection, if these proxies are trusted.
 pub fn sender(way: Way, headers: &HeaderMap, proxies: &[Network]) -> Sender {
     let peer = way.peer.ip().to_canonical();
     let is_trusted = |address: IpAddr| proxies.iter().any(|network| network.contains(address));
     if !is_trusted(peer) {
-        // Where no proxy was declared there may be one all the same.
+        // Without a declared proxy there may still be one.
         let is_clear = (!proxies.is_empty()).then_some(false);
         return Sender { address: peer, is_https: if way.is_tls { Some(true) } else { is_clear } };
     }
     match (by_forwarded(headers, peer, is_trusted), by_x_forwarded(headers, peer, is_trusted)) {
-        // The proxy itself is asking.
+        // The proxy itself sent the request.
         (None, None) => Sender { address: peer, is_https: way.is_tls.then_some(true) },
         (Some(told), None) | (None, Some(told)) => told,
         (Some(told), Some(other)) => Sender {
@@ -78,7 +77,7 @@ fn by_forwarded(
     for line in headers.get_all(FORWARDED) {
         match split(&String::from_utf8_lossy(line.as_bytes()), b',') {
             Some(elements) => elements.for_each(|element| push(&mut hops, hop(element))),
-            // Where a quote is left open, nobody can tell which element a proxy has added.
+            // With an unbalanced quote it is impossible to tell which element a proxy has added.
             None => push(&mut hops, None),
         }
     }
@@ -97,7 +96,7 @@ fn by_x_forwarded(
         push(&mut hops, address(text).map(|from| Hop { from: Some(from), is_https: None }));
     }
     let Sender { address, .. } = walk(&hops, peer, is_trusted);
-    // They belong to no element of the other list, so they count only where all say the same.
+    // The schemes do not correspond to elements of the other list, so they count only if all are equal.
     let schemes = joined(headers, &schemes);
     let mut said = list(&schemes).map(is_https);
     let first = said.next().flatten();
@@ -105,7 +104,7 @@ fn by_x_forwarded(
     Some(Sender { address, is_https })
 }
 
-/// From the right, where we are, to the left: whoever is trusted is believed about the one before.
+/// Walks from the right, the nearest hop, to the left: a trusted proxy is believed about the hop before it.
 fn walk(hops: &Hops, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> Sender {
     let mut sender = Sender { address: peer, is_https: None };
     for hop in hops.iter().rev() {
@@ -120,7 +119,7 @@ fn walk(hops: &Hops, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> Sende
     sender
 }
 
-/// Keeps the last ones: what is dropped cannot be read.
+/// Keeps the last hops; a dropped one counts as unparsable.
 fn push(hops: &mut Hops, hop: Option<Hop>) {
     if hops.len() == HOPS_MAX {
         hops.pop_front();
@@ -131,7 +130,7 @@ fn push(hops: &mut Hops, hop: Option<Hop>) {
     hops.push_back(hop);
 }
 
-/// RFC 9110 §5.3: all lines of a header as one.
+/// RFC 9110 §5.3: joins all lines of a header.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     lines.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
@@ -142,7 +141,7 @@ fn list(line: &str) -> impl Iterator<Item = &str> {
     line.split(',').map(|text| text.trim_matches([' ', '\t'])).filter(|text| !text.is_empty())
 }
 
-/// The parts between separators that are not within quotes; nothing when a quote is left open.
+/// Splits at separators outside quotes; `None` for an unbalanced quote.
 fn split(text: &str, separator: u8) -> Option<impl Iterator<Item = &str>> {
     let (mut ends, mut is_quoted, mut is_escaped) = (Vec::new(), false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -164,8 +163,8 @@ fn split(text: &str, separator: u8) -> Option<impl Iterator<Item = &str>> {
     (!is_quoted).then_some(parts.filter(|part| !part.is_empty()))
 }
 
-/// RFC 7239 §4: `for=192.0.2.60;proto=http;by=203.0.113.43`. Spaces around `;` are not in the grammar,
-/// and common.
+/// RFC 7239 §4: `for=192.0.2.60;proto=http;by=203.0.113.43`. Spaces around `;` are not in the grammar, but
+/// common.
 fn hop(element: &str) -> Option<Hop> {
     let mut seen: Vec<&str> = Vec::new();
     let mut hop = Hop { from: None, is_https: None };
@@ -186,7 +185,7 @@ fn hop(element: &str) -> Option<Hop> {
     Some(hop)
 }
 
-/// A token, or what a quoted string holds.
+/// A token, or the content of a quoted string.
 fn unquoted(value: &str) -> Option<String> {
     if is_token(value) {
         return Some(value.to_owned());
@@ -208,7 +207,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_letter)
 }
 
-/// RFC 7239 §6: an address with or without a port, or a name that hides it.
+/// RFC 7239 §6: an address with or without a port, or an obfuscated name.
 fn node(text: &str) -> Option<Option<IpAddr>> {
     let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) => (Some(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?)), port),
@@ -233,9 +232,9 @@ fn is_obfuscated(text: &str) -> bool {
     text.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_letter))
 }
 
-/// What `X-Forwarded-For` has for an address: some write a port behind it.
+/// The address in `X-Forwarded-For`: some proxies append a port.
 fn address(text: &str) -> Option<IpAddr> {
-    // A zone means something on the machine of the proxy alone.
+    // A zone has a meaning only on the proxy's machine.
     if text.contains('%') {
         return None;
     }

@@ -1,9 +1,8 @@
-//! The checks of a request's head that the parser does not make: step 1 of the order of checks.
+//! Validation of the request head beyond what the HTTP parser checks: step 1 of the order of checks.
 //!
-//! Pure. What the parser itself refuses (broken header lines, lengths that contradict each other)
-//! never comes here.
-//! The one surprising thing: the order inside: 400 before 414 and 431, as the interface promises, then
-//! 501 and 417, of which it says nothing.
+//! Pure. Requests that hyper itself refuses (broken header lines, contradictory lengths) never get here. What
+//! may surprise is the order inside: 400 before 414 and 431, as the specification promises, then 501 and 417,
+//! of which it says nothing.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version, header};
@@ -12,13 +11,13 @@ use super::host::Authority;
 use crate::model::settings::Limits;
 use crate::problem::{self, Problem};
 
-/// Set in the extensions of a request whose target has a fragment: the parser of URIs drops it.
+/// Set in the extensions of a request whose target has a fragment, since the URI parser drops it.
 #[derive(Debug, Clone, Copy)]
 pub struct TargetFragment;
 
-/// Whom the request is for. A refusal closes the connection: whoever frames one message wrongly may do so
-/// with the next, and two readers of one stream must never disagree about where a request begins
-/// (RFC 9112 §11.2).
+/// Returns the authority that the request names. A refusal closes the connection: a client that frames one
+/// message wrongly may do so with the next, and two parsers of one stream must never disagree about where a
+/// request begins (request smuggling, RFC 9112 §11.2).
 pub fn check_head<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>, Problem> {
     crate::fault::point("head");
     check(parts, limits)
@@ -46,11 +45,11 @@ fn check<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>,
     Ok(whom)
 }
 
-/// RFC 9112 §3.2: which form of target goes with which method.
+/// RFC 9112 §3.2: which form of target is valid for which method.
 fn check_target(parts: &Parts) -> Result<(), Problem> {
     let uri = &parts.uri;
     let fault = match (uri.scheme_str(), uri.authority()) {
-        // §3.2.3: host and port alone are for CONNECT, which no place takes: 405.
+        // §3.2.3: authority form is only for CONNECT, which no route allows: 405.
         (None, Some(_)) if parts.method != Method::CONNECT => {
             "expected a target that begins with /, got a host alone"
         }
@@ -73,7 +72,7 @@ fn check_target(parts: &Parts) -> Result<(), Problem> {
     Err(Problem::new(&problem::BAD_REQUEST).detail(fault))
 }
 
-/// RFC 9113 §8.2.1: a field value does not begin or end with a space or a tab. HTTP/1 has them removed.
+/// RFC 9113 §8.2.1: a field value does not begin or end with a space or a tab. HTTP/1 strips them.
 pub(super) fn check_values(fields: &HeaderMap) -> Result<(), Problem> {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     match fields
@@ -123,7 +122,7 @@ fn check_host(parts: &Parts) -> Result<Option<Authority<'_>>, Problem> {
 
 fn check_size(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
     let uri = &parts.uri;
-    // HTTP/2 always has an authority, and apart from the target.
+    // HTTP/2 always has an authority, separate from the target.
     let authority = uri.authority().filter(|_| parts.version != Version::HTTP_2);
     let target_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len())
         + authority.map_or(0, |authority| authority.as_str().len());
@@ -138,7 +137,7 @@ fn check_size(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
         return Err(Problem::new(&problem::HEADERS_TOO_LARGE)
             .detail(format!("expected at most {} headers, got {count}", limits.headers_max)));
     }
-    // Each line has a colon, mostly a space, and an end of two bytes.
+    // For each line: a colon, mostly a space, and CR LF.
     let bytes: usize =
         parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     if bytes > limits.headers_bytes_max {
@@ -158,7 +157,7 @@ enum Coding {
     Unknown,
 }
 
-/// The parser has made sure that chunked comes last; here it must also come alone.
+/// The parser guarantees that chunked comes last; here it must also be the only one.
 fn transfer_coding(headers: &HeaderMap) -> Coding {
     let mut coding = Coding::None;
     let lines = headers.get_all(header::TRANSFER_ENCODING).iter();
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts() {
+    fn head_checks_host() {
         let (v0, v1, v2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
         let a = ("host", "a");
         for (target, version, headers, expected) in [
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_the_target() {
+    fn head_checks_target_form() {
         for (method, target, expected) in [
             ("OPTIONS", "*", "fine"),
             ("GET", "*", "bad-request"),
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_and_expectations() {
+    fn head_checks_transfer_coding_and_expect() {
         let host = ("host", "a");
         let coding = |value| ("transfer-encoding", value);
         let expect = |value| ("expect", value);
@@ -280,7 +279,7 @@ mod tests {
             (&[host, expect("100-Continue")], "fine"),
             (&[host, expect("200-ok")], "expectation-failed"),
             (&[host, expect("100-continue, more")], "expectation-failed"),
-            // The smaller status comes first.
+            // The lower status takes precedence.
             (&[coding("gzip, chunked")], "bad-host"),
         ] {
             assert_eq!(slug("POST", "/", Version::HTTP_11, headers), expected, "{headers:?}");
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn head_checks_sizes() {
         let limits = Limits::default();
         let get = |target: &str, headers: &[(&str, &str)]| {
             let mut all = vec![("host", "a")];

@@ -1,8 +1,7 @@
-//! Host and origin: whom a request is for, and which page it came from.
+//! Host and origin checks: protection against DNS rebinding and cross-site requests (CSRF).
 //!
-//! Pure. Which addresses the server listens on is given.
-//! The one surprising thing: Host is never used to build an address, but where callers are sent to HTTPS
-//! (`secure`); it only ever leads to a refusal.
+//! Pure. The addresses that the server listens on are arguments. What may surprise: Host is never used to
+//! build a URL, except in the redirect to HTTPS (`https_redirect`); otherwise it can only lead to a refusal.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +11,7 @@ use http::{Method, header};
 use crate::model::types::broken_escape;
 use crate::problem::{self, Problem};
 
-/// The host and port the request names. RFC 9112 §3.2.2: an absolute target's host wins over Host.
+/// The host and port that the request names. RFC 9112 §3.2.2: the host of an absolute target overrides Host.
 pub fn authority(parts: &Parts) -> Option<&str> {
     match parts.uri.authority() {
         Some(authority) => Some(authority.as_str()),
@@ -20,7 +19,7 @@ pub fn authority(parts: &Parts) -> Option<&str> {
     }
 }
 
-/// A host and, if it was written, a port.
+/// A host and an optional port.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Authority<'a> {
     pub(super) host: Host<'a>,
@@ -89,16 +88,16 @@ fn is_name(name: &str) -> bool {
         && broken_escape(name).is_none()
 }
 
-/// Without authentication the Host must be one that only this machine can mean: a page on the web
-/// could otherwise reach the server through a name of its own that points here. `listen` are the
-/// addresses as given by `--listen`.
+/// Without authentication, Host must be a name that only this machine can have: otherwise a web page could
+/// reach the server through its own name that resolves to this machine (DNS rebinding). `listen` has the
+/// addresses given with `--listen`.
 pub fn check_host_is_ours(
     parts: &Parts,
     whom: Option<&Authority<'_>>,
     listen: &[String],
 ) -> Result<(), Problem> {
     let ours = match whom.map(|whom| whom.host) {
-        // Only HTTP/1.0 comes this far without a Host, and no browser speaks it.
+        // Only HTTP/1.0 requests get here without a Host, and no browser sends them.
         None => true,
         Some(Host::Address(address)) if address.to_canonical().is_loopback() => true,
         Some(Host::Name(name)) if name.eq_ignore_ascii_case("localhost") => true,
@@ -115,8 +114,8 @@ pub fn check_host_is_ours(
     )))
 }
 
-/// Refuses a change that a page of another site makes a browser send. `is_https`: how the request came,
-/// where that is known.
+/// Refuses a change that a page of another site makes a browser send (CSRF). `is_https` is how the request
+/// was sent, if known.
 pub fn check_site(
     parts: &Parts,
     base_url: Option<&str>,
@@ -145,7 +144,7 @@ pub fn check_site(
     Ok(())
 }
 
-/// A scheme, `http` or `https`, with its default port, and what is left of the address.
+/// Splits off the scheme, `http` or `https`; returns its default port and the rest of the URL.
 fn split_scheme(url: &str) -> Option<(u16, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     match scheme.to_ascii_lowercase().as_str() {
@@ -155,8 +154,7 @@ fn split_scheme(url: &str) -> Option<(u16, &str)> {
     }
 }
 
-/// Whether an origin has this host and port, and this scheme where it is known by which one we are
-/// reached.
+/// Whether an origin has this host and port, and, if it is known, the scheme that the request was sent with.
 fn is_at(origin: &str, own: &str, is_https: Option<bool>) -> bool {
     let Some((port_default, rest)) = split_scheme(origin) else { return false };
     if is_https.is_some_and(|is_https| is_https != (port_default == 443)) {
@@ -187,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_read_strictly() {
+    fn authority_is_parsed_strictly() {
         for good in [
             "localhost",
             "LOCALHOST:8080",
@@ -243,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_ours() {
+    fn host_of_open_server_must_be_this_machine() {
         let listen =
             ["dev.test:8080".to_owned(), "127.0.0.1:0".to_owned(), "192.0.2.7:80".to_owned()];
         let parts = Request::new(()).into_parts().0;
         let ours = |host: Option<&str>| match host.map(Authority::parse) {
-            // Refused before.
+            // Refused by an earlier check.
             Some(None) => false,
             whom => check_host_is_ours(&parts, whom.flatten().as_ref(), &listen).is_ok(),
         };
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_site_changes_nothing() {
+    fn site_check_refuses_changes_from_other_sites() {
         let check = |method: &str, headers: &[(&str, &str)], base_url: Option<&str>| {
             let mut request =
                 Request::builder().method(method).uri("/a").header("host", "shop.example:8080");
@@ -307,7 +305,7 @@ mod tests {
             (&[(site, "cross-site")], None, false),
             (&[(site, "anything")], None, false),
             (&[(site, "same-origin"), (site, "cross-site")], None, false),
-            // Sec-Fetch-Site cannot be forged by a page, so Origin is not asked.
+            // A page cannot forge Sec-Fetch-Site, so Origin is not checked.
             (&[(site, "same-origin"), (origin, "http://evil.example")], None, true),
             (&[(site, "cross-site"), (origin, "http://shop.example:8080")], None, false),
             (&[(origin, "http://shop.example:8080")], None, true),
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_leaves_out_the_default_port_is_the_same() {
+    fn site_check_treats_default_port_as_equal() {
         assert!(is_at("http://a", "a:80", None));
         assert!(is_at("https://a", "a:443", None));
         assert!(is_at("https://a:443", "a", None));
@@ -341,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_scheme_is_the_only_one() {
+    fn site_check_requires_the_known_scheme() {
         for (origin, host) in [("http://a", "a"), ("http://a:8080", "a:8080"), ("HTTP://a", "a:80")]
         {
             assert!(is_at(origin, host, Some(false)), "{origin}");
@@ -359,7 +357,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_host_panics(text in ".{0,40}") {
+        fn authority_of_arbitrary_text_never_panics(text in ".{0,40}") {
             let _ = Authority::parse(&text);
             let _ = is_same_origin(&text, &text);
             let _ = is_at(&text, &text, Some(true));

@@ -1,8 +1,8 @@
-//! What every request must satisfy before anyone asks what it wants: framing, Host, origin, body.
+//! HTTP-level checks that every request must pass before routing: framing, Host, origin, body.
 //!
-//! The parser is hyper's; here is what it leaves open. Nothing here knows the model's nouns.
-//! The one surprising thing: a refused request may leave its body unread, so the answer to "may this
-//! connection go on" is `Body::finish`, to be asked on every path out.
+//! hyper parses; this module checks what hyper leaves open. Nothing here knows the model. What may surprise:
+//! a refused request may leave its body unread, so every path out must call `Body::finish` to learn whether
+//! the connection can be reused.
 
 mod apart;
 mod body;
@@ -24,17 +24,17 @@ pub use host::{Authority, check_host_is_ours, check_site};
 pub use request_id::RequestId;
 pub use secure::{hsts, secure_address};
 
-/// How a request reached us.
+/// The connection that a request came over.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
-    /// Who is at the other end of the connection.
+    /// The address of the other end of the connection.
     pub peer: SocketAddr,
-    /// Whether the connection is one of TLS, with us at its end.
+    /// Whether this server terminates TLS for the connection.
     pub is_tls: bool,
 }
 
 impl Way {
-    /// Whether nobody on the way could listen or change anything.
+    /// Whether nobody in between can read or change the request.
     pub fn is_secure(self) -> bool {
         self.is_tls
     }

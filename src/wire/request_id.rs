@@ -1,8 +1,7 @@
-//! Request ids: 26 characters that sort by time and name one request in answers, logs and changes.
+//! Request ids: 26 characters that sort by time and identify one request in responses, logs and changes.
 //!
-//! They are no secret and prove nothing.
-//! The one surprising thing: each thread draws its random bits from a generator of its own, seeded once
-//! from the system, so that an id costs no system call.
+//! They are not secret and prove nothing. What may surprise: each thread has its own random generator, seeded
+//! once from the system, so that an id costs no system call.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -12,7 +11,7 @@ use http::HeaderValue;
 
 use crate::clock;
 
-/// Crockford's base 32: no i, l, o, u.
+/// Crockford's base 32: without i, l, o and u.
 const DIGITS: [u8; 32] = *b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 26;
 
@@ -52,11 +51,11 @@ impl RequestId {
 }
 
 fn seed() -> u64 {
-    // Without system randomness ids may repeat, which is no reason not to serve.
+    // Without system randomness ids may repeat, which is better than not serving.
     getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(clock::unix_millis()))
 }
 
-/// SplitMix64: a counter and a mixer, every state good.
+/// SplitMix64: a counter and a mixer; every state is valid.
 fn next_random() -> u64 {
     STATE.with(|state| {
         let next = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bits_are_where_they_belong() {
+    fn request_id_encodes_time_then_random_bits() {
         let show = |millis, high, low| RequestId::from_bits(millis, high, low).as_str().to_owned();
         assert_eq!(show(0, 0, 0), "0".repeat(26));
         assert_eq!(show(0, 0, 31), format!("{}z", "0".repeat(25)));
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_by_time_and_never_repeat() {
+    fn request_ids_sort_by_time_and_are_unique() {
         assert!(RequestId::from_bits(1, 0xffff, u64::MAX) < RequestId::from_bits(2, 0, 0));
         let draw = || (0..10_000).map(|_| RequestId::new().as_str().to_owned()).collect::<Vec<_>>();
         let other = thread::spawn(draw).join().unwrap();

@@ -1,9 +1,8 @@
-//! Where a request that came without TLS is sent: to the same path and query over HTTPS; and how a client
-//! is told not to come without TLS again.
+//! Redirects from HTTP to HTTPS, and HSTS (RFC 6797).
 //!
-//! Pure. It follows `check_head`, so what the target and Host may be is known.
-//! The one surprising thing: whoever sends a request chooses its Host, so a caller who wants to be sent
-//! elsewhere can be; `base_url` is how an operator says that there is one place alone.
+//! Pure. Runs after `check_head`, so target and Host are valid. What may surprise: the client chooses the
+//! Host, so it can have itself redirected anywhere; an operator who sets `base_url` fixes the redirect's
+//! host.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::problem::{self, Problem};
 
 const HTTPS_PORT: u16 = 443;
 
-/// The address over HTTPS. `port` is where we speak TLS, for hosts that come from the request.
+/// The HTTPS URL of the request. `port` is the TLS port, for hosts taken from the request.
 pub fn secure_address(parts: &Parts, base_url: Option<&str>, port: u16) -> Result<String, Problem> {
     let refuse = |kind, detail: String| Err(Problem::new(kind).detail(detail));
     if parts.method == Method::CONNECT {
@@ -36,7 +35,7 @@ pub fn secure_address(parts: &Parts, base_url: Option<&str>, port: u16) -> Resul
     Ok(format!("{origin}{target}"))
 }
 
-/// RFC 6797 §6.1: how long a client shall come by HTTPS alone.
+/// The `Strict-Transport-Security` header (RFC 6797 §6.1): how long clients must use HTTPS only.
 pub fn hsts(time: Option<Duration>) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("max-age={}", time?.as_secs())).ok()
 }
@@ -46,8 +45,8 @@ fn own_host(parts: &Parts) -> Result<String, String> {
     let said = authority(parts).ok_or("expected a Host header, got none")?;
     let unfit = || format!("expected a host name or address, got \"{said}\"");
     let host = Authority::parse(said).ok_or_else(unfit)?.host;
-    // A target in absolute form overrides Host, and no page can make a browser send one: whoever does
-    // must mean the same host by both.
+    // An absolute target overrides Host, and no page can make a browser send one; so the two must name the
+    // same host.
     let header = parts.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     if header.and_then(Authority::parse).is_some_and(|header| header.host != host) {
         return Err("expected Host to be the host of the target".to_owned());
@@ -55,7 +54,7 @@ fn own_host(parts: &Parts) -> Result<String, String> {
     match host {
         Host::Address(std::net::IpAddr::V4(address)) => Ok(address.to_string()),
         Host::Address(std::net::IpAddr::V6(address)) => Ok(format!("[{address}]")),
-        // RFC 3986 §3.2.2 allows more than names of hosts have.
+        // RFC 3986 §3.2.2 allows characters that host names do not have.
         Host::Name(name)
             if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) =>
         {
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_path_over_https() {
+    fn https_redirect_keeps_path_and_query() {
         for (target, host, expected) in [
             ("/", "a.example", "https://a.example:8443/"),
             ("/a/b?c=d&e=%20", "a.example:80", "https://a.example:8443/a/b?c=d&e=%20"),
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_elsewhere_by_the_target() {
+    fn https_redirect_with_invalid_or_conflicting_host_is_refused() {
         for (method, target, host) in [
             ("GET", "/", None),
             ("GET", "http://evil.example/x", Some("a.example")),
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_alone_where_it_is_declared() {
+    fn https_redirect_uses_base_url_if_set() {
         let base = Some("https://shop.example:444");
         for (target, host) in [
             ("/x?y", Some("a.example")),
@@ -141,7 +140,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_target_changes_the_host(path in "/[!-~]{0,40}", host in "[a-z]{1,10}") {
+        fn https_redirect_host_is_independent_of_the_target(path in "/[!-~]{0,40}", host in "[a-z]{1,10}") {
             if let Ok(uri) = path.parse::<http::Uri>() && uri.authority().is_none() {
                 let found = check("GET", &path, Some(&host)).unwrap();
                 let there: http::Uri = found.parse().unwrap();

@@ -1,8 +1,8 @@
-//! Tables of what is believed, and what must hold of any headers.
+//! Tests of the client address: tables of examples, and properties of arbitrary headers.
 
 use super::*;
 
-/// The proxies of all tests: this machine, two networks, and one of IPv6.
+/// The trusted proxies of all tests: this machine, two networks, and one IPv6 network.
 const PROXIES: &[&str] = &["127.0.0.1", "10.0.0.0/8", "192.168.1.0/24", "fd00::/8"];
 
 fn proxies() -> Vec<Network> {
@@ -27,7 +27,7 @@ fn headers(lines: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-/// `ADDRESS`, and how: `https`, `http`, or nothing where nobody knows.
+/// `ADDRESS`, and `https`, `http`, or nothing where the scheme is unknown.
 fn shown(sender: Sender) -> String {
     let scheme = match sender.is_https {
         Some(true) => " https",
@@ -41,7 +41,7 @@ fn from(peer: &str, lines: &[(&str, &str)]) -> String {
     shown(sender(way(peer, false), &headers(lines), &proxies()))
 }
 
-/// By a trusted proxy.
+/// Sent by a trusted proxy.
 fn check(table: &[(&[(&str, &str)], &str)]) {
     for (lines, expected) in table {
         assert_eq!(from("10.0.0.1", lines), *expected, "{lines:?}");
@@ -49,7 +49,7 @@ fn check(table: &[(&[(&str, &str)], &str)]) {
 }
 
 #[test]
-fn what_the_standard_shows() {
+fn forwarded_examples_of_rfc_7239() {
     check(&[
         (&[("F", "for=192.0.2.60;proto=http;by=203.0.113.43")], "192.0.2.60 http"),
         (&[("F", "for=192.0.2.60;proto=https")], "192.0.2.60 https"),
@@ -73,9 +73,9 @@ fn what_the_standard_shows() {
     ]);
 }
 
-/// Who does not say it is the last one who can be believed; how the request came there is.
+/// An obfuscated hop ends the walk; the scheme it used still counts.
 #[test]
-fn what_is_hidden_stays_so() {
+fn forwarded_obfuscated_node_ends_the_walk() {
     check(&[
         (&[("F", "for=unknown;proto=https")], "10.0.0.1 https"),
         (&[("F", "for=_hidden, for=10.2.2.2")], "10.2.2.2"),
@@ -92,9 +92,9 @@ fn what_is_hidden_stays_so() {
     ]);
 }
 
-/// What cannot be read ends the walk, and what stands to its right counts.
+/// An element that cannot be parsed ends the walk; the elements to its right count.
 #[test]
-fn what_is_malformed_ends_the_walk() {
+fn forwarded_malformed_element_ends_the_walk() {
     for bad in [
         "for",
         "for=",
@@ -131,7 +131,7 @@ fn what_is_malformed_ends_the_walk() {
         let right = "for=10.3.3.3;proto=https";
         check(&[(&[("F", bad), ("F", right)], "10.3.3.3")]);
         check(&[(&[("F", bad), ("F", "for=192.0.2.4;proto=https")], "192.0.2.4 https")]);
-        // Within one line, unless a quote is left open: then the line cannot be told apart.
+        // Only within its line, unless a quote is unbalanced: then the whole line is unparsable.
         let is_open = split(bad, b',').is_none();
         let line = format!("{bad}, for=192.0.2.4");
         check(&[(&[("F", &line)], if is_open { "10.0.0.1" } else { "192.0.2.4" })]);
@@ -153,9 +153,10 @@ fn what_is_malformed_ends_the_walk() {
     }
 }
 
-/// A client cannot open a quote that swallows what a proxy adds and lets its own text stand there.
+/// A client cannot open a quote that swallows what a proxy appends, so that the client's own text is
+/// believed.
 #[test]
-fn a_quote_left_open_hides_nothing() {
+fn forwarded_unbalanced_quote_hides_no_hop() {
     for mine in ["for=\"x", "for=1.1.1.1;x=\"", "for=\"x\\", "for=\"x\\\"", "for=1.1.1.1, \""] {
         for added in [
             "for=192.0.2.4",
@@ -170,7 +171,7 @@ fn a_quote_left_open_hides_nothing() {
 }
 
 #[test]
-fn what_everybody_sends() {
+fn x_forwarded_headers_of_common_proxies() {
     check(&[
         (&[("X", "192.0.2.4")], "192.0.2.4"),
         (&[("X", "192.0.2.4"), ("P", "https")], "192.0.2.4 https"),
@@ -184,10 +185,10 @@ fn what_everybody_sends() {
         (&[("X", "192.0.2.4:80")], "192.0.2.4"),
         (&[("X", "::ffff:192.0.2.4, ::ffff:10.0.0.7")], "192.0.2.4"),
         (&[("X", " , 192.0.2.4 ,, ")], "192.0.2.4"),
-        // All of them ours: it began at the leftmost.
+        // All hops are trusted: the client is the leftmost.
         (&[("X", "10.5.5.5, 10.6.6.6")], "10.5.5.5"),
         (&[("P", "https")], "10.0.0.1 https"),
-        // Only what all say.
+        // Only a scheme that all agree on.
         (&[("X", "192.0.2.4"), ("P", "https, https")], "192.0.2.4 https"),
         (&[("X", "192.0.2.4"), ("P", "https, http")], "192.0.2.4"),
         (&[("X", "192.0.2.4"), ("P", "https"), ("P", "http")], "192.0.2.4"),
@@ -198,9 +199,9 @@ fn what_everybody_sends() {
     ]);
 }
 
-/// A proxy that writes one kind may pass on what its client has sent of the other one.
+/// A proxy that writes one kind of header may pass through the other kind as its client sent it.
 #[test]
-fn of_both_kinds_only_what_they_agree_on() {
+fn forwarded_and_x_forwarded_count_only_where_they_agree() {
     let honest: &[(&str, &str)] = &[("X", "192.0.2.4"), ("P", "http")];
     for (forged, expected) in [
         ("for=1.1.1.1;proto=https", "10.0.0.1"),
@@ -226,7 +227,7 @@ fn of_both_kinds_only_what_they_agree_on() {
 }
 
 #[test]
-fn who_is_no_proxy_is_not_asked() {
+fn forwarded_from_untrusted_peer_is_ignored() {
     let lines = &[("F", "for=1.1.1.1;proto=https"), ("X", "1.1.1.1"), ("P", "https")];
     assert_eq!(from("192.0.2.9", lines), "192.0.2.9 http");
     assert_eq!(from("::ffff:192.0.2.9", lines), "192.0.2.9 http");
@@ -235,23 +236,23 @@ fn who_is_no_proxy_is_not_asked() {
         shown(sender(way("192.0.2.9", is_tls), &headers(lines), proxies))
     };
     assert_eq!(told(true, &proxies()), "192.0.2.9 https");
-    // Without a declared proxy nobody knows what lies between.
+    // Without a declared proxy the path of the request is unknown.
     assert_eq!(told(false, &[]), "192.0.2.9");
     assert_eq!(told(true, &[]), "192.0.2.9 https");
 }
 
 #[test]
-fn a_proxy_may_ask_for_itself() {
+fn forwarded_missing_from_trusted_proxy_is_the_proxy_itself() {
     let told = |is_tls, lines| shown(sender(way("10.0.0.1", is_tls), &headers(lines), &proxies()));
     assert_eq!(told(false, &[]), "10.0.0.1");
     assert_eq!(told(true, &[]), "10.0.0.1 https");
-    // What it encrypts says nothing about how its clients came.
+    // TLS between the proxy and this server says nothing about how the client reached the proxy.
     assert_eq!(told(true, &[("X", "192.0.2.4")]), "192.0.2.4");
     assert_eq!(told(true, &[("X", "192.0.2.4"), ("P", "http")]), "192.0.2.4 http");
 }
 
 #[test]
-fn a_chain_is_not_followed_for_ever() {
+fn forwarded_hops_are_limited() {
     let ours = vec!["10.0.0.2"; HOPS_MAX - 1].join(", ");
     check(&[(&[("X", &format!("192.0.2.4, {ours}"))], "192.0.2.4")]);
     check(&[(&[("X", &format!("192.0.2.4, 10.0.0.2, {ours}"))], "10.0.0.2")]);
@@ -262,7 +263,7 @@ fn a_chain_is_not_followed_for_ever() {
 }
 
 #[test]
-fn a_password_may_be_sent_by_https_or_on_one_machine() {
+fn sender_is_private_by_https_or_on_loopback() {
     for (address, is_https, expected) in [
         ("192.0.2.4", Some(true), true),
         ("192.0.2.4", Some(false), false),
@@ -280,7 +281,7 @@ mod properties {
 
     use super::*;
 
-    /// Addresses of which about half are trusted, and what is none.
+    /// Addresses of which about half are trusted, and invalid ones.
     fn word() -> impl Strategy<Value = String> {
         prop_oneof![
             "10\\.0\\.0\\.[1-9]",
@@ -314,7 +315,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn nobody_else_is_believed(lines in lines(), is_tls: bool) {
+        fn forwarded_arbitrary_headers_from_untrusted_peer_are_ignored(lines in lines(), is_tls: bool) {
             let (way, proxies) = (way("192.0.2.9", is_tls), proxies());
             prop_assert_eq!(
                 sender(way, &made(&lines), &proxies),
@@ -322,18 +323,18 @@ mod properties {
             );
         }
 
-        /// Whoever stands to the left of somebody who is not trusted may have been made up.
+        /// A client can make up everything to the left of an untrusted hop.
         #[test]
-        fn what_strangers_say_changes_nothing(lines in lines(), forged in lines()) {
+        fn forwarded_elements_left_of_untrusted_hop_are_ignored(lines in lines(), forged in lines()) {
             let proxies = proxies();
-            // A trusted proxy adds the address of a stranger to what that one has sent.
+            // A trusted proxy appends the untrusted client's address to what the client has sent.
             let honest = [("F", "for=198.51.100.7;proto=http".to_owned()), ("X", "198.51.100.7".to_owned())];
             let sent: Vec<_> = [&forged[..], &honest].concat();
             let mut headers = made(&sent);
             headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
             let told = sender(way("10.0.0.1", false), &headers, &proxies);
             prop_assert_eq!(shown(told), "198.51.100.7 http");
-            // And of one kind alone it is the stranger's address, or the proxy's where both are there.
+            // With one kind of header alone it is the client's address, with both it may be the proxy's.
             for kind in 0..2 {
                 let sent: Vec<_> = [&lines[..], &honest[kind..=kind]].concat();
                 let told = sender(way("10.0.0.1", false), &made(&sent), &proxies);
