@@ -1,14 +1,14 @@
-//! Another reader of JSON as the judge of ours: for tests and fuzzing alone.
+//! Differential check of the JSON parser against serde_json, for tests and fuzzing only.
 
 use super::{Json, parse};
 
-/// As deep as a body may be.
+/// The maximum depth of a request body.
 const DEPTH_MAX: usize = 32;
 
-/// What we refuse beyond the other reader, in a message of our own.
+/// The messages of what we refuse and serde_json accepts.
 const STRICTER: [&str; 2] = ["expected each key once", "levels of lists and objects"];
 
-/// Reads the bytes twice; says where the two differ without a known reason.
+/// Parses the bytes with both parsers; reports a difference that has no known reason.
 pub fn compare(bytes: &[u8]) -> Result<(), String> {
     let theirs: Result<serde_json::Value, _> = serde_json::from_slice(bytes);
     match (parse(bytes, DEPTH_MAX), theirs) {
@@ -18,14 +18,14 @@ pub fn compare(bytes: &[u8]) -> Result<(), String> {
             Ok(())
         }
         (Err(ours), Ok(_)) => Err(format!("refused alone: {ours}")),
-        // The other reader keeps numbers as doubles and refuses what overflows them.
+        // serde_json parses numbers as doubles and refuses those that overflow.
         (Ok(_), Err(theirs)) if theirs.to_string().contains("out of range") => Ok(()),
         (Ok(ours), Err(theirs)) => Err(format!("{ours:?}: {theirs}")),
         (Err(_), Err(_)) => Ok(()),
     }
 }
 
-/// Equal but for the spelling of numbers, which the other side does not keep.
+/// Equal except for the spelling of numbers, which serde_json does not keep.
 fn same(ours: &Json<'_>, theirs: &serde_json::Value) -> bool {
     use serde_json::Value as Theirs;
     match (ours, theirs) {

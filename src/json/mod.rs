@@ -1,8 +1,8 @@
-//! JSON text, strictly: RFC 8259, and of RFC 7493 what keeps data from being lost or read in two ways.
+//! Strict JSON: RFC 8259, with the rules of I-JSON (RFC 7493) that prevent data loss and ambiguity.
 //!
-//! Knows nothing of models, fields or wrappers: what a number or a text may be is a field type's
-//! question. The one surprising thing: a number stays the text it was sent as. `number_exact`,
-//! `integer` and `decimal_units` read that text without losing a digit, or not at all.
+//! Knows nothing of models, fields or wrappers: field types decide which numbers and texts are valid. What
+//! may surprise: a number stays the text it was sent as. `number_exact`, `integer` and `decimal_units`
+//! convert that text without loss, or not at all.
 
 #[cfg(any(fuzzing, test))]
 pub mod judge;
@@ -17,8 +17,8 @@ pub use number::{decimal_units, integer, is_number, number_exact, same_number};
 pub use parse::parse;
 pub use write::{quoted, write, write_moment, write_text, write_value};
 
-/// A JSON value as it was written. Numbers keep their own text, so that nothing is rounded before a
-/// field type has looked at it.
+/// A JSON value as it was sent. Numbers keep their text, so that nothing is rounded before the field type has
+/// parsed it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json<'a> {
     Null,
@@ -26,12 +26,12 @@ pub enum Json<'a> {
     Number(&'a str),
     Text(Cow<'a, str>),
     List(Vec<Json<'a>>),
-    /// In the order of the text; no key twice.
+    /// In the order of the text; keys are unique.
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
 }
 
 impl Json<'_> {
-    /// What it is, for messages.
+    /// The name of its type, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -43,7 +43,7 @@ impl Json<'_> {
         }
     }
 
-    /// About how long it is as text.
+    /// Its approximate length as text.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Null | Self::Boolean(_) => 5,
@@ -57,7 +57,7 @@ impl Json<'_> {
         }
     }
 
-    /// How many levels it has; the outermost value is one.
+    /// Its nesting depth; a scalar has depth 1.
     pub fn depth(&self) -> usize {
         let inside = match self {
             Self::Null | Self::Boolean(_) | Self::Number(_) | Self::Text(_) => None,

@@ -1,19 +1,19 @@
-//! JSON numbers from their text, without loss: as an integer, a decimal or a double.
+//! Lossless conversion of JSON numbers from their text: to an integer, a decimal or a double.
 //!
-//! Every reader goes through the exact decimal value of the text, so `1`, `1.0` and `10e-1` are one
-//! number. The one surprising thing: nothing is ever expanded, so `1e999999999` costs what it is long.
+//! Every conversion starts from the exact decimal value of the text, so `1`, `1.0` and `10e-1` are the same
+//! number. What may surprise: no number is ever expanded, so `1e999999999` costs no more than its length.
 
 use crate::value::INTEGER_MAX;
 
-/// Most digits that a decimal's units may have.
+/// Maximum digits in the units of a decimal.
 const DECIMAL_DIGITS_MAX: i64 = 18;
 
-/// Exponents are cut off here. No text is long enough to bring such a number back into any range.
+/// Larger exponents are clamped. No text is long enough to bring such a number back into range.
 const EXPONENT_MAX: i64 = 1_000_000_000_000_000;
 
-/// The double a JSON number stands for, if the text says no more than the double keeps: it must be
-/// the double's shortest spelling by value, or its spelling with 17 significant digits, which is
-/// what C's `%.17g` prints.
+/// The double that a JSON number stands for, if the text has no more precision than the double keeps: it must
+/// equal the double's shortest representation, or its representation with 17 significant digits, which C's
+/// `%.17g` prints.
 pub fn number_exact(text: &str) -> Option<f64> {
     let sent = Exact::read(text)?;
     let number: f64 = text.parse().ok()?;
@@ -22,36 +22,37 @@ pub fn number_exact(text: &str) -> Option<f64> {
     }
     let is_sent = |spelling: &str| Exact::read(spelling) == Some(sent);
     let lossless = is_sent(zmij::Buffer::new().format_finite(number))
-        // Two shortest spellings can be equally near (…584.25 as .2 or .3); this takes the other one.
+        // Two shortest representations can be equally near (…584.25 as .2 or .3); this accepts the other one.
         || is_sent(&format!("{number:e}"))
         || is_sent(&format!("{number:.16e}"));
     lossless.then_some(number)
 }
 
-/// The integer a JSON number stands for, however it is spelled, within ±(2^53 - 1).
+/// The integer that a JSON number stands for, in any spelling, within ±(2^53 - 1).
 pub fn integer(text: &str) -> Option<i64> {
     let exact = Exact::read(text)?;
     exact.shifted(0, 16).filter(|number| (-INTEGER_MAX..=INTEGER_MAX).contains(number))
 }
 
-/// The units of a decimal with `scale` decimals. More decimals than that must be zeros.
+/// The units of a decimal with `scale` decimal places. Further places must be zeros.
 pub fn decimal_units(text: &str, scale: u8) -> Option<i64> {
     Exact::read(text)?.shifted(i64::from(scale), DECIMAL_DIGITS_MAX)
 }
 
-/// Whether two number texts stand for the same value.
+/// Whether two number texts have the same value.
 pub fn same_number(one: &str, other: &str) -> bool {
     let (one, other) = (Exact::read(one), Exact::read(other));
     one.is_some() && one == other
 }
 
-/// Whether a text, such as the content of a string, is spelled as JSON spells a number.
+/// Whether a text, such as the content of a string, is a valid JSON number.
 pub fn is_number(text: &str) -> bool {
     Exact::read(text).is_some()
 }
 
-/// The value of a number text: the digits of `head` and `tail` together, times 10^`power`. Neither
-/// begins nor ends with a zero, so equal values have equal digits and powers; zero has no digits.
+/// The normalized value of a number text: the digits of `head` and `tail` together, times 10^`power`. The
+/// digits neither begin nor end with a zero, so equal values have equal digits and powers; zero has no
+/// digits.
 #[derive(Debug, Clone, Copy)]
 struct Exact<'a> {
     negative: bool,
@@ -116,7 +117,7 @@ fn length(digits: &str) -> u64 {
     digits.len() as u64
 }
 
-/// Reads `e`'s digits with their sign; none is 0.
+/// Parses the digits of an exponent with their sign; an empty text is 0.
 fn exponent(text: &str) -> i64 {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -128,7 +129,7 @@ fn exponent(text: &str) -> i64 {
     if negative { -size } else { size }
 }
 
-/// A number taken apart as RFC 8259 §6 spells it, and nothing decided about it.
+/// The syntactic parts of a number (RFC 8259 §6).
 #[derive(Debug)]
 pub(super) struct Pieces<'a> {
     negative: bool,
@@ -139,7 +140,7 @@ pub(super) struct Pieces<'a> {
     pub(super) length: usize,
 }
 
-/// Where a text stops being a number, and what should have come.
+/// Where a text stops being a number, and what was expected there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotANumber {
     pub(super) offset: usize,
@@ -147,7 +148,7 @@ pub(super) struct NotANumber {
 }
 
 impl<'a> Pieces<'a> {
-    /// Reads the number that `text` begins with; more may follow it.
+    /// Parses the number at the start of `text`; more may follow it.
     pub(super) fn read(text: &'a str) -> Result<Self, NotANumber> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
         let (whole, mut rest) = digits(unsigned);
@@ -181,7 +182,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The digits that `text` begins with, and what follows them.
+/// The digits at the start of `text`, and the rest.
 fn digits(text: &str) -> (&str, &str) {
     let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_double_is_taken_only_without_loss() {
+    fn number_exact_refuses_lossy_doubles() {
         for (text, number) in [
             ("0", 0.0),
             ("-0", -0.0),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_go_by_value_not_by_spelling() {
+    fn integer_compares_by_value_not_spelling() {
         for (text, number) in [
             ("1", 1),
             ("1.0", 1),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_exact_or_refused() {
+    fn decimal_units_are_exact_or_refused() {
         for (text, scale, units) in [
             ("1", 2, 100),
             ("1.5", 2, 150),
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_may_cancel_its_own_exponent() {
+    fn integer_with_long_digits_and_large_exponent_is_exact() {
         let zeros = "0".repeat(100_000);
         assert_eq!(integer(&format!("0.{zeros}17e100002")), Some(17));
         assert_eq!(integer(&format!("17{zeros}e-100000")), Some(17));
@@ -323,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_double_comes_back_from_its_own_spellings(bits: u64) {
+        fn number_exact_round_trips_every_double(bits: u64) {
             let number = f64::from_bits(bits);
             prop_assume!(number.is_finite());
             let mut buffer = zmij::Buffer::new();
@@ -333,12 +334,12 @@ mod tests {
         }
 
         #[test]
-        fn a_double_taken_is_the_nearest_and_keeps_fifteen_digits(text in "-?(0|[1-9][0-9]{0,14})(e-?[0-9]{1,2})?") {
+        fn number_exact_is_nearest_and_keeps_fifteen_digits(text in "-?(0|[1-9][0-9]{0,14})(e-?[0-9]{1,2})?") {
             prop_assert_eq!(number_exact(&text), text.parse().ok());
         }
 
         #[test]
-        fn every_integer_comes_back(number in -INTEGER_MAX..=INTEGER_MAX, zeros in 0_usize..30) {
+        fn integer_round_trips(number in -INTEGER_MAX..=INTEGER_MAX, zeros in 0_usize..30) {
             let fraction = "0".repeat(zeros + 1);
             prop_assert_eq!(integer(&number.to_string()), Some(number));
             prop_assert_eq!(integer(&format!("{number}.{fraction}")), Some(number));
@@ -347,13 +348,13 @@ mod tests {
         }
 
         #[test]
-        fn every_decimal_comes_back(units in -999_999_999_999_999_999_i64..=999_999_999_999_999_999, scale in 0_u8..=9) {
+        fn decimal_units_round_trip(units in -999_999_999_999_999_999_i64..=999_999_999_999_999_999, scale in 0_u8..=9) {
             let text = crate::value::Decimal { units, scale }.to_string();
             prop_assert_eq!(decimal_units(&text, scale), Some(units));
         }
 
         #[test]
-        fn readers_never_panic(text in r"[-+.eE0-9]{0,40}|\PC*", scale: u8) {
+        fn number_conversions_never_panic(text in r"[-+.eE0-9]{0,40}|\PC*", scale: u8) {
             let _ = (number_exact(&text), integer(&text), decimal_units(&text, scale));
         }
     }

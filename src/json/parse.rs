@@ -1,9 +1,8 @@
-//! Reads one JSON value from bytes, or says where the text stops being one.
+//! The JSON parser: one value from bytes, or the position of the first error.
 //!
-//! Refuses more than RFC 8259 does: doubled keys and lone surrogates (RFC 7493), and what is nested
-//! too deep. Noncharacters such as U+FFFF pass, as in other readers: they are text, if odd text.
-//! The one surprising thing: a key is doubled when it is the same after unescaping, so
-//! `{"a":1,"\u0061":2}` is refused.
+//! Stricter than RFC 8259: it refuses duplicate keys and lone surrogates (RFC 7493), and too deep nesting.
+//! Noncharacters such as U+FFFF are accepted, as in other parsers. What may surprise: keys are compared after
+//! unescaping, so `{"a":1,"\u0061":2}` is refused.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,7 +11,7 @@ use std::fmt;
 use super::number::Pieces;
 use super::{Json, quoted};
 
-/// Where reading stopped and why. `line` and `column` count from 1, the column in characters.
+/// The position and the reason of a syntax error. `line` and `column` count from 1, the column in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub offset: usize,
@@ -29,11 +28,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Up to this many keys a list is searched; from there on a set is kept.
+/// Up to this many keys are compared one by one; more are kept in a hash set.
 const KEYS_SEARCHED_MAX: usize = 16;
 
-/// Reads `bytes` as exactly one value. `depth_max` bounds how deep lists and objects nest, the
-/// outermost being 1, and with it the recursion.
+/// Parses `bytes` as exactly one value. `depth_max` limits the nesting of lists and objects, the outermost
+/// being 1, and with it the recursion.
 pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Json<'_>, Error> {
     let text = match str::from_utf8(bytes) {
         Ok(text) => text,
@@ -44,7 +43,7 @@ pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Json<'_>, Error> {
             return Err(Error::at_end_of(valid.unwrap_or_default(), message.to_owned()));
         }
     };
-    // RFC 8259 §8.1: a reader may refuse a byte order mark.
+    // RFC 8259 §8.1: a parser may refuse a byte order mark.
     if text.starts_with('\u{feff}') {
         return Err(Error::at_end_of(
             "",
@@ -59,7 +58,7 @@ pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Json<'_>, Error> {
 }
 
 impl Error {
-    /// `before` is all of the text up to the place.
+    /// `before` is the text up to the error.
     fn at_end_of(before: &str, message: String) -> Self {
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = before.matches('\n').count() + 1;
@@ -70,13 +69,13 @@ impl Error {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Always at the start of a character.
+    /// A byte offset, always at a character boundary.
     at: usize,
     depth_max: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// Reads a value; there must be no space before it. `depth` is how many lists and objects it is in.
+    /// Parses a value, without leading space. `depth` is the number of enclosing lists and objects.
     fn value(&mut self, depth: usize) -> Result<Json<'a>, Error> {
         match self.peek() {
             Some(b'"') => self.string().map(Json::Text),
@@ -151,7 +150,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Steps over the bracket that opens a list or object at `depth`.
+    /// Skips the opening bracket of a list or an object at `depth`.
     fn open(&mut self, depth: usize) -> Result<(), Error> {
         if depth > self.depth_max {
             let message = format!(
@@ -178,7 +177,7 @@ impl<'a> Parser<'a> {
         Ok(Json::Number(rest.get(..length).unwrap_or_default()))
     }
 
-    /// Reads a string from its opening quote; borrows it when nothing is escaped.
+    /// Parses a string from its opening quote; borrows it if nothing is escaped.
     fn string(&mut self) -> Result<Cow<'a, str>, Error> {
         self.at += 1;
         let mut unescaped: Option<String> = None;
@@ -206,7 +205,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The characters that stand for themselves, up to a quote, a backslash or a control character.
+    /// The literal characters up to a quote, a backslash or a control character.
     fn run(&mut self) -> &'a str {
         let rest = self.rest();
         let end = rest
@@ -218,7 +217,7 @@ impl<'a> Parser<'a> {
         run
     }
 
-    /// Reads an escape from its backslash.
+    /// Parses an escape from its backslash.
     fn escape(&mut self) -> Result<char, Error> {
         let start = self.at;
         self.at += 1;
@@ -238,14 +237,15 @@ impl<'a> Parser<'a> {
         Ok(character)
     }
 
-    /// Reads `u` and four digits, and a second escape where the first is half of a pair. `start` is the backslash.
+    /// Parses `u` and four digits, and a second escape if the first is a high surrogate. `start` is the
+    /// backslash.
     fn unicode_escape(&mut self, start: usize) -> Result<char, Error> {
         let first = self.hex()?;
         let code = match first {
             0xd800..=0xdbff if self.rest().starts_with("\\u") => {
                 self.at += 1;
                 let second = self.hex()?;
-                // Wraps to a large number when `second` is no low surrogate.
+                // Wraps to a large number if `second` is not a low surrogate.
                 let low = second.wrapping_sub(0xdc00);
                 if low < 0x400 { 0x10000 + ((first - 0xd800) << 10) + low } else { first }
             }
@@ -253,7 +253,7 @@ impl<'a> Parser<'a> {
         };
         match char::from_u32(code) {
             Some(character) => Ok(character),
-            // RFC 7493 §2.1: no surrogates on their own.
+            // RFC 7493 §2.1: no lone surrogates.
             None => Err(self.error(
                 start,
                 format!("expected a high and a low surrogate together, got \\u{first:04x} alone"),
@@ -261,7 +261,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads `u` and four hex digits.
+    /// Parses `u` and four hex digits.
     fn hex(&mut self) -> Result<u32, Error> {
         self.at += 1;
         let mut code = 0;
@@ -282,13 +282,13 @@ impl<'a> Parser<'a> {
     }
 
     fn skip_space(&mut self) {
-        // RFC 8259 §2: these four and no others.
+        // RFC 8259 §2: these four characters only.
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
             self.at += 1;
         }
     }
 
-    /// Steps over `byte` and the space behind it, if it is next.
+    /// Skips `byte` and the space after it, if it is next.
     fn take(&mut self, byte: u8) -> bool {
         let there = self.peek() == Some(byte);
         if there {
@@ -312,7 +312,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether `key` is among the members; `seen` follows them once there are too many to search.
+/// Whether `key` is among the members; `seen` is their hash set once there are many.
 fn is_doubled<'a>(
     key: &str,
     members: &[(Cow<'a, str>, Json<'a>)],

@@ -1,8 +1,8 @@
-//! Documents that are changed by others: merge patch (RFC 7396) and JSON Patch (RFC 6902).
+//! JSON Merge Patch (RFC 7396) and JSON Patch (RFC 6902).
 //!
-//! Knows nothing of items: what may be changed, and what may come of it, is for others to say.
-//! The one surprising thing: work is counted, not only bytes. A short patch can copy a document again and
-//! again, or push a long list to and fro.
+//! Knows nothing of items: callers decide what may be changed and validate the result. What may surprise: the
+//! work is limited, not only the size. A short patch can copy a document again and again, or shift a long
+//! list to and fro.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -10,17 +10,17 @@ use std::fmt;
 
 use super::{Json, same_number};
 
-/// Steps of one patch.
+/// Maximum operations of one patch.
 const OPERATIONS_MAX: usize = 1_000;
-/// Levels of what comes of it; the outermost value is one.
+/// Maximum nesting depth of the result; a scalar has depth 1.
 const DEPTH_MAX: usize = 32;
-/// Elements of lists that a patch may move out of the way.
+/// Maximum list elements that a patch may shift.
 const MOVED_MAX: usize = 1_000_000;
 
-/// Bytes of documents that the steps of a patch may look through, one after another.
+/// Maximum bytes of documents that the operations of a patch may scan in total.
 const LOOKED_BYTES_MAX: usize = 256 << 20;
 
-/// One step of a JSON Patch.
+/// One operation of a JSON Patch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation<'a> {
     path: Pointer,
@@ -46,11 +46,11 @@ impl Does<'_> {
     }
 }
 
-/// RFC 6901, taken apart.
+/// A parsed JSON pointer (RFC 6901).
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pointer(Vec<String>);
 
-/// Why a patch was not applied; `at` is its step.
+/// Why a patch was not applied; `at` is the index of the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
     pub at: usize,
@@ -59,13 +59,13 @@ pub struct Failed {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// There is nothing at this pointer.
+    /// There is no value at this pointer.
     Missing(String),
-    /// The value at this pointer is another one.
+    /// The value at this pointer differs.
     Different(String),
-    /// Something cannot become part of itself.
+    /// A value cannot be moved into itself.
     Inside(String),
-    /// What comes of it, or the way there, is too large.
+    /// The result, or an intermediate document, is too large.
     TooLarge,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Failed {
     }
 }
 
-/// RFC 7396 §2: what is null goes, objects are merged, everything else is replaced.
+/// RFC 7396 §2: null removes a member, objects are merged, everything else is replaced.
 pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
     let Json::Object(patch) = patch else {
         *target = patch;
@@ -91,7 +91,7 @@ pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
         *target = Json::Object(Vec::new());
     }
     let Json::Object(members) = target else { return };
-    // Found by name: both may have tens of thousands of members.
+    // Looked up by name in a map: both may have tens of thousands of members.
     let names = members.iter().enumerate().map(|(at, (name, _))| (name.clone(), at));
     let mut places: HashMap<Cow<'a, str>, usize> = names.collect();
     let mut gone = HashSet::new();
@@ -104,7 +104,7 @@ pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
             (None, Json::Null) => {}
             (Some(((_, member), _)), value) => merge(member, value),
             (None, value) => {
-                // Nulls inside it go too.
+                // Removes the nulls inside it.
                 let mut fresh = Json::Null;
                 merge(&mut fresh, value);
                 places.insert(name.clone(), members.len());
@@ -118,7 +118,7 @@ pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
     }
 }
 
-/// The steps of a JSON Patch, or what is wrong with it.
+/// Parses the operations of a JSON Patch, or says what is wrong.
 pub fn operations(json: Json<'_>) -> Result<Vec<Operation<'_>>, String> {
     let Json::List(list) = json else {
         return Err(format!("expected a list of operations, got {}", json.kind()));
@@ -134,7 +134,7 @@ fn operation(json: Json<'_>) -> Result<Operation<'_>, String> {
     let Json::Object(mut members) = json else {
         return Err(format!("expected an object, got {}", json.kind()));
     };
-    // RFC 6902 §4: members that an operation does not know are not looked at.
+    // RFC 6902 §4: unknown members of an operation are ignored.
     let mut take = |name: &str| {
         let at = members.iter().position(|(known, _)| known == name)?;
         Some(members.swap_remove(at).1)
@@ -193,13 +193,13 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// Applies all steps or says which one cannot be. `bytes_max` is how much it may grow.
+/// Applies all operations, or says which one fails. `bytes_max` limits the growth.
 pub fn apply<'a>(
     mut document: Json<'a>,
     operations: &[Operation<'a>],
     bytes_max: usize,
 ) -> Result<Json<'a>, Failed> {
-    // Each step may have to look through all that is there.
+    // Each operation may have to scan the whole document.
     let added = operations.iter().map(|operation| operation.does.bytes()).sum::<usize>();
     if operations.len().saturating_mul(document.bytes() + added) > LOOKED_BYTES_MAX {
         return Err(Failed { at: 0, why: Why::TooLarge });
@@ -211,7 +211,7 @@ pub fn apply<'a>(
     Ok(document)
 }
 
-/// What is left to be used up.
+/// The remaining budget of work.
 struct Room {
     bytes: usize,
     moved: usize,
@@ -242,7 +242,7 @@ fn step<'a>(
             find(document, &from.0).map(|_| ()).ok_or_else(|| from.missing())
         }
         Does::Move(from) => {
-            // RFC 6902 §4.4: what is moved must not end up inside itself.
+            // RFC 6902 §4.4: a value must not be moved into itself.
             if path.0.starts_with(&from.0) {
                 return Err(Why::Inside(from.to_string()));
             }
@@ -302,7 +302,7 @@ fn add<'a>(
             Ok(())
         }
         Some(Json::List(list)) => {
-            // RFC 6901 §4: `-` is the place after the last one.
+            // RFC 6901 §4: `-` is the position after the last element.
             let at = if last == "-" { Some(list.len()) } else { index(last) };
             let at = at.filter(|at| *at <= list.len()).ok_or_else(|| path.missing())?;
             Room::take(&mut room.moved, list.len() - at)?;
@@ -333,19 +333,19 @@ fn remove<'a>(document: &mut Json<'a>, path: &Pointer, room: &mut Room) -> Resul
     }
 }
 
-/// Something deep could be put into something deep, again and again.
+/// Limits the depth: repeated copies could nest a value deeper and deeper.
 fn fits(path: &Pointer, value: &Json<'_>) -> Result<(), Why> {
     if path.0.len() + value.depth() > DEPTH_MAX { Err(Why::TooLarge) } else { Ok(()) }
 }
 
-/// RFC 6901 §4: digits, without a zero before them.
+/// RFC 6901 §4: digits without leading zeros.
 fn index(token: &str) -> Option<usize> {
     let is_plain = token == "0" || !token.starts_with('0');
     let is_number = is_plain && !token.is_empty() && token.bytes().all(|b| b.is_ascii_digit());
     token.parse().ok().filter(|_| is_number)
 }
 
-/// RFC 6902 §4.6: numbers by their value, objects without regard to order.
+/// RFC 6902 §4.6: numbers are compared by value, objects regardless of order.
 fn is_same(one: &Json<'_>, other: &Json<'_>) -> bool {
     match (one, other) {
         (Json::Number(one), Json::Number(other)) => same_number(one, other),

@@ -1,4 +1,4 @@
-//! What the reader takes and refuses, by example and against another implementation.
+//! Tests of the JSON parser and writer: by example, and against serde_json.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn check(bytes: &[u8], expected: &Expect) {
 }
 
 #[test]
-fn values_are_read_as_they_were_written() {
+fn parse_keeps_values_as_sent() {
     check(
         b" \t\r\n{ \"a\" : [ 1 , -2.50e+7 , true , false , null ] , \"\" : { } } \n",
         &expect![[r#"{"a":[1,-2.50e+7,true,false,null],"":{}}"#]],
@@ -41,7 +41,7 @@ fn values_are_read_as_they_were_written() {
 }
 
 #[test]
-fn refusals_say_where_and_what_of_structure() {
+fn parse_error_of_structure_names_position_and_reason() {
     check(b"", &expect!["line 1, column 1: expected a value, got the end"]);
     check(b" \n ", &expect!["line 2, column 2: expected a value, got the end"]);
     check(
@@ -69,7 +69,7 @@ fn refusals_say_where_and_what_of_structure() {
 }
 
 #[test]
-fn refusals_say_where_and_what_of_texts() {
+fn parse_error_of_string_names_position_and_reason() {
     check(b"'a'", &expect![[r#"line 1, column 1: expected a value, got "'""#]]);
     check(b"\"a", &expect!["line 1, column 3: expected a closing quote, got the end"]);
     check(
@@ -127,7 +127,7 @@ fn refusals_say_where_and_what_of_texts() {
 }
 
 #[test]
-fn refusals_say_where_and_what_of_numbers() {
+fn parse_error_of_number_names_position_and_reason() {
     check(b"01", &expect![[r#"line 1, column 2: expected no digit after a leading 0, got "1""#]]);
     check(b"-", &expect!["line 1, column 2: expected a digit, got the end"]);
     check(b"1.e5", &expect![[r#"line 1, column 3: expected a digit after the point, got "e""#]]);
@@ -136,7 +136,7 @@ fn refusals_say_where_and_what_of_numbers() {
 }
 
 #[test]
-fn every_byte_is_looked_at() {
+fn parse_checks_every_byte() {
     for byte in 0..=0xff {
         let before = [byte, b'1'];
         let is_space = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
@@ -154,7 +154,7 @@ fn every_byte_is_looked_at() {
 }
 
 #[test]
-fn surrogates_make_pairs_within_their_ranges() {
+fn parse_surrogate_pairs_within_their_ranges() {
     let text = |escapes: &str| match read(&format!("\"{escapes}\"")) {
         Ok(Json::Text(text)) => Some(text.into_owned()),
         _ => None,
@@ -176,7 +176,7 @@ fn surrogates_make_pairs_within_their_ranges() {
 }
 
 #[test]
-fn a_text_without_escapes_is_borrowed() {
+fn parse_borrows_strings_without_escapes() {
     let Ok(Json::Object(members)) = read(r#"{"plain":"text","esc\u0061ped":"\n"}"#) else {
         panic!()
     };
@@ -191,7 +191,7 @@ fn a_text_without_escapes_is_borrowed() {
 }
 
 #[test]
-fn depth_counts_lists_and_objects_from_one() {
+fn parse_depth_counts_lists_and_objects_from_one() {
     let nested = |depth: usize| "[".repeat(depth) + "1" + &"]".repeat(depth);
     assert!(read(&nested(DEPTH_MAX)).is_ok());
     assert_eq!(read(&nested(DEPTH_MAX + 1)).unwrap_err().offset, DEPTH_MAX);
@@ -201,7 +201,7 @@ fn depth_counts_lists_and_objects_from_one() {
 }
 
 #[test]
-fn many_keys_are_checked_as_well_as_few() {
+fn parse_refuses_duplicate_keys_among_few_and_many() {
     for count in [1, 15, 16, 17, 18, 100, 50_000] {
         let keys: Vec<_> = (0..count).map(|index| format!("\"k{index}\":0")).collect();
         let once = keys.join(",");
@@ -214,7 +214,7 @@ fn many_keys_are_checked_as_well_as_few() {
 }
 
 #[test]
-fn a_long_key_is_cut_in_the_message() {
+fn parse_error_truncates_a_long_key() {
     let key = "é".repeat(100_000);
     let error = read(&format!("{{\"{key}\":1,\"{key}\":2}}")).unwrap_err();
     assert!(error.message.len() < 200, "{}", error.message);
@@ -224,7 +224,7 @@ fn compare(bytes: &[u8]) -> Result<(), TestCaseError> {
     judge::compare(bytes).map_err(TestCaseError::fail)
 }
 
-/// JSON of every kind, as text with space and escapes in odd places.
+/// JSON of every kind as text, with space and escapes in unusual places.
 fn any_json() -> impl Strategy<Value = String> {
     let text = prop::collection::vec(
         prop_oneof![
@@ -261,12 +261,12 @@ fn any_json() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn json_is_read_as_another_reader_does(text in any_json()) {
+    fn parse_valid_json_agrees_with_serde_json(text in any_json()) {
         compare(text.as_bytes())?;
     }
 
     #[test]
-    fn nearly_json_is_refused_as_another_reader_does(
+    fn parse_nearly_valid_json_agrees_with_serde_json(
         text in any_json(), place: prop::sample::Index, cut in 0_usize..3, put in prop::collection::vec(any::<u8>(), 0..3),
     ) {
         let mut bytes = text.into_bytes();
@@ -277,19 +277,19 @@ proptest! {
     }
 
     #[test]
-    fn tokens_in_any_order_never_panic(tokens in prop::collection::vec(
+    fn parse_random_tokens_never_panics(tokens in prop::collection::vec(
         prop::sample::select(vec!["{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "d800", "-", "0", "1", ".", "e", "a", "null", "é", "\n", " "]), 0..20,
     )) {
         compare(tokens.concat().as_bytes())?;
     }
 
     #[test]
-    fn any_bytes_never_panic(bytes: Vec<u8>) {
+    fn parse_random_bytes_never_panics(bytes: Vec<u8>) {
         compare(&bytes)?;
     }
 
     #[test]
-    fn what_is_written_is_read_back(text in any_json()) {
+    fn write_output_parses_to_the_same_value(text in any_json()) {
         if let Ok(json) = read(&text) {
             let again = written(&json);
             prop_assert_eq!(read(&again), Ok(json));
@@ -297,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_written_so_that_it_reads_back(text: String) {
+    fn write_text_arbitrary_text_round_trips(text: String) {
         let mut out = Vec::new();
         write_text(&mut out, &text);
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
@@ -309,7 +309,7 @@ proptest! {
 mod table;
 
 #[test]
-fn the_bodies_of_the_black_box_table_are_read_or_refused() {
+fn parse_bodies_of_the_black_box_table() {
     let rows = table::rows();
     assert!(rows.len() > 170, "{}", rows.len());
     for row in rows {
@@ -319,7 +319,7 @@ fn the_bodies_of_the_black_box_table_are_read_or_refused() {
 }
 
 #[test]
-fn a_string_holds_a_number_as_json_has_it() {
+fn is_number_accepts_only_json_numbers() {
     for good in ["0", "-0.50", "12", "1e3", "1.5E-2", "1e+05"] {
         assert!(is_number(good), "{good}");
     }

@@ -1,14 +1,14 @@
-//! JSON text out: compact, in UTF-8, escaping only what must be.
+//! The JSON writer: compact, UTF-8, escaping only what must be escaped.
 //!
-//! Does not decide what an answer looks like; formats do. The one surprising thing: `Value::Json`
-//! is text that was written here before, so it is copied and never read again.
+//! `formats` decides the shape of a response. What may surprise: `Value::Json` is text that this module wrote
+//! before, so it is copied without being parsed.
 
 use std::io::Write as _;
 
 use super::Json;
 use crate::value::{Decimal, Moment, Value, bytes_before, cut};
 
-/// Writes a text in quotes.
+/// Writes a text as a JSON string.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut rest = text.as_bytes();
@@ -21,14 +21,14 @@ pub fn write_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// A text for a message: in quotes, escaped, cut when long.
+/// A text for a message: quoted, escaped, and truncated if long.
 pub fn quoted(text: &str) -> String {
     let mut out = Vec::new();
     write_text(&mut out, &cut(text));
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Writes a value as it was read: numbers keep their spelling.
+/// Writes a value as it was sent: numbers keep their spelling.
 pub fn write(out: &mut Vec<u8>, json: &Json<'_>) {
     match json {
         Json::Null => out.extend_from_slice(b"null"),
@@ -40,7 +40,7 @@ pub fn write(out: &mut Vec<u8>, json: &Json<'_>) {
     }
 }
 
-/// Writes a value of an item. A number that JSON cannot spell is `null`; no field type lets one in.
+/// Writes a value of an item. A number that JSON cannot represent is `null`; no field type accepts one.
 pub fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
@@ -66,7 +66,7 @@ fn write_boolean(out: &mut Vec<u8>, boolean: bool) {
     out.extend_from_slice(if boolean { b"true" } else { b"false" });
 }
 
-/// A timestamp, which needs no escape.
+/// Writes a timestamp, which needs no escaping.
 pub fn write_moment(out: &mut Vec<u8>, moment: Moment) {
     out.push(b'"');
     out.extend_from_slice(&moment.text());
@@ -106,7 +106,7 @@ fn write_object<K: AsRef<str>, T>(
     out.push(b'}');
 }
 
-/// What comes before the first byte that must be escaped, that byte, and what follows it.
+/// The bytes before the first one that must be escaped, that byte, and the rest.
 fn split_at_escape(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     // RFC 8259 §7: the quotation mark, the reverse solidus and U+0000 to U+001F.
     let is_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_one_spelling() {
+    fn write_value_is_canonical() {
         let moment = Moment::parse("2026-11-15T02:28:14Z").unwrap();
         let object = Value::Object(vec![
             ("null".into(), Value::Null),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_and_always_json() {
+    fn write_value_number_is_short_and_valid_json() {
         let numbers = [
             0.0,
             -0.0,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_must_be_is_escaped() {
+    fn write_text_escapes_only_what_must_be() {
         let every: String =
             ('\0'..='\u{22}').chain(['/', '\\', '\u{7f}', 'é', '\u{2028}', '😀']).collect();
         check(&Value::text(""), &expect![[r#""""#]]);

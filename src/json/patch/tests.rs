@@ -1,4 +1,4 @@
-//! The examples of both standards, and random patches against another implementation.
+//! Tests of patches: the examples of both RFCs, and random patches against another implementation.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn patched(document: &str, patch: &str) -> Result<serde_json::Value, String> {
 
 /// RFC 7396, appendix A.
 #[test]
-fn the_examples_of_merge_patch() {
+fn merge_patch_examples_of_rfc_7396() {
     for (original, patch, result) in [
         (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
         (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
@@ -62,9 +62,9 @@ fn the_examples_of_merge_patch() {
     }
 }
 
-/// RFC 6902, appendix A; A.13 has a doubled key, which no body may have.
+/// RFC 6902, appendix A; A.13 has a duplicate key, which no body may have.
 #[test]
-fn the_examples_of_json_patch() {
+fn json_patch_examples_of_rfc_6902() {
     for (document, patch, result) in [
         (
             r#"{"foo":"bar"}"#,
@@ -124,7 +124,7 @@ fn the_examples_of_json_patch() {
 }
 
 #[test]
-fn beyond_the_examples() {
+fn json_patch_further_examples() {
     for (document, patch, result) in [
         (
             r#"{"a":1}"#,
@@ -150,7 +150,7 @@ fn beyond_the_examples() {
 }
 
 #[test]
-fn what_cannot_be_applied_is_told() {
+fn json_patch_failure_names_operation_and_reason() {
     for (document, patch, expected) in [
         (
             r#"{"baz":"qux"}"#,
@@ -222,9 +222,9 @@ fn what_cannot_be_applied_is_told() {
     }
 }
 
-/// A short patch that would double a document ten times over, one that moves a long list, and a long one.
+/// A short patch that doubles a document ten times, one that shifts a long list, and a long one.
 #[test]
-fn work_has_a_limit() {
+fn json_patch_work_is_limited() {
     let double = |count| {
         format!("[{}]", vec![r#"{"op":"copy","from":"/0","path":"/0/-"}"#; count].join(","))
     };
@@ -242,7 +242,7 @@ fn work_has_a_limit() {
         patched(&list, &shifted).unwrap_err(),
         "operation 9: it makes too much of a small patch"
     );
-    // Many names, in another order, and a patch of as many: nothing here takes the square of it.
+    // Many names in another order and a patch with as many: no step is quadratic.
     let names = |count: usize, suffix: &str| {
         (0..count).map(|at| format!("\"{at}{suffix}\":{at}")).collect::<Vec<_>>()
     };
@@ -300,7 +300,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn merging_agrees_with_another_implementation(document in any_json(), patch in any_json()) {
+    fn merge_patch_agrees_with_json_patch_crate(document in any_json(), patch in any_json()) {
         let (text, sent) = (document.to_string(), patch.to_string());
         let mut ours = read(&text);
         merge(&mut ours, read(&sent));
@@ -310,11 +310,11 @@ proptest! {
     }
 
     #[test]
-    fn patching_agrees_with_another_implementation(
+    fn json_patch_agrees_with_json_patch_crate(
         document in any_json(),
         steps in proptest::collection::vec(any_operation(), 0..4),
     ) {
-        // The other one does not take a whole document away.
+        // The other implementation cannot remove the whole document.
         let is_root = |name: &str, step: &serde_json::Value| step[name] == "";
         let takes = |step: &serde_json::Value| {
             (step["op"] == "remove" && is_root("path", step)) || (step["op"] == "move" && is_root("from", step))
@@ -324,7 +324,7 @@ proptest! {
         let ours = patched(&document.to_string(), &sent.to_string());
         let theirs: json_patch::Patch = serde_json::from_value(sent).unwrap();
         let mut result = document;
-        // Without its way back, on which it can panic.
+        // Without its rollback, which can panic.
         let is_done = json_patch::patch_unsafe(&mut result, &theirs).is_ok();
         prop_assert_eq!(ours.ok(), is_done.then_some(result));
     }
