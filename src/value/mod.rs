@@ -1,9 +1,8 @@
-//! The words every stage speaks: Value, Id, Item, Page, ChangeKind.
+//! The domain types that all stages share: `Value`, `Id`, `Item`, `Page`, `Change`.
 //!
-//! Nothing here knows the model, the wire or the store.
-//! The one surprising thing: a stored list, object or json value is its own canonical JSON text
-//! (`Value::Json`), so that a read copies it to the wire untouched; `List` and `Object` exist only
-//! while a body is being admitted.
+//! Nothing here knows the model, the wire or the store. What may surprise: a stored list, object or json
+//! value is canonical JSON text (`Value::Json`), so that a read copies it to the response unchanged; `List`
+//! and `Object` exist only while a body is validated.
 
 use std::borrow::Cow;
 mod moment;
@@ -15,8 +14,8 @@ use uuid::fmt::Hyphenated;
 
 pub use moment::Moment;
 
-/// One value of one field. `Null` is "no value": whether the wire shows it as `null` or leaves it
-/// out is the field's choice.
+/// One value of one field. `Null` means no value: the field decides whether JSON shows it as `null` or leaves
+/// it out.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Null,
@@ -24,20 +23,20 @@ pub enum Value {
     Integer(i64),
     Number(f64),
     Decimal(Decimal),
-    /// text, email, url, date, uuid and state values.
+    /// Values of the types text, email, url, date, uuid and state.
     Text(Box<str>),
     Moment(Moment),
     /// Canonical JSON text of a list, an object or a json field.
     Json(Box<str>),
-    /// Only before sealing.
+    /// Only before canonicalization.
     List(Vec<Value>),
-    /// Only before sealing. In the order of the model; fields without a value are left out.
+    /// Only before canonicalization. In the model's order; fields without a value are left out.
     Object(Vec<(Box<str>, Value)>),
-    /// A secret as it was sent. It is replaced by what may be stored before a store sees it.
+    /// A secret in clear text. `auth` replaces it by its hash before the store gets it.
     Clear(Clear),
 }
 
-/// A secret that can be read by nobody but whoever asks for it by this name.
+/// A secret in clear text, which only `reveal` returns.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Clear(Box<str>);
 
@@ -84,7 +83,7 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// What addresses an item within its collection; made by the server, never reused.
+/// The id of an item within its collection; made by the server, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Id {
     Uuid(Uuid),
@@ -92,17 +91,17 @@ pub enum Id {
 }
 
 impl Id {
-    /// When its item was created, where it tells: a UUID of ours begins with it.
+    /// The creation time in a UUIDv7 of ours; `None` for other ids.
     pub fn created_at(self) -> Option<Moment> {
         let Self::Uuid(uuid) = self else { return None };
         let (high, _) = uuid.as_u64_pair();
         let (millis, part) = (high >> 16, high & 0xfff);
-        // The smallest number of microseconds that is so many parts of a millisecond.
+        // Rounded up to the smallest number of microseconds with this fraction of a millisecond.
         let micros = millis * 1_000 + (part * 1_000).div_ceil(4_096);
         Moment::from_micros(i64::try_from(micros).ok()?)
     }
 
-    /// The smallest and the largest UUID of ours that an item created then could have.
+    /// The smallest and the largest UUIDv7 that an item created at this time could have.
     pub fn all_at(moment: Moment) -> (Self, Self) {
         let (seconds, nanos) = moment.since_1970();
         let micros = seconds * 1_000_000 + u64::from(nanos / 1_000);
@@ -118,7 +117,7 @@ impl Id {
         text
     }
 
-    /// Its text at the end of another one.
+    /// Appends its text to `out`.
     pub fn push_to(self, out: &mut String) {
         match self {
             Self::Uuid(uuid) => {
@@ -138,7 +137,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// Which kind of id a resource has.
+/// The kind of id that a resource has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdKind {
     Uuid,
@@ -146,16 +145,16 @@ pub enum IdKind {
 }
 
 impl IdKind {
-    /// Reads a UUID as it stands in a path and in a database.
+    /// Parses a UUID in the spelling of paths and the database.
     pub fn uuid(text: &[u8]) -> Option<Id> {
         let text: &[u8; 36] = text.try_into().ok()?;
-        // All at once: no way out before the end.
+        // Without an early exit, so that the compiler can vectorize it.
         let has_capitals = text.iter().fold(false, |any, byte| any | byte.is_ascii_uppercase());
         let uuid = Uuid::try_parse_ascii(text).ok()?;
         (!has_capitals).then_some(Id::Uuid(uuid))
     }
 
-    /// Reads an id as it stands in a path: one spelling each, so that an item has one address.
+    /// Parses an id as in a path: each id has one spelling, so that an item has one URL.
     pub fn parse(self, text: &str) -> Option<Id> {
         match self {
             Self::Uuid => Self::uuid(text.as_bytes()),
@@ -168,10 +167,10 @@ impl IdKind {
     }
 }
 
-/// The largest integer that every JSON reader keeps exactly: 2^53 - 1.
+/// The largest integer that every JSON parser keeps exactly: 2^53 - 1.
 pub const INTEGER_MAX: i64 = 9_007_199_254_740_991;
 
-/// One instance of a resource. `values` go by the resource's field order.
+/// One instance of a resource. `values` are in the resource's field order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     pub id: Id,
@@ -183,7 +182,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The size of what it holds, as far as size can matter.
+    /// The approximate size of its values.
     pub fn bytes(&self) -> usize {
         let bytes = |value: &Value| match value {
             Value::Text(text) | Value::Json(text) => text.len(),
@@ -195,19 +194,19 @@ impl Item {
     }
 }
 
-/// Some items of a collection, in order. `next` is the id to go on after, when there are more.
+/// A page of a collection, in order. `next` is the id that the next page starts after, if there is one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     pub items: Vec<Item>,
     pub limit: usize,
     pub next: Option<Id>,
-    /// How many there are on all pages, where it was asked for.
+    /// The number of items on all pages, if the client asked for it.
     pub total: Option<i64>,
-    /// How far the change log tells of this list, where that is known.
+    /// The position in the change log that the list reflects, if known.
     pub position: Option<i64>,
 }
 
-/// What happened to an item.
+/// What a change did to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     Created,
@@ -225,8 +224,8 @@ impl ChangeKind {
     }
 }
 
-/// One entry in the change log; its sequence number orders everything. `changed`, `before` and `after`
-/// are JSON texts.
+/// One entry of the change log; its sequence number is the global order. `changed`, `before` and `after` are
+/// JSON texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub sequence: i64,
@@ -242,8 +241,8 @@ pub struct Change {
     pub after: Option<String>,
 }
 
-/// How many bytes stand before the first that is looked for. By blocks, of which the machine looks at all
-/// bytes at once: texts and headers are long, and what has to be escaped in them is rare.
+/// The number of bytes before the first match. Works in blocks that the compiler can vectorize: texts and
+/// headers are long, and bytes that need escaping are rare.
 pub fn bytes_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
     const BLOCK: usize = 8;
     let has_none =
@@ -253,10 +252,10 @@ pub fn bytes_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
     whole + rest.iter().take_while(|byte| !is_looked_for(**byte)).count()
 }
 
-/// How many characters of somebody's own words a message repeats.
+/// Characters of client input that a message repeats.
 const ECHO_CHARS_MAX: usize = 40;
 
-/// A client's or an author's own words for a message: they may be as long as a body.
+/// Truncates client input for a message, since it may be as long as a body.
 pub fn cut(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(ECHO_CHARS_MAX) {
         None => Cow::Borrowed(text),
@@ -269,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted_up_to_the_first_that_is_looked_for() {
+    fn bytes_before_counts_up_to_the_first_match() {
         for length in 0..40 {
             assert_eq!(bytes_before(&vec![b'a'; length], |byte| byte == b'b'), length);
             for at in 0..length {
@@ -281,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut_after_forty_characters() {
+    fn cut_truncates_after_forty_characters() {
         let (fits, long) = ("é".repeat(40), "é".repeat(41));
         assert_eq!(cut(&fits), fits);
         assert_eq!(cut(&long), format!("{fits}…"));
     }
 
     #[test]
-    fn decimals_print_their_scale() {
+    fn decimal_display_has_all_decimal_places() {
         let show = |units, scale| Decimal { units, scale }.to_string();
         assert_eq!(show(0, 2), "0.00");
         assert_eq!(show(-5, 2), "-0.05");
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_has_one_spelling() {
+    fn id_parse_accepts_one_spelling() {
         assert!(IdKind::Uuid.parse("01890a5d-ac96-774b-bcce-b302099a8057").is_some());
         for bad in
             ["01890A5D-AC96-774B-BCCE-B302099A8057", "01890a5dac96774bbcceb302099a8057", "abc", ""]

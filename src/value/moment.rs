@@ -1,7 +1,7 @@
-//! Points in time, in the one spelling that every stored and sent timestamp has.
+//! Timestamps, in the one spelling that all stored and sent timestamps have.
 //!
-//! That spelling is written and read for every item of every answer, so both are plain arithmetic on
-//! its 27 bytes; any other spelling of RFC 3339 is first brought into it. The days are counted in
+//! The server formats and parses that spelling for every item of every response, so both are plain arithmetic
+//! on its 27 bytes; any other spelling of RFC 3339 is converted to it first. The calendar arithmetic uses
 //! years that begin in March, which puts the leap day at the end of the year.
 
 use std::fmt;
@@ -10,10 +10,10 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(i64);
 
-/// `2026-11-15T02:28:14.000000Z`: always so long, so that text order is time order.
+/// `2026-11-15T02:28:14.000000Z`: fixed length, so that text order is time order.
 pub type MomentText = [u8; 27];
 
-/// The numbers from 00 to 99 in two digits.
+/// The numbers from 00 to 99 as two digits.
 const PAIRS: [[u8; 2]; 100] = pairs();
 
 #[expect(clippy::indexing_slicing, reason = "run by the compiler, which would say so")]
@@ -44,18 +44,18 @@ impl Moment {
         (Self::MIN..=Self::MAX).contains(&micros).then_some(Self(micros))
     }
 
-    /// Since 1970.
+    /// Microseconds since 1970.
     pub fn micros(self) -> i64 {
         self.0
     }
 
-    /// So long before this moment.
+    /// The moment this much earlier.
     pub fn earlier(self, by: std::time::Duration) -> Option<Self> {
         let by = i64::try_from(by.as_micros()).ok()?;
         self.0.checked_sub(by).and_then(Self::from_micros)
     }
 
-    /// Seconds and nanoseconds since 1970; nothing before that.
+    /// Seconds and nanoseconds since 1970; zero for earlier moments.
     pub fn since_1970(self) -> (u64, u32) {
         let seconds = u64::try_from(self.seconds()).unwrap_or(0);
         let micros = u32::try_from(self.0.rem_euclid(1_000_000)).unwrap_or(0);
@@ -66,7 +66,7 @@ impl Moment {
         self.0.div_euclid(1_000_000)
     }
 
-    /// Reads the one spelling; anything else is `None`, whatever it is.
+    /// Parses the canonical spelling; `None` for anything else.
     pub fn from_text(bytes: &[u8]) -> Option<Self> {
         let bytes: &MomentText = bytes.try_into().ok()?;
         let [
@@ -116,9 +116,9 @@ impl Moment {
         Self::from_micros(Self::MIN + seconds * 1_000_000 + i64::from(micros))
     }
 
-    /// The one spelling.
+    /// The canonical spelling.
     pub fn text(self) -> MomentText {
-        // Nothing is negative when it is counted from the year 1.
+        // Counted from the year 1, so that it is never negative.
         let since = u64::try_from(self.0 - Self::MIN).unwrap_or(0);
         let seconds = since / 1_000_000;
         let [micros, days, second] =
@@ -138,13 +138,13 @@ impl Moment {
         ]
     }
 
-    /// Reads RFC 3339. More than six decimals are refused unless they are zeros, and so is second
-    /// 60 (a leap second would have to be stored as another moment).
+    /// Parses RFC 3339. Refuses more than six decimals unless they are zeros, and second 60 (a leap second
+    /// would have to be stored as another moment).
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(moment) = Self::from_text(text.as_bytes()) {
             return Some(moment);
         }
-        // RFC 3339 §5.6: `T` and `Z` may be lower case; the form with a space is for people.
+        // RFC 3339 §5.6: `T` and `Z` may be lower case; a space instead of `T` is only for display.
         let (date, time) = text.split_at_checked(10)?;
         let (time, zone) = split_zone(time.strip_prefix(['T', 't'])?)?;
         let (time, fraction) = time.split_at_checked(8)?;
@@ -154,7 +154,7 @@ impl Moment {
     }
 }
 
-/// The days from 1 January of the year 1 to a date, if there is such a date.
+/// The days from 1 January of the year 1 to a date; `None` if the date does not exist.
 fn days(year: u32, month: u32, day: u32) -> Option<u32> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let length = match month {
@@ -168,12 +168,12 @@ fn days(year: u32, month: u32, day: u32) -> Option<u32> {
         return None;
     }
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    // Months from March on: 31 30 31 30 31, twice, and what is left.
+    // Months from March on: 31 30 31 30 31, twice, and the rest.
     let in_year = (153 * month + 2) / 5 + day - 1;
     Some(year * 365 + year / 4 - year / 100 + year / 400 + in_year - DAYS_TO_YEAR_1)
 }
 
-/// The year, month and day that is so many days after 1 January of the year 1.
+/// The year, month and day that is this many days after 1 January of the year 1.
 fn date(days: u32) -> (u32, u32, u32) {
     let days = days + DAYS_TO_YEAR_1;
     let (era, in_era) = (days / DAYS_400, days % DAYS_400);
@@ -186,7 +186,7 @@ fn date(days: u32) -> (u32, u32, u32) {
     (year, month, day)
 }
 
-/// Takes off `Z` or an offset; it comes back in seconds.
+/// Splits off `Z` or an offset, which it returns in seconds.
 fn split_zone(text: &str) -> Option<(&str, i64)> {
     if let Some(time) = text.strip_suffix(['Z', 'z']) {
         return Some((time, 0));
@@ -206,7 +206,7 @@ fn split_zone(text: &str) -> Option<(&str, i64)> {
     }
 }
 
-/// What counts of a fraction, from nothing or a point and digits: at most six, unless zeros follow.
+/// The significant digits of an optional fraction: at most six, unless only zeros follow.
 fn six_digits(fraction: &str) -> Option<&str> {
     if fraction.is_empty() {
         return Some("");
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_have_one_spelling_out_and_rfc_3339_in() {
+    fn moment_formats_canonically_and_parses_rfc_3339() {
         let show = |text: &str| Moment::parse(text).map(|moment| moment.to_string());
         let same = Some("2026-11-15T02:28:14.000000Z".to_owned());
         assert_eq!(show("2026-11-15T02:28:14Z"), same);
@@ -271,13 +271,13 @@ mod tests {
     }
 
     proptest! {
-        /// The calendar of another library is the judge.
+        /// Checked against the calendar of jiff.
         #[test]
-        fn every_moment_is_spelled_as_the_calendar_says(micros in Moment::MIN..=Moment::MAX) {
+        fn moment_text_agrees_with_jiff(micros in Moment::MIN..=Moment::MAX) {
             let moment = Moment::from_micros(micros).unwrap();
             let text = moment.to_string();
             prop_assert_eq!(Moment::parse(&text), Some(moment));
-            // The other library's range ends a little earlier.
+            // jiff's range ends a little earlier.
             if let Ok(theirs) = jiff::Timestamp::from_microsecond(micros) {
                 let civil = Offset::UTC.to_datetime(theirs);
                 prop_assert_eq!(text, format!("{}Z", civil.strftime("%Y-%m-%dT%H:%M:%S.%6f")));
@@ -285,7 +285,7 @@ mod tests {
         }
 
         #[test]
-        fn other_spellings_mean_the_same(
+        fn moment_parses_equivalent_spellings(
             micros in Moment::MIN + 90_000_000_000..=Moment::MAX - 90_000_000_000,
             minutes in -1439_i32..1440,
         ) {
@@ -298,7 +298,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(text in "[-+0-9TtZz:.,]{0,32}|\\PC{0,32}") {
+        fn moment_parse_never_panics(text in "[-+0-9TtZz:.,]{0,32}|\\PC{0,32}") {
             let _ = Moment::parse(&text);
         }
     }
