@@ -1,9 +1,9 @@
-//! The lines of `Accept` or `Accept-Encoding`, and a `Content-Type`: what we choose against what another
-//! reader chooses.
+//! Fuzz target: `Accept`, `Accept-Encoding` and `Content-Type`, as a differential test against a second
+//! parser.
 //!
-//! The other reader is written from the grammar of RFC 9110 as regular expressions, slowly and on
-//! copies; it shares no code with the one that serves. What it takes and skips is the same by
-//! intent: a malformed element is skipped, and where nothing is left there is no preference.
+//! The second parser is written from the grammar of RFC 9110 with regular expressions, slow and copying; it
+//! shares no code with the product. It is lenient in the same way on purpose: a malformed element is skipped,
+//! and if none is left there is no preference.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use regex::Regex;
 use crate::formats::accept::{self, Media};
 use crate::formats::coding;
 
-/// As many elements as are looked at.
+/// Elements after these are ignored.
 const ELEMENTS_MAX: usize = 64;
 
 const OFFERS: &[&[Media]] = &[
@@ -37,11 +37,11 @@ const fn media(
 
 pub fn accept(data: &[u8]) {
     let lines: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
-    // What no header can hold never comes here.
+    // A header cannot contain these bytes.
     if lines.iter().any(|line| HeaderValue::from_bytes(line).is_err()) {
         return;
     }
-    // Each byte is a character of its own: nothing is lost, and nothing has to be valid.
+    // Latin-1: each byte becomes one character, so that nothing is lost and nothing is invalid.
     let texts: Vec<String> =
         lines.iter().map(|line| line.iter().map(|byte| char::from(*byte)).collect()).collect();
     let parsed = accept::parse(lines.iter().copied());
@@ -72,11 +72,11 @@ const QUOTED: &str = r#""(?:[^"\\]|\\.)*""#;
 
 fn compiled(pattern: &str) -> Regex {
     let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
-    // A pattern that does not compile would agree with nothing.
+    // A pattern that does not compile is a bug in the target.
     Regex::new(&format!("(?s){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-/// One element of a list; a quoted string that is never closed runs to the end.
+/// One element of a list; an unterminated quoted string runs to the end.
 static ELEMENT: LazyLock<Regex> =
     LazyLock::new(|| compiled(r#"(?:[^",]|"(?:[^"\\]|\\.)*(?:"|\\?$))+"#));
 static RANGE: LazyLock<Regex> = LazyLock::new(|| {
@@ -99,7 +99,7 @@ static CODING: LazyLock<Regex> = LazyLock::new(|| {
     compiled(r"^(?<name>TOKEN)(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$")
 });
 
-/// Names and values in lower case: those on offer are compared without regard to it.
+/// Names and values in lower case, since they are compared without regard to case.
 fn parameters(text: &str) -> Vec<(String, String)> {
     let found = PARAMETER.captures_iter(text).map(|found| {
         let value = match (found.name("token"), found.name("quoted")) {
@@ -116,7 +116,7 @@ fn parameters(text: &str) -> Vec<(String, String)> {
     found.collect()
 }
 
-/// A range and how much it is liked.
+/// A media range and its weight.
 struct Liked {
     essence: String,
     parameters: Vec<(String, String)>,
@@ -160,8 +160,8 @@ fn choose(lines: &[String], offered: &[Media]) -> Option<usize> {
     chosen.or_else(|| offered.iter().position(|media| is_some_json(&liked, media)))
 }
 
-/// JSON is sent to those who list nothing but a kind of it that is not known; one with another charset is
-/// none.
+/// Whether only JSON with unknown parameters is accepted, which gets plain JSON; a charset other than UTF-8
+/// does not count.
 fn is_some_json(liked: &[Liked], media: &Media) -> bool {
     let is_other =
         |(name, value): &(String, String)| name == "charset" && value != "utf-8" && value != "utf8";
@@ -173,7 +173,7 @@ fn is_some_json(liked: &[Liked], media: &Media) -> bool {
         })
 }
 
-/// RFC 9110 §12.5.1: the most specific range counts; of two that are equally so, the higher weight.
+/// RFC 9110 §12.5.1: the most specific range counts; of two equally specific ones, the higher weight.
 fn weigh(liked: &[Liked], media: &Media) -> f64 {
     let any_subtype = format!("{}/*", media.essence.split('/').next().unwrap_or_default());
     let mut closest = (-1, 0.0);
@@ -200,7 +200,7 @@ fn weigh(liked: &[Liked], media: &Media) -> f64 {
     closest.1
 }
 
-/// RFC 9110 §12.5.3: the coding with the highest weight, and whether what is not coded is refused.
+/// RFC 9110 §12.5.3: the coding with the highest weight, and whether identity is refused.
 fn choose_coding(lines: &[String]) -> Option<(&'static str, bool)> {
     let elements = lines.iter().flat_map(|line| ELEMENT.find_iter(line));
     let elements = elements.map(|found| found.as_str().trim_matches([' ', '\t']));

@@ -1,8 +1,8 @@
-//! The value of `Authorization`: what we read against what another reader reads.
+//! Fuzz target: the `Authorization` header, as a differential test against a second parser.
 //!
-//! The other reader is written from the grammar of RFC 9110 §11 as regular expressions; it shares no
-//! code with the one that serves. Beyond that: never a panic, what was read can be written and read
-//! again, and nothing that no header can hold is ever given out.
+//! The second parser is written from the grammar of RFC 9110 §11 with regular expressions; it shares no code
+//! with the product. Further properties: no panic; what was parsed can be written and parsed again; no value
+//! that a header cannot contain is ever returned.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use crate::auth::{basic, digest};
 use crate::model::{Algorithm, Scheme};
 
 pub fn authorization(data: &[u8]) {
-    // What no header can hold never comes here.
+    // A header cannot contain these bytes.
     if HeaderValue::from_bytes(data).is_err() {
         return;
     }
@@ -35,7 +35,7 @@ fn is_pair(credentials: &[u8]) {
     assert!(!pair.name.contains(':'), "{pair:?}");
     assert!(!pair.name.chars().chain(pair.password.chars()).any(char::is_control), "{pair:?}");
     let again = STANDARD.encode(format!("{}:{}", pair.name, pair.password));
-    // A composed text may be a little longer than it was sent.
+    // A normalized text may be a little longer than the original.
     if again.len() <= credentials.len() {
         assert_eq!(basic::read(again.as_bytes()), Some(pair));
     }
@@ -46,7 +46,7 @@ const QUOTED: &str = r#""(?:[\t\x20-!#-\[\]-~\x80-\xff]|\\[\t\x20-~\x80-\xff])*"
 
 fn compiled(pattern: &str) -> Regex {
     let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
-    // A pattern that does not compile would agree with nothing.
+    // A pattern that does not compile is a bug in the target.
     Regex::new(&format!("(?s-u){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
 }
 

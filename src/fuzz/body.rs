@@ -1,7 +1,7 @@
-//! A body: our JSON against another reader's, and as what each resource makes of it.
+//! Fuzz target: a JSON body, parsed by our parser and by serde_json, and planned for each resource.
 //!
-//! Never a panic; what both readers take is the same value, and what only one takes has a known
-//! reason; an item that is admitted is written as JSON that is admitted again as the same item.
+//! Properties: no panic; both parsers return the same value, and a text that only one accepts has a known
+//! reason; a valid item, written as JSON, validates as the same item again.
 
 use uuid::Uuid;
 
@@ -50,7 +50,7 @@ fn planned(model: &Model, resource: &Resource, verb: Verb, body: &[u8]) -> Optio
         .ok()
 }
 
-/// The items that a POST of this body would make, as far as it says.
+/// The items that a POST of this body would create, as far as the body determines them.
 pub(super) fn created(
     model: &Model,
     resource: &Resource,
@@ -70,7 +70,7 @@ pub(super) fn created(
     }
 }
 
-/// What a client got from GET it can send back with PUT, and nothing changes.
+/// A client can PUT what it got from GET, and nothing changes.
 pub(super) fn comes_back(model: &Model, resource: &Resource, values: Vec<crate::value::Value>) {
     let lineage = model.lineage(resource.index);
     let parent = lineage.iter().rev().nth(1).map(|parent| id(parent.id));

@@ -1,10 +1,10 @@
-//! `Forwarded`, `X-Forwarded-For` and `X-Forwarded-Proto`: whom we believe against whom another reader
-//! believes.
+//! Fuzz target: `Forwarded`, `X-Forwarded-For` and `X-Forwarded-Proto`, as a differential test against a
+//! second parser.
 //!
-//! The input is lines: `F`, `X` or `P` for the header, a space, its value. The other reader is written
-//! from the grammars of RFC 7239 and RFC 9110 as regular expressions and does not walk: it looks for the
-//! last element at which the trust ends. Beyond that: what somebody sends who is not trusted changes
-//! nothing, and a stranger whom a proxy names last is the sender.
+//! The input is lines: `F`, `X` or `P` for the header, a space, its value. The second parser is written from
+//! the grammars of RFC 7239 and RFC 9110 with regular expressions and does not walk the hops: it searches for
+//! the last element where the trust ends. Further properties: headers from an untrusted peer change nothing,
+//! and an untrusted client that a proxy names last is the sender.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use regex::Regex;
 use crate::model::Network;
 use crate::wire::{Sender, Way, sender};
 
-/// As many elements as are looked at.
+/// Elements before these are ignored.
 const ELEMENTS_MAX: usize = 32;
 
 const NAMES: [(&str, &str); 3] =
@@ -35,7 +35,7 @@ pub fn forwarded(data: &[u8]) {
     for line in data.split(|byte| *byte == b'\n') {
         for ((mark, name), seen) in NAMES.iter().zip(&mut lines) {
             let value = line.strip_prefix(mark.as_bytes());
-            // What no header can hold never comes here.
+            // A header cannot contain these bytes.
             if let Some(Ok(value)) = value.map(HeaderValue::from_bytes) {
                 seen.push(String::from_utf8_lossy(value.as_bytes()).into_owned());
                 headers.append(*name, value);
@@ -48,7 +48,7 @@ pub fn forwarded(data: &[u8]) {
     assert_eq!(by(STRANGER, &headers), by(STRANGER, &HeaderMap::new()));
     let ours = by(PROXY, &headers);
     assert_eq!(ours, second(&lines), "{lines:?}");
-    // The proxy names a stranger behind all that was sent.
+    // The proxy appends an untrusted client to everything that was sent.
     headers.remove("x-forwarded-proto");
     for (name, value) in
         [("forwarded", "for=192.0.2.9;proto=http"), ("x-forwarded-for", "192.0.2.9")]
@@ -65,7 +65,7 @@ const QUOTED: &str = r#""(?:[^"\\]|\\.)*""#;
 fn compiled(pattern: &str) -> Regex {
     let pattern = pattern.replace("PAIR", r"TOKEN=(?:TOKEN|QUOTED)");
     let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
-    // A pattern that does not compile would agree with nothing.
+    // A pattern that does not compile is a bug in the target.
     Regex::new(&format!("(?s){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
@@ -87,7 +87,7 @@ static ADDRESS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// What an element says: nothing that can be read, or maybe an address and maybe a scheme.
+/// An element: unparsable (`None`), or an optional address and an optional scheme.
 type Said = Option<(Option<IpAddr>, Option<bool>)>;
 
 fn second([forwarded, addresses, schemes]: &[Vec<String>; 3]) -> Sender {
@@ -117,7 +117,7 @@ fn words(lines: &[String]) -> impl Iterator<Item = &str> {
     words.map(|word| word.trim_matches([' ', '\t'])).filter(|word| !word.is_empty())
 }
 
-/// Looks for the last element that is not the address of somebody trusted.
+/// Searches for the last element that is not the address of a trusted proxy.
 fn last_trusted(mut elements: Vec<Said>) -> Sender {
     if elements.len() > ELEMENTS_MAX {
         elements.drain(..elements.len() - ELEMENTS_MAX);

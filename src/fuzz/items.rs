@@ -1,7 +1,7 @@
-//! New items without a wrapper: a table, or lines of JSON.
+//! Fuzz target: new items without a wrapper, as CSV or NDJSON.
 //!
-//! Never a panic. What is taken as a table is read by another reader of CSV into the same cells; each item
-//! that is admitted is written as JSON, and as a table, that is admitted again as the same item.
+//! Properties: no panic; the csv crate parses an accepted table into the same cells; each valid item, written
+//! as JSON and as CSV, validates as the same item again.
 
 use csv::{ReaderBuilder, StringRecord};
 
@@ -14,7 +14,7 @@ use crate::model::{Class, Model, Resource};
 use crate::value::{Id, Item, Moment, Value};
 
 const ROWS_MAX: usize = 1000;
-/// More than any item has levels.
+/// More levels than any item has.
 const DEPTH_MAX: usize = 100;
 
 pub fn items(data: &[u8]) {
@@ -33,7 +33,7 @@ pub fn items(data: &[u8]) {
     }
 }
 
-/// What was exported can be created again, as far as a table can say it: it has no null.
+/// An export as CSV can be imported again, as far as CSV can express it: it has no null.
 fn comes_back_as_a_table(model: &Model, resource: &Resource, values: &[Value]) {
     let Some(now) = Moment::parse("2026-11-15T02:28:14.000000Z") else { return };
     let fields = resource.fields.iter().enumerate();
@@ -51,7 +51,7 @@ fn comes_back_as_a_table(model: &Model, resource: &Resource, values: &[Value]) {
     let lines = table::lines(View::whole(resource), &table, ROWS_MAX).unwrap_or_else(|problem| {
         unreachable!("{shown}: {problem:?}");
     });
-    // The id always comes, and cannot be sent.
+    // The id is always exported, and cannot be sent.
     let lines = String::from_utf8_lossy(&lines).replacen("\"id\":7,", "", 1);
     let lines = lines.replacen("\"id\":7", "", 1);
     let again = created(model, resource, Verb::PostItems(BodyForm::Lines), lines.as_bytes());
@@ -61,14 +61,14 @@ fn comes_back_as_a_table(model: &Model, resource: &Resource, values: &[Value]) {
         .zip(&resource.fields)
         .any(|(value, field)| matches!(value, Value::Null) && field.default.is_some());
     match again.as_slice() {
-        // Left out, it goes to its default.
+        // A field that is left out gets its default.
         [_] if has_null => {}
         [again] => assert_eq!(*again, item.values, "{shown}"),
         other => unreachable!("{shown}: {other:?}"),
     }
 }
 
-/// Holds the lines that a table became against its cells.
+/// Compares the NDJSON of a table with its cells.
 fn compare(resource: &Resource, data: &[u8], lines: &[u8]) {
     let mut reader = ReaderBuilder::new().from_reader(data);
     let names = reader.headers().cloned().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What the fuzzers call: one function a target, each of which panics when a promise is broken.
+//! Fuzz targets: one function each, which panics when a property is violated.
 //!
-//! `fuzz/` has the executables and the corpora; this is only here when they or the unit tests are
-//! built. The one surprising thing: the corpora also run as an ordinary test, so they cannot rot.
+//! `fuzz/` has the executables and the corpora; this module is compiled only for them and for the unit tests.
+//! What may surprise: the corpora also run as an ordinary test, so that they cannot go stale.
 
 mod accept;
 mod authorization;
@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 
 use crate::model::{Model, read};
 
-/// Models that together have every type of field, both kinds of id, three levels and references.
+/// Models that together have every field type, both kinds of id, three levels and references.
 static MODELS: LazyLock<Vec<Model>> = LazyLock::new(|| {
     let texts = [
         include_str!("../../examples/store/nouns.toml"),
@@ -61,7 +61,7 @@ mod tests {
         paths
     }
 
-    /// Those that break a promise.
+    /// The inputs that violate a property.
     fn broken(function: fn(&[u8]), paths: &[PathBuf]) -> Vec<PathBuf> {
         let is_broken = |path: &&PathBuf| {
             let input = fs::read(path).unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_corpora_break_no_promise() {
+    fn fuzz_corpora_violate_no_property() {
         assert_eq!(MODELS.len(), 3);
         let names: Vec<_> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
         let folders = files("fuzz/corpus");
@@ -89,7 +89,7 @@ mod tests {
         assert!(bytes <= 200_000, "the corpora have {bytes} bytes");
     }
 
-    /// Numbers that are the same at every run.
+    /// A deterministic random number generator.
     struct Numbers(u64);
 
     impl Numbers {
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// One input with a few changes: bytes flipped, taken out, doubled, or taken from another one.
+    /// One input with a few mutations: bytes flipped, removed, duplicated, or spliced from another input.
     fn mutated(inputs: &[Vec<u8>], numbers: &mut Numbers) -> Vec<u8> {
         let mut bytes = inputs[numbers.below(inputs.len())].clone();
         for _ in 0..=numbers.below(4) {
@@ -124,9 +124,9 @@ mod tests {
         bytes
     }
 
-    /// What a fuzzer would try first, so that a broken promise has not to wait for one.
+    /// The first mutations that a fuzzer would try, so that a violation is found without one.
     #[test]
-    fn mutations_of_the_corpora_break_no_promise() {
+    fn fuzz_mutations_of_the_corpora_violate_no_property() {
         #[expect(clippy::disallowed_methods, reason = "a test may be told to take longer")]
         let is_soak = std::env::var_os("NOUNS_SOAK").is_some();
         let count = if is_soak { 100_000 } else { 1_000 };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_models_of_the_tests_break_no_promise() {
+    fn fuzz_models_of_the_tests_violate_no_property() {
         for folder in ["tests/models/broken", "tests/it/models"] {
             assert_eq!(broken(model, &files(folder)), Vec::<PathBuf>::new());
         }

@@ -1,15 +1,15 @@
-//! A model file, or two with a line `#---` between them: what the author wrote before and after.
+//! Fuzz target: a model file, or two separated by a line `#---`: the model before and after a change.
 //!
-//! Never a panic; every mistake has a place in the file; a model that is read has tables that the
-//! engine takes, and is remembered by the database as what it is; and what is compared with another
-//! model is either refused or can be applied.
+//! Properties: no panic; every error has a position in the file; SQLite accepts the tables of a valid model,
+//! and the database restores the model from what it stores of it; the difference of two models is either
+//! refused or can be applied.
 
 use crate::model::diff::{Difference, compare};
 use crate::model::{Model, read, read_shape};
 use crate::store;
 
 const BETWEEN: &str = "#---\n";
-/// As many as are written out.
+/// Errors after these are not printed.
 const SHOWN_MAX: usize = 100;
 
 pub fn model(data: &[u8]) {
@@ -44,7 +44,7 @@ fn checked(text: &str) -> Option<Model> {
     None
 }
 
-/// What a database keeps of a model is the model.
+/// A database restores the same model from what it stores of it.
 fn remembered(model: &Model) {
     let again = read_shape(&model.shape);
     assert!(again.is_ok(), "{again:?}\n{}", model.shape);

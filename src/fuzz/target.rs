@@ -1,7 +1,7 @@
-//! A method, a space and a request target: where it leads, and what its query asks for.
+//! Fuzz target: a method, a space and a request target, as routing and the query parser see it.
 //!
-//! Never a panic; a place has one path, which leads back to it; a redirect leads somewhere that does
-//! not redirect; a page has a size within its limits; a cursor is what would be given out again.
+//! Properties: no panic; a route has one path, which leads back to it; a redirect leads to a path that does
+//! not redirect; a page size is within its limits; decoding and encoding a cursor returns the same cursor.
 
 use http::{Method, Uri};
 
@@ -54,7 +54,7 @@ fn leads_back(model: &Model, method: &Method, route: &Route) {
 
 fn asks(model: &Model, route: Route, query: Option<&str>) {
     let by = || By { actor: "-".into(), request_id: "-".into() };
-    // Faults of the query and the body are problems; what is asked for without any is a plan.
+    // Errors in the query and the body are problems; everything else is a plan.
     let Ok(intent) = intent::read(model, route, (query, &[]), b"{}") else { return };
     if let Intent::List(address, span) = &intent {
         assert!((1..=model.server.limits.page_items_max).contains(&span.limit), "{span:?}");
@@ -67,7 +67,7 @@ fn asks(model: &Model, route: Route, query: Option<&str>) {
     let _ = plan::make(model, intent, &Caller::open(), by);
 }
 
-/// Every value of the query, decoded by the plainest means there are.
+/// Every value of the query, decoded in the simplest way.
 fn sent(query: &str) -> impl Iterator<Item = String> {
     query.split('&').filter_map(|pair| {
         let (_, value) = pair.split_once('=')?;
