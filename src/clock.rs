@@ -1,26 +1,25 @@
-//! The only clock: every other module is given the time or asks here.
+//! The clock: every other module takes the time as an argument or asks here.
 //!
-//! Nothing here waits; waiting is tokio's.
-//! The one surprising thing: a system clock outside the years 0001 to 9999 reads as 1970, so that a
-//! machine with a broken clock still serves.
+//! Nothing here waits; tokio has the timers. What may surprise: a system clock outside the years 0001 to 9999
+//! reads as 1970, so that a machine with a broken clock still serves.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::value::Moment;
 
-/// For measuring: never goes back.
+/// The monotonic clock, for durations and deadlines.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The time of day, for dates on the wire.
+/// The wall clock, for dates in HTTP headers.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn system() -> SystemTime {
     SystemTime::now()
 }
 
-/// The time of day, for what is stored and logged.
+/// The wall clock, for timestamps that are stored and logged.
 #[expect(clippy::expect_used, reason = "0 is a moment")]
 pub fn moment() -> Moment {
     let micros = i64::try_from(since_1970().as_micros()).unwrap_or(0);
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_readings_agree() {
+    fn clock_readings_agree() {
         let before = unix_millis();
         let seconds = u64::try_from(moment().seconds()).unwrap();
         let after = unix_millis();

@@ -1,13 +1,12 @@
-//! The elements of DER text, as far as certificates need them: X.690.
+//! A minimal DER parser (X.690), as far as certificates need it.
 //!
-//! Nothing is understood here but where an element ends; which one means what is the reader's business.
-//! The one surprising thing: a length is taken in any spelling of up to four bytes, since what is read
-//! was made by others and is only looked at.
+//! It only finds where an element ends; its callers interpret the elements. What may surprise: it accepts a
+//! length in any encoding of up to four bytes, since others made the input and it is only inspected.
 
-/// X.690 §8.9: elements one after the other.
+/// X.690 §8.9: a sequence of elements.
 pub const SEQUENCE: u8 = 0x30;
 
-/// One element: its tag, its contents, and all of its bytes.
+/// One element: its tag, its contents, and its complete encoding.
 #[derive(Debug, Clone, Copy)]
 pub struct Element<'a> {
     pub tag: u8,
@@ -15,14 +14,14 @@ pub struct Element<'a> {
     pub whole: &'a [u8],
 }
 
-/// Takes one element from the front.
+/// Parses one element from the front of `bytes`.
 pub fn take<'a>(bytes: &mut &'a [u8]) -> Option<Element<'a>> {
     let all = *bytes;
     let (&tag, rest) = all.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
-        // X.690 §8.1.3.5: so many bytes of length follow.
+        // X.690 §8.1.3.5: the long form, with this many length bytes.
         0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
             (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
@@ -35,7 +34,7 @@ pub fn take<'a>(bytes: &mut &'a [u8]) -> Option<Element<'a>> {
     Some(Element { tag, contents, whole })
 }
 
-/// An element that must have this tag.
+/// Parses an element that must have this tag.
 pub fn expect<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<Element<'a>> {
     take(bytes).filter(|element| element.tag == tag)
 }
@@ -48,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lengths_that_lie_are_found_out(length in any::<u32>(), tail in 0_usize..9) {
+        fn der_length_beyond_the_input_is_refused(length in any::<u32>(), tail in 0_usize..9) {
             let mut bytes = vec![SEQUENCE, 0x84];
             bytes.extend(length.to_be_bytes());
             bytes.extend(vec![SEQUENCE; tail]);

@@ -1,19 +1,20 @@
-//! What went wrong, as the client sees it (RFC 9457), and the table of everything that can.
+//! Problem details (RFC 9457): errors as the client sees them, and the table of all kinds.
 //!
-//! A `Problem` has two halves: what is safe to show, and the `cause`, which only the log sees.
-//! The table `ALL` feeds the bodies, `/-/problems/:slug` and `docs/reference/problems.md`; a slug is never reused.
+//! A `Problem` has two halves: what is safe to show, and the `cause`, which only the log gets. The table
+//! `ALL` feeds the bodies, `/-/problems/:slug` and `docs/reference/problems.md`; a slug is never
+//! reused.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use crate::value::bytes_before;
 
-/// One row of the table: all that is fixed about a kind of problem.
+/// One row of the table: what is fixed for a kind of problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
     pub slug: &'static str,
     pub status: StatusCode,
     pub title: &'static str,
-    /// For the person who has to do something about it.
+    /// Advice for the person who has to act on it.
     pub help: &'static str,
 }
 
@@ -136,7 +137,7 @@ kinds! {
         "The storage failed, or could not be heard, at the moment of saving. Look whether the change was made before you send the request again. With a file as its database the server takes no more changes until it is started anew, and only then can it be seen. A request that had an Idempotency-Key can simply be sent again: its effect comes about once, and its answer tells what happened."
 }
 
-/// An error on its way to the client.
+/// An error response to the client.
 #[derive(Debug)]
 pub struct Problem(Box<Parts>);
 
@@ -145,14 +146,14 @@ pub struct Parts {
     pub kind: &'static Kind,
     pub detail: Option<String>,
     pub faults: Vec<Fault>,
-    /// Members beyond those of RFC 9457, such as `state` and `allowed`.
+    /// Extension members beyond those of RFC 9457, such as `state` and `allowed`.
     pub members: Vec<(&'static str, Member)>,
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// For the log alone.
+    /// Only for the log.
     pub cause: Option<String>,
 }
 
-/// The value of an extra member.
+/// The value of an extension member.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Member {
     Text(String),
@@ -163,7 +164,7 @@ impl Problem {
     pub fn new(kind: &'static Kind) -> Self {
         let mut headers = Vec::new();
         if kind.status == StatusCode::SERVICE_UNAVAILABLE {
-            // Somebody has to look at the disk first where the outcome is unknown.
+            // Where the outcome is unknown, an operator has to look at the disk first.
             let seconds = if kind == &OUTCOME_UNKNOWN { "60" } else { "1" };
             headers.push((header::RETRY_AFTER, HeaderValue::from_static(seconds)));
         }
@@ -197,8 +198,8 @@ impl Problem {
         self
     }
 
-    /// `invalid-fields`, or another kind whose errors point into the body.
-    /// At most 100 are told.
+    /// The faults of `invalid-fields`, or of another kind whose errors point into the body. At most 100 are
+    /// sent.
     pub fn faults(mut self, mut faults: Vec<Fault>) -> Self {
         self.0.detail = Some(match faults.len() {
             1 => "1 field needs attention".to_owned(),
@@ -226,7 +227,7 @@ pub fn by_slug(slug: &str) -> Option<&'static Kind> {
     ALL.iter().copied().find(|kind| kind.slug == slug)
 }
 
-/// What is wrong with one field. Codes are part of the interface: clients branch on them.
+/// What is wrong with one field. Codes are part of the API: clients branch on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     Required,
@@ -288,7 +289,7 @@ impl Code {
         }
     }
 
-    /// What the code means, for the documents.
+    /// What the code means, for the documentation.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Required => "the field has no default and must be sent",
@@ -311,7 +312,7 @@ impl Code {
     }
 }
 
-/// One fault, with the JSON pointer (RFC 6901) of the place in the body.
+/// One fault, with the JSON pointer (RFC 6901) to its position in the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub pointer: String,
@@ -319,8 +320,7 @@ pub struct Fault {
     pub detail: String,
 }
 
-/// Collects faults while walking into a body. Keeps the first 100: a hostile body must not make a
-/// large answer.
+/// Collects faults while walking a body. Keeps the first 100: a hostile body must not cause a large response.
 #[derive(Debug)]
 pub struct Faults {
     at: String,
@@ -330,17 +330,17 @@ pub struct Faults {
 pub const FAULTS_MAX: usize = 100;
 
 impl Faults {
-    /// `root` is the JSON pointer of the object that is looked at.
+    /// `root` is the JSON pointer of the object to check.
     pub fn at(root: String) -> Self {
         Self { at: root, list: Vec::new() }
     }
 
-    /// Steps into a member or an index; give the mark back to `leave`.
+    /// Steps into a member or an index; pass the returned mark to `leave`.
     #[must_use]
     pub fn enter(&mut self, segment: &str) -> usize {
         let mark = self.at.len();
         self.at.push('/');
-        // RFC 6901 §3: two characters are escaped.
+        // RFC 6901 §3: `~` and `/` are escaped.
         let plain = bytes_before(segment.as_bytes(), |b| (b == b'~') | (b == b'/'));
         let (plain, rest) = segment.split_at(plain);
         self.at.push_str(plain);
@@ -358,21 +358,21 @@ impl Faults {
         self.at.truncate(mark);
     }
 
-    /// A fault at the present place.
+    /// Adds a fault at the current position.
     pub fn add(&mut self, code: Code, detail: impl Into<String>) {
         if self.list.len() < FAULTS_MAX {
             self.list.push(Fault { pointer: self.at.clone(), code, detail: detail.into() });
         }
     }
 
-    /// A fault at a member of the present place.
+    /// Adds a fault at a member of the current position.
     pub fn add_at(&mut self, segment: &str, code: Code, detail: impl Into<String>) {
         let mark = self.enter(segment);
         self.add(code, detail);
         self.leave(mark);
     }
 
-    /// Whether more would only be thrown away: then there is no need to look for words of help.
+    /// Whether further faults would be dropped, so that computing a suggestion for them is useless.
     pub fn is_full(&self) -> bool {
         self.list.len() >= FAULTS_MAX
     }
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slugs_are_unique_and_every_kind_is_an_error() {
+    fn problem_kinds_have_unique_slugs_and_error_statuses() {
         for (index, kind) in ALL.iter().enumerate() {
             assert!(
                 kind.status.is_client_error() || kind.status.is_server_error(),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_escape_as_rfc_6901_says() {
+    fn fault_pointer_is_escaped_as_in_rfc_6901() {
         let mut faults = Faults::at("/customer".to_owned());
         faults.add_at("a/b~c", Code::Unknown, "no such field");
         assert_eq!(faults.into_list()[0].pointer, "/customer/a~1b~0c");
