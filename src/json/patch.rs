@@ -50,7 +50,7 @@ impl Does<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pointer(Vec<String>);
 
-/// Why a patch was not applied; `at` is the index of the operation.
+/// Why a patch was not applied, and the index of the operation that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
     pub at: usize,

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_before_counts_up_to_the_first_match() {
+    fn count_before_stops_at_the_first_match() {
         for length in 0..40 {
             assert_eq!(bytes_before(&vec![b'a'; length], |byte| byte == b'b'), length);
             for at in 0..length {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_truncates_after_forty_characters() {
+    fn truncate_for_message_keeps_forty_characters() {
         let (fits, long) = ("é".repeat(40), "é".repeat(41));
         assert_eq!(cut(&fits), fits);
         assert_eq!(cut(&long), format!("{fits}…"));
