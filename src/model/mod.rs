@@ -1,8 +1,8 @@
-//! What the author declared: checked once, at start, and never wrong afterwards.
+//! The model: everything the author declared, validated once at startup.
 //!
-//! `file` reads the TOML text and reports every mistake at once; everything behind it may rely on
-//! what it promises: indices point to something, defaults fit their fields, expressions have types,
-//! parents form trees, names are unique.
+//! `file` reads the TOML text and reports all mistakes at once; all other modules rely on its guarantees:
+//! indices are valid, defaults fit their fields, expressions are type-checked, parents form trees, names are
+//! unique.
 
 pub mod diff;
 pub mod expr;
@@ -32,32 +32,32 @@ pub use types::FieldType;
 pub struct Model {
     pub title: Box<str>,
     pub realms: Vec<Realm>,
-    /// In the order of the file; behind them the server's own.
+    /// In file order; after them the built-in ones.
     pub resources: Vec<Resource>,
-    /// Who may ask: one of the server's own resources.
+    /// The built-in resource of the users.
     pub users: ResourceIndex,
     pub roles: Vec<Role>,
     pub server: ServerTable,
-    /// The `[resources]` table as canonical TOML: what a database remembers of the model it holds.
+    /// The `[resources]` table as canonical TOML, which the database stores to detect changes of the model.
     pub shape: String,
 }
 
-/// Which resource of the model: an index that `file` has checked.
+/// The index of a resource; `file` guarantees that it is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceIndex(pub usize);
 
-/// A protection space.
+/// A protection space (RFC 9110 §11.5).
 #[derive(Debug)]
 pub struct Realm {
     pub name: Box<str>,
-    /// In the order they are offered; not empty.
+    /// In the order of the challenges; not empty.
     pub schemes: Vec<Scheme>,
-    /// Strongest first; not empty. Of no meaning without Digest, as all that follows.
+    /// Strongest first; not empty. This and the following apply to Digest only.
     pub algorithms: Vec<Algorithm>,
-    /// What is offered; `auth-int` is accepted all the same.
+    /// The offered qualities of protection; `auth-int` is always accepted.
     pub qop: Vec<Qop>,
     pub challenge: ChallengeForm,
-    /// Accepts proofs without `qop`, as RFC 2069 had them.
+    /// Accepts responses without `qop`, as in RFC 2069.
     pub legacy: bool,
 }
 
@@ -67,47 +67,47 @@ pub enum Scheme {
     Digest,
 }
 
-/// The hash of a Digest.
+/// The hash algorithm of Digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     Md5,
     Sha256,
 }
 
-/// What a Digest covers: the request line, or the body as well.
+/// What a Digest response protects: the request line, or also the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qop {
     Auth,
     AuthInt,
 }
 
-/// Whether the challenges of several algorithms share a header line.
+/// Whether the challenges for several algorithms share a header line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChallengeForm {
     Merged,
     Separate,
 }
 
-/// One noun.
+/// One noun, such as `customer`.
 #[derive(Debug)]
 pub struct Resource {
     pub index: ResourceIndex,
     pub name: Box<str>,
     pub plural: Box<str>,
-    /// Whether it is the server's own: it lives under `/-/`, and no model file speaks of it.
+    /// Whether it is built in: its path is under `/-/`, and no model file declares it.
     pub is_own: bool,
-    /// Where its items are stored.
+    /// The table of its items.
     pub table: Box<str>,
-    /// What the change log and the metrics call it.
+    /// Its name in the change log and the metrics.
     pub label: Box<str>,
     pub parent: Option<ResourceIndex>,
-    /// What an item calls its parent's id, as a member and as a column: `<parent>_id`.
+    /// The name of the parent's id, as a member and as a column: `<parent>_id`.
     pub parent_key: Option<Box<str>>,
-    /// Resources whose parent is this one, in the order of the file.
+    /// Resources whose parent is this one, in file order.
     pub children: Vec<ResourceIndex>,
-    /// Fields of any resource that refer to this one.
+    /// Fields of any resource that reference this one.
     pub referrers: Vec<Referrer>,
-    /// How many resources its path runs through before it: 0 for a top-level one.
+    /// The number of ancestors: 0 for a top-level resource.
     pub depth: usize,
     /// What deleting the parent does to items of this resource.
     pub on_delete: OnDelete,
@@ -121,7 +121,7 @@ pub struct Resource {
     pub deprecated: Option<Deprecated>,
 }
 
-/// A `ref` field that points to a resource.
+/// A `ref` field that references a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Referrer {
     pub resource: ResourceIndex,
@@ -135,7 +135,7 @@ pub enum OnDelete {
     Cascade,
 }
 
-/// Field indices whose values together occur once, in the whole resource or within one parent.
+/// Field indices whose combined values are unique, in the whole resource or within one parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unique {
     pub fields: Vec<usize>,
@@ -148,7 +148,7 @@ pub enum UniqueScope {
     Parent,
 }
 
-/// What the change log keeps of an item.
+/// Which data of an item the change log stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangesKept {
     Values,
@@ -162,7 +162,7 @@ pub struct Deprecated {
     pub use_instead: Option<Box<str>>,
 }
 
-/// One part of an item, or of an object inside one.
+/// A field of a resource, or of an object.
 #[derive(Debug)]
 pub struct Field {
     pub name: Box<str>,
@@ -170,9 +170,9 @@ pub struct Field {
     pub required: bool,
     pub nullable: bool,
     pub filter: bool,
-    /// Never shown, and kept where a PUT leaves it out.
+    /// Never shown; keeps its value if a PUT leaves it out.
     pub secret: bool,
-    /// As it was created, for as long as the item lives.
+    /// Cannot be changed after creation.
     pub fixed: bool,
     pub default: Option<Value>,
     pub computed: Option<Expr>,
@@ -180,7 +180,7 @@ pub struct Field {
     pub deprecated: Option<Deprecated>,
 }
 
-/// The constraints of a field; those that do not fit its type are never set.
+/// The constraints of a field; those that its type does not allow are never set.
 #[derive(Debug, Default)]
 pub struct Rules {
     pub min: Option<Bound>,
@@ -191,33 +191,33 @@ pub struct Rules {
     pub one_of: Vec<Value>,
     pub min_items: Option<usize>,
     pub max_items: Option<usize>,
-    /// Decimals of a `decimal`.
+    /// Decimal places of a `decimal`.
     pub scale: u8,
-    /// What a `ref` points to.
+    /// What a `ref` references.
     pub to: Option<Target>,
     pub states: Option<States>,
-    /// What a `list` is made of.
+    /// The element of a `list`.
     pub of: Option<Box<Field>>,
-    /// What an `object` is made of.
+    /// The fields of an `object`.
     pub fields: Vec<Field>,
 }
 
-/// Where a `ref` points.
+/// The resource that a `ref` references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     pub resource: ResourceIndex,
-    /// The kind of id the target has.
+    /// The kind of id of that resource.
     pub id: IdKind,
     pub on_delete: OnDelete,
 }
 
-/// A limit in the field's own type.
+/// A `min` or `max` in the field's own type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bound {
     Integer(i64),
     Number(f64),
     Decimal(Decimal),
-    /// Dates and timestamps, in the one spelling that sorts.
+    /// Dates and timestamps, in the canonical spelling, which sorts.
     Text(Box<str>),
 }
 
@@ -225,7 +225,7 @@ pub enum Bound {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct States {
     pub initial: Box<str>,
-    /// Each state with those that may follow it.
+    /// Each state with its allowed successors.
     pub next: Vec<(Box<str>, Vec<Box<str>>)>,
 }
 
@@ -235,7 +235,7 @@ impl States {
     }
 }
 
-/// A role and what it may do.
+/// A role and its grants.
 #[derive(Debug)]
 pub struct Role {
     pub name: Box<str>,
@@ -263,7 +263,7 @@ pub enum Verb {
     Delete,
 }
 
-/// How a value is kept, whatever the engine: field types name a class, never a column type.
+/// The storage class of a value, independent of the database: field types name a class, never a column type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     Text,
@@ -276,7 +276,7 @@ pub enum Class {
 }
 
 impl Model {
-    /// The resources of the model file.
+    /// The resources of the model file, without the built-in ones.
     pub fn declared(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(|resource| !resource.is_own)
     }
@@ -289,7 +289,7 @@ impl Model {
         &self.resources[index.0]
     }
 
-    /// The realm of `/` and `/-/`, as an index into `realms`: the first where nothing is said.
+    /// The realm of `/` and `/-/`, as an index into `realms`; by default the first.
     pub fn server_realm(&self) -> usize {
         let named = self.server.realm.as_deref();
         self.realms.iter().position(|realm| Some(&*realm.name) == named).unwrap_or(0)
@@ -309,12 +309,12 @@ impl Model {
     }
 }
 
-/// So many characters of a text decide its place in a list. An index holds no more of it, and a cursor
-/// has to fit into an address.
+/// Texts are sorted by this many characters. An index contains no more of a text, and a cursor has to fit
+/// into a URL.
 pub const SORTED_CHARS_MAX: usize = 256;
 
 impl Field {
-    /// Whether a text of it has its place in a list by all of its characters.
+    /// Whether its texts are short enough to be sorted as a whole.
     pub fn is_short(&self) -> bool {
         let Rules { max_length, one_of, states, to, .. } = &self.rules;
         let fits = |chars: usize| chars <= SORTED_CHARS_MAX;
@@ -332,7 +332,7 @@ impl Field {
             || states.as_ref().is_some_and(are_states_short)
     }
 
-    /// How its values are kept.
+    /// The storage class of its values.
     pub fn class(&self) -> Class {
         self.kind.class(self)
     }
@@ -343,7 +343,7 @@ impl Resource {
         self.fields.iter().enumerate().find(|(_, field)| &*field.name == name)
     }
 
-    /// The state field, if it has one; `file` allows one at most.
+    /// The state field, if it has one; `file` allows at most one.
     pub fn state(&self) -> Option<(usize, &States)> {
         self.fields
             .iter()

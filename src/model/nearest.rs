@@ -1,11 +1,11 @@
-//! The known word nearest to one that is not known, for messages that say "did you mean".
+//! Suggestions ("did you mean"): the known word nearest to an unknown one, by edit distance.
 //!
-//! It only suggests what is really near: a wrong suggestion costs more than none.
+//! Only near words are suggested: a wrong suggestion is worse than none.
 
-/// Words longer than this are not typing mistakes of a name.
+/// Longer words are not misspelled names.
 const WORD_CHARS_MAX: usize = 60;
 
-/// The candidate nearest to `word`, if one is near enough to be what was meant.
+/// The candidate nearest to `word`, if it is near enough.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let word: Vec<char> =
         word.chars().flat_map(char::to_lowercase).take(WORD_CHARS_MAX + 1).collect();
@@ -13,7 +13,7 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         return None;
     }
     let allowed = match word.len() {
-        // Half of a short word is another word: `page` is not `name`.
+        // In a short word, two edits make another word: `page` is not `name`.
         0..=4 => 1,
         5..=6 => 2,
         _ => 3,
@@ -25,7 +25,7 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
             if chars.len() > WORD_CHARS_MAX {
                 return None;
             }
-            // `int` for `integer`: cut short on purpose, so weighed like the largest slip allowed.
+            // `int` for `integer`: an abbreviation counts as the largest allowed distance.
             let abbreviated = word.len() >= 3 && chars.starts_with(&word);
             let distance = distance(&word, &chars);
             if distance <= allowed && distance < chars.len() {
@@ -38,7 +38,7 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be put in, left out, changed or swapped with their neighbour.
+/// The edit distance with insertions, deletions, substitutions and swaps of neighbours (Damerau-Levenshtein).
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=to.len()).collect();
@@ -74,7 +74,7 @@ mod tests {
         &["text", "email", "integer", "number", "boolean", "date", "timestamp", "list"];
 
     #[test]
-    fn a_slip_of_the_hand_finds_its_word() {
+    fn nearest_finds_misspelled_words() {
         let find = |word: &str| nearest(word, TYPES.iter().copied());
         assert_eq!(find("txet"), Some("text"));
         assert_eq!(find("Text"), Some("text"));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_finds_nothing() {
+    fn nearest_of_distant_word_is_none() {
         let find = |word: &str| nearest(word, TYPES.iter().copied());
         assert_eq!(find("colour"), None);
         assert_eq!(find("x"), None);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_count_a_swap_as_one() {
+    fn distance_counts_a_swap_as_one() {
         let count = |a: &str, b: &str| {
             distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>())
         };

@@ -1,11 +1,10 @@
-//! Networks of addresses: those of the proxies whose word is taken.
+//! IP networks in CIDR notation, for the trusted proxies.
 //!
-//! Pure: nothing is looked up, so a name is no network.
-//! The one surprising thing: an IPv4 address that is written as IPv6 (`::ffff:10.0.0.1`) is the IPv4
-//! address, in networks as in what is held against them.
+//! Pure: nothing is resolved, so host names are refused. What may surprise: an IPv4-mapped IPv6 address
+//! (`::ffff:10.0.0.1`) is treated as the IPv4 address, in networks and in the addresses compared with them.
 
 use std::fmt;
-// The addresses alone, without the sockets of `std::net`.
+// Only the address types, without the sockets of `std::net`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use toml::de::DeValue;
@@ -13,15 +12,15 @@ use toml::de::DeValue;
 use super::file::tree::Entry;
 use super::report::Mistakes;
 
-/// All addresses that begin with the same bits.
+/// A range of addresses with a common prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// Zero behind the prefix.
+    /// All bits after the prefix are zero.
     address: IpAddr,
     prefix: u8,
 }
 
-/// Why a text is no network that can be trusted, and what would be one.
+/// Why a text is not a network that can be trusted, with an example of one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NetworkFault {
     pub what: String,
@@ -31,7 +30,7 @@ pub struct NetworkFault {
 const HELP: &str = "such as 10.0.0.0/8, fd00::/8, or the address of one proxy, 127.0.0.1";
 
 impl Network {
-    /// `10.0.0.0/8`, `2001:db8::/32`; an address alone is a network of one.
+    /// `10.0.0.0/8`, `2001:db8::/32`; a single address is a network of one.
     pub fn parse(text: &str) -> Result<Self, NetworkFault> {
         let fault = |what: String, help: &str| NetworkFault { what, help: help.to_owned() };
         let (address, prefix) = match text.split_once('/') {
@@ -71,7 +70,7 @@ impl Network {
         masked(address.to_canonical(), self.prefix) == self.address
     }
 
-    /// As IPv4, where it is within the addresses of IPv6 that stand for those.
+    /// Converts an IPv4-mapped IPv6 network to IPv4.
     fn canonical(self) -> Self {
         match (self.address.to_canonical(), self.prefix.checked_sub(MAPPED_BITS)) {
             (address @ IpAddr::V4(_), Some(prefix)) if self.address.is_ipv6() => {
@@ -81,7 +80,7 @@ impl Network {
         }
     }
 
-    /// The networks of a key, all mistakes told.
+    /// Reads the networks of a key; reports all mistakes.
     pub(super) fn read(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Self>> {
         let texts = match entry.node.get_ref() {
             DeValue::String(_) => vec![entry.text(mistakes)?],
@@ -104,7 +103,7 @@ impl Network {
     }
 }
 
-/// Of `::ffff:0:0/96`, which has every address of IPv4.
+/// The prefix length of `::ffff:0:0/96`, which contains all IPv4-mapped addresses.
 const MAPPED_BITS: u8 = 96;
 
 impl fmt::Display for Network {
@@ -123,7 +122,7 @@ fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The address with all bits behind the prefix zero.
+/// The address with all bits after the prefix cleared.
 fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     let prefix = u32::from(prefix);
     match address {
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_has_the_addresses_that_begin_like_it() {
+    fn network_contains_addresses_with_its_prefix() {
         for (network, inside, outside) in [
             ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
             ("10.0.0.0/8", "::ffff:10.1.2.3", "::ffff:11.1.2.3"),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_told_with_the_way_out() {
+    fn network_invalid_text_is_refused_with_help() {
         let told = [
             "",
             "proxy.example",
@@ -198,7 +197,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_panics(text in "\\PC{0,30}|[0-9a-f:./]{0,30}") {
+        fn network_parse_never_panics(text in "\\PC{0,30}|[0-9a-f:./]{0,30}") {
             if let Ok(network) = Network::parse(&text) {
                 proptest::prop_assert!(network.contains(network.address));
                 proptest::prop_assert_eq!(Network::parse(&network.to_string()), Ok(network));

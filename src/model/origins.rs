@@ -1,7 +1,7 @@
-//! `cors_origins`: origins of pages that may use the server from elsewhere.
+//! The `cors_origins` setting: origins whose pages may use the server.
 //!
-//! An origin is kept exactly as browsers send it, so that a request is held against it byte by byte;
-//! what no browser sends is a mistake, with what one would send in its place. No wildcard, no `null`.
+//! Origins are stored exactly as browsers send them, so that a request's Origin is compared byte by byte; an
+//! origin that no browser sends is a mistake, with the correct one as help. No wildcard, no `null`.
 
 use core::net::Ipv6Addr;
 
@@ -44,7 +44,7 @@ pub(super) fn read(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Str
     Some(origins)
 }
 
-/// The origin of an address as a browser would send it, or what to write instead.
+/// The origin of a URL as a browser sends it, or what to write instead.
 fn as_sent(text: &str) -> Result<String, &'static str> {
     const FORM: &str =
         "scheme, host and maybe port, such as https://app.example or http://localhost:3000";
@@ -80,7 +80,7 @@ fn as_sent(text: &str) -> Result<String, &'static str> {
 fn host_as_sent(host: &str) -> Option<String> {
     if let Some(inner) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         let address: Ipv6Addr = inner.parse().ok()?;
-        // Browsers write the last 32 bits as hex where Rust writes an IPv4 address.
+        // Browsers write the last 32 bits in hex where Rust writes an IPv4 address.
         return Some(match address.to_ipv4_mapped().map(|address| address.octets()) {
             Some([a, b, c, d]) => {
                 let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_what_a_browser_sends() {
+    fn origin_is_normalized_to_what_browsers_send() {
         for good in [
             "https://app.example",
             "http://localhost:3000",
@@ -151,7 +151,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_sent_is_sent_unchanged(text in "(https?://)?.{0,30}") {
+        fn origin_normalized_twice_is_unchanged(text in "(https?://)?.{0,30}") {
             if let Ok(sent) = as_sent(&text) {
                 proptest::prop_assert_eq!(as_sent(&sent), Ok(sent.clone()));
                 proptest::prop_assert!(http::HeaderValue::try_from(sent).is_ok());

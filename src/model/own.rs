@@ -1,8 +1,8 @@
-//! The server's own resources, which no model file declares: the users.
+//! The built-in resources, which no model file declares: the users.
 //!
-//! They are resources like any other, so that all that serves a resource serves them too: they live
-//! under `/-/`, and their tables begin with `nouns_`. The one surprising thing: they are in no shape
-//! that a database remembers, because they come with the program and not with the model.
+//! They are ordinary resources, so that all code for resources serves them too; their paths are under `/-/`,
+//! and their tables begin with `nouns_`. What may surprise: they are not part of the shape that a database
+//! stores, because they belong to the program and not to the model.
 
 use super::file::field::empty;
 use super::{
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::value::{IdKind, Item, Value};
 
-/// The role that may do everything; no model can declare it.
+/// The role with all rights; no model can declare it.
 pub const ADMIN: &str = "admin";
 /// The role of a caller without credentials.
 pub const ANYONE: &str = "anyone";
 
-/// The fields of a user, by position.
+/// Indices of the fields of a user.
 pub const NAME: usize = 0;
 pub const ROLES: usize = 1;
 pub const DISABLED: usize = 2;
@@ -29,7 +29,7 @@ const PASSWORD_CHARS_MAX: usize = 1024;
 /// Whether a stored user is enabled and has the role `admin`.
 pub fn is_enabled_admin(user: &Item) -> bool {
     let is_disabled = user.values.get(DISABLED) == Some(&Value::Boolean(true));
-    // A list of names in JSON text: what stands in quotes there is one of them.
+    // The roles are a JSON list of names; each name is in quotes.
     let is_admin = match user.values.get(ROLES) {
         Some(Value::Text(roles) | Value::Json(roles)) => roles.contains("\"admin\""),
         _ => false,
@@ -37,7 +37,7 @@ pub fn is_enabled_admin(user: &Item) -> bool {
     is_admin && !is_disabled
 }
 
-/// Who may ask. `realm` is the realm of `/-/`.
+/// The resource of the users. `realm` is the realm of `/-/`.
 pub(super) fn users(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resource {
     Resource {
         index,
@@ -45,7 +45,7 @@ pub(super) fn users(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resou
         plural: "users".into(),
         is_own: true,
         table: "nouns_users".into(),
-        // A model may declare a `user` of its own.
+        // A model may declare its own resource `user`.
         label: "-/user".into(),
         parent: None,
         parent_key: None,
@@ -63,7 +63,7 @@ pub(super) fn users(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resou
     }
 }
 
-/// A change of name would make every stored secret of the user useless: they are made with it.
+/// Fixed, because the stored password hashes of Digest are computed from the name.
 fn name() -> Field {
     let rules = Rules { min_length: Some(1), max_length: Some(NAME_CHARS_MAX), ..Rules::default() };
     Field { required: true, fixed: true, filter: true, rules, ..empty("name", types::USER_NAME) }

@@ -1,35 +1,35 @@
-//! The mistakes of a model, for the person who wrote it: where, what, and the way out.
+//! Error reports for model files: position, message and help of every mistake.
 //!
-//! All mistakes of a file are shown at once. The one surprising thing: a mistake is kept as a byte
-//! span and rendered late, so that collecting costs nothing and colour is the caller's choice.
+//! All mistakes of a file are shown at once. What may surprise: a mistake is stored as a byte span and
+//! rendered late, so that collecting is cheap and the caller chooses the colour.
 
 use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-/// How many mistakes are written out.
+/// Maximum number of mistakes in a report.
 const SHOWN_MAX: usize = 100;
-/// How many are kept at all; beyond it they are only counted.
+/// Maximum number of mistakes stored; further ones are only counted.
 const KEPT_MAX: usize = 1000;
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Bytes of the file.
+    /// A byte range of the file.
     pub span: Range<usize>,
     pub message: String,
-    /// What would be right.
+    /// How to correct it.
     pub help: Option<String>,
 }
 
-/// Everything that is wrong with a model file, in the order of the file.
+/// All mistakes of a model file, in file order.
 #[derive(Debug)]
 pub struct ModelErrors {
     file: Box<str>,
     text: Box<str>,
     mistakes: Vec<Mistake>,
-    /// Mistakes counted but not kept.
+    /// The number of mistakes that were not stored.
     uncounted: usize,
 }
 
@@ -46,7 +46,7 @@ impl ModelErrors {
         &self.mistakes
     }
 
-    /// File, line, the text underlined, and help, for each mistake.
+    /// File, line, the underlined text and help, for each mistake.
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();
@@ -70,7 +70,7 @@ impl ModelErrors {
         out
     }
 
-    /// A span that begins and ends between characters of the text, whatever came in.
+    /// The span, moved to character boundaries within the text.
     fn on_text(&self, span: &Range<usize>) -> Range<usize> {
         let start = self.text.floor_char_boundary(span.start);
         let end = self.text.ceil_char_boundary(span.end).max(start);
@@ -91,7 +91,7 @@ impl std::error::Error for ModelErrors {}
 pub(super) struct Mistakes {
     list: Vec<Mistake>,
     uncounted: usize,
-    /// What is read was stored by this program, maybe by an earlier version that took more.
+    /// The text is a stored shape, maybe of an earlier version that accepted more keys.
     is_shape: bool,
 }
 
@@ -113,7 +113,7 @@ impl Mistakes {
         self.push(span, message.into(), Some(help.into()));
     }
 
-    /// A word that is not known, with the nearest one that is, else with all of them if they are few.
+    /// Adds a mistake for an unknown word, with the nearest known one, or with all of them if they are few.
     pub(super) fn add_unknown<'c>(
         &mut self,
         span: Range<usize>,
@@ -121,7 +121,7 @@ impl Mistakes {
         word: &str,
         known: impl IntoIterator<Item = &'c str>,
     ) {
-        // The search costs time by the number of known words; nobody reads the thousandth mistake.
+        // The search takes time proportional to the known words, and the report omits these mistakes anyway.
         if self.list.len() >= KEPT_MAX {
             self.uncounted += 1;
             return;
@@ -135,7 +135,7 @@ impl Mistakes {
         self.push(span, message.into(), help);
     }
 
-    /// A key or value that is planned and has no effect yet.
+    /// Adds a mistake for a reserved key or value that has no effect yet.
     pub(super) fn add_without_effect(&mut self, span: Range<usize>, what: &str, help: &str) {
         if !self.is_shape {
             self.add_with(span, format!("`{what}` has no effect yet"), help);
@@ -159,10 +159,10 @@ impl Mistakes {
     }
 }
 
-/// More words than this are no help.
+/// A longer list of words does not help.
 const LISTED_MAX: usize = 20;
 
-/// `a`, `b` and `c`.
+/// Formats as `a`, `b` and `c`.
 pub(super) fn listed(words: &[&str]) -> String {
     let mut out = String::new();
     for (index, word) in words.iter().enumerate() {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_shows_its_place_and_the_way_out() {
+    fn report_shows_position_and_help() {
         expect![[r#"
             error: something is wrong
              --> nouns.toml:2:5
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_a_hundred_are_written_out() {
+    fn report_is_limited_to_a_hundred_mistakes() {
         let spans = (0..2000).map(|at| at..at + 1);
         let text = "x".repeat(3000);
         let shown = errors(&text, spans).to_string();
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_a_choice() {
+    fn report_is_coloured_on_request() {
         assert!(errors("a", std::iter::once(0..1)).render(true).contains('\u{1b}'));
         assert!(!errors("a", std::iter::once(0..1)).render(false).contains('\u{1b}'));
     }
 
     proptest::proptest! {
         #[test]
-        fn any_span_on_any_text_is_shown(text in "(?s).{0,60}", start in 0usize..80, length in 0usize..80) {
+        fn report_renders_arbitrary_spans(text in "(?s).{0,60}", start in 0usize..80, length in 0usize..80) {
             let shown = errors(&text, std::iter::once(start..start + length)).render(false);
             assert!(shown.contains("something is wrong"));
         }

@@ -1,7 +1,7 @@
 //! The JSON Schema (2020-12) of the model file, for editors.
 //!
-//! Made from the same tables that the reader uses, so that what an editor offers is what is read. It
-//! knows words and shapes alone; what depends on other parts of the file only the reader knows.
+//! Generated from the same tables that the reader uses, so that editors suggest what the reader accepts. It
+//! describes words and structure only; rules that involve other parts of the file are left to the reader.
 
 use crate::json::{self, Json};
 
@@ -12,7 +12,7 @@ use super::types::{self, FieldType};
 
 type Schema = Json<'static>;
 
-/// The schema as indented JSON text.
+/// The schema as indented JSON.
 pub fn json_schema() -> String {
     let mut root = table("", keys::ROOT, &["title", "resources"]);
     if let Json::Object(members) = &mut root {
@@ -84,7 +84,7 @@ fn role() -> Schema {
     ])
 }
 
-/// What can be granted of a path of the server's own.
+/// The schema of a grant for a server path.
 fn get_alone() -> Schema {
     object([
         ("description", text("reading a path of the server's own")),
@@ -102,7 +102,7 @@ fn verbs() -> Schema {
     )])
 }
 
-/// A field: one shape for each type.
+/// The schema of a field: one alternative for each type.
 fn any_of(place: Place) -> Schema {
     let kinds = types::ALL.iter().copied().filter(|kind| fits::stands(place, *kind));
     let mut shapes: Vec<Schema> = kinds.clone().map(|kind| shape(place, kind, true)).collect();

@@ -1,7 +1,7 @@
-//! The `[server]` table: settings that flags and the environment may override.
+//! The `[server]` table: settings, which flags and environment variables can override.
 //!
-//! Only what is said in the file is `Some`; defaults of settings are the command line's to give,
-//! those of limits stand here. Nothing is opened or bound.
+//! Settings that the file does not have are `None`; the command line supplies their defaults, while limits
+//! have theirs here. Nothing is opened or bound.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use super::report::Mistakes;
 use super::types::{is_port, is_url};
 use super::{Network, Realm, Role};
 
-/// What the file says about serving.
+/// The settings in the model file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerTable {
     pub database: Option<String>,
     pub database_pooling: Option<Pooling>,
-    /// Where the key is.
+    /// The path of the server key.
     pub key_file: Option<String>,
     pub listen: Option<Vec<String>>,
-    /// Whose word is taken for where a request comes from.
+    /// Trusted proxies, whose `Forwarded` headers are used.
     pub behind_proxy: Option<Vec<Network>>,
-    /// The files of the certificate and of its key.
+    /// The paths of the TLS certificate and its private key.
     pub tls_cert: Option<String>,
     pub tls_key: Option<String>,
-    /// Addresses without TLS that lead to HTTPS.
+    /// Addresses to listen on without TLS, which redirect to HTTPS.
     pub redirect: Option<Vec<String>>,
-    /// How long clients shall come by HTTPS alone.
+    /// How long clients must use HTTPS only (HSTS).
     pub hsts: Option<Duration>,
     pub open: Option<bool>,
     pub wait: Option<bool>,
@@ -40,18 +40,18 @@ pub struct ServerTable {
     pub realm: Option<String>,
     /// Begins with `/`, does not end with it.
     pub base_path: Option<String>,
-    /// Scheme, host and maybe port.
+    /// Scheme, host and optional port.
     pub base_url: Option<String>,
     pub changes_keep: Option<Keep>,
-    /// Origins of pages that may use the server from elsewhere, as browsers send them.
+    /// Origins whose pages may use the server (CORS), as browsers send them.
     pub cors_origins: Vec<String>,
     pub http2_prior_knowledge: Option<bool>,
     pub limits: Limits,
-    /// How often callers with a role may ask, for the roles that are limited.
+    /// Rate limits of roles; other roles have none.
     pub rate_limits: Vec<RateLimit>,
 }
 
-/// So many requests of one caller in so many seconds.
+/// The number of requests that one caller may send within a fixed window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
     pub role: Box<str>,
@@ -65,21 +65,22 @@ impl RateLimit {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Log {
     Pretty,
     Json,
 }
 
-/// Whether a session of the database is ours for as long as we want, or for one transaction.
+/// Whether a database connection is a session of its own, or comes from a transaction-level connection
+/// pooler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
     Session,
     Transaction,
 }
 
-/// How long changes are kept.
+/// The retention of the change log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     Forever,
@@ -107,7 +108,7 @@ impl Keep {
 
 macro_rules! limits {
     ($($name:ident: $type:ty = $default:expr, $about:literal;)*) => {
-        /// Upper bounds of everything a client can make large, many or slow.
+        /// Limits for everything that a client can make large, numerous or slow.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct Limits {
             $(#[doc = $about] pub $name: $type,)*
@@ -134,10 +135,10 @@ macro_rules! limits {
     };
 }
 
-/// A day: a server that is started anew begins to count anew.
+/// A day: a restarted server begins to count again.
 const RATE_SECONDS_MAX: u64 = 24 * 60 * 60;
 
-/// No limit goes further, so that each fits its type.
+/// The maximum of every limit, so that each fits its type.
 const LIMIT_MAX: u64 = 1 << 31;
 
 limits! {
@@ -263,13 +264,13 @@ fn rate_limit(entry: &Entry<'_>, roles: &[Role], mistakes: &mut Mistakes) -> Opt
 }
 
 fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
-    // What follows the scheme of an address is read when it is opened.
+    // The store parses the rest of the address when it opens the database.
     let known = ["sqlite:", "postgres://", "postgresql://"];
     let rest = known.iter().find_map(|scheme| text.value.strip_prefix(scheme));
     if rest.is_some_and(|rest| !rest.is_empty()) {
         return Some(text.value.to_owned());
     }
-    // The rest may hold a password.
+    // The rest may contain a password.
     let scheme = text.value.split_once(':').map_or(text.value, |(scheme, _)| scheme);
     mistakes.add_with(
         text.span.clone(),
@@ -331,7 +332,7 @@ fn realm(text: &Text<'_>, realms: &[Realm], mistakes: &mut Mistakes) -> Option<S
 }
 
 fn base_path(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
-    // RFC 3986 §2.3: unreserved characters look the same however a client spells them.
+    // RFC 3986 §2.3: unreserved characters are equal in every encoding.
     let segment = |segment: &str| {
         !matches!(segment, "" | "." | "..")
             && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
@@ -423,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit() {
+    fn retention_requires_a_unit() {
         let days = |days: u64| Some(Keep::For(Duration::from_secs(days * 86_400)));
         assert_eq!(Keep::parse("30d"), days(30));
         assert_eq!(Keep::parse("48h"), days(2));

@@ -1,29 +1,29 @@
-//! What a changed model means for the data that is there.
+//! Schema differences: what a changed model means for stored data (migration).
 //!
-//! Only what adds is a difference to apply: a resource, a field that rows can do without. What could
-//! lose or break data is refused in words, by resource, because a resource without items has nothing to
-//! lose. What data cannot feel (looser rules, other defaults, more states, filters, roles) is no difference
-//! at all: indexes are made from the new model as it is. Whether a server with the old model can feel it is
-//! another question, which `loosened` answers.
+//! Only additions are differences to apply: a resource, or a field that existing rows do not need. A change
+//! that could lose or break data is refused with a reason, by resource, because a resource without items has
+//! nothing to lose. A change that does not affect stored data (looser rules, other defaults, more states,
+//! filters, roles) is no difference at all: indexes are made from the new model. Whether it affects a running
+//! server with the old model is a separate question, which `loosened_rules` answers.
 
 use std::cmp::Ordering;
 
 use super::{Bound, Field, Model, Resource, ResourceIndex, Rules, Unique, UniqueScope};
 use crate::value::IdKind;
 
-/// One difference; indices are those of the new model.
+/// One difference; indices refer to the new model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
     AddResource(ResourceIndex),
     AddField(ResourceIndex, usize),
-    /// Why it cannot be applied while the old model's resource of this name has items.
+    /// Why it cannot be applied while the resource of this name has items.
     Refused {
         resource: Box<str>,
         reason: String,
     },
 }
 
-/// What has to be done, in the order of the new model, and what cannot be.
+/// The differences to apply, in the order of the new model, and those that are refused.
 pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
     let mut differences = Vec::new();
     for resource in new.declared() {
@@ -56,7 +56,7 @@ fn refuse(differences: &mut Vec<Difference>, place: &str, reason: &str) {
 
 type Side<'m> = (&'m Model, &'m Resource);
 
-/// The name of the table and the kind of its key.
+/// Compares the table name and the kind of key.
 fn compare_keys(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
     if before.plural != after.plural {
         let message = format!(
@@ -148,10 +148,10 @@ fn add_field(resource: &Resource, index: usize, field: &Field, differences: &mut
     }
 }
 
-/// A rule that values have kept so far may be given up; a new one may be broken by what is there.
+/// A unique rule may be dropped; a new one may be violated by stored items.
 fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
     for unique in &after.unique {
-        // A new field without a default is absent everywhere, and absent values do not clash.
+        // A new field without a default is NULL everywhere, and NULLs do not violate a unique rule.
         let harmless = named(unique, after)
             .any(|field| before.field(&field.name).is_none() && field.default.is_none());
         if !harmless && !is_implied(after, unique, before) {
@@ -208,7 +208,8 @@ fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut 
             "the expression changed, but the values that are there were computed by the old one",
         ),
     }
-    // Absent and null are kept alike, so a required field may be without a value where it was nullable.
+    // Missing and null are stored alike, so a field that was nullable may have no value although it was
+    // required.
     let may_be_absent = !before.required || before.nullable;
     if may_be_absent && after.required && !after.nullable {
         refuse(
@@ -242,7 +243,7 @@ fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut 
     compare_members(place, &before.rules.fields, &after.rules.fields, differences);
 }
 
-/// The fields of an object live in stored text, which is not rewritten.
+/// The fields of an object are inside stored JSON text, which is not rewritten.
 fn compare_members(
     place: &str,
     before: &[Field],
@@ -286,7 +287,7 @@ fn compare_members(
     }
 }
 
-/// The rules that values which kept the old ones may break.
+/// The rules that values which satisfy the old rules may violate.
 fn tightened(before: &Rules, after: &Rules) -> Vec<&'static str> {
     let bound =
         |before: &Option<Bound>, after: &Option<Bound>, stricter: Ordering| match (before, after) {
@@ -320,8 +321,8 @@ fn grows_stricter_choice(before: &Rules, after: &Rules) -> bool {
             || before.one_of.iter().any(|value| !after.one_of.contains(value)))
 }
 
-/// The rules of one model that another one gives up, a line each: a server with the first relies on them
-/// while it runs. More words in `one_of` and more states are not among them: they add.
+/// The rules of one model that another one drops, one line each: a server that runs with the first model
+/// relies on them. More words in `one_of` and more states are not listed, since they only add.
 pub fn loosened(strict: &Model, loose: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for before in strict.declared() {

@@ -1,4 +1,4 @@
-//! One base model, changed in many ways.
+//! Tests of schema differences: one base model with many changes.
 
 use expect_test::{Expect, expect};
 
@@ -24,7 +24,7 @@ fn model(text: &str) -> Model {
     read("test", &format!("title = \"T\"\n{text}")).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// `BASE` with parts replaced.
+/// Compares `BASE` with a copy in which parts are replaced.
 fn check(changes: &[(&str, &str)], expected: &Expect) {
     let mut text = BASE.to_owned();
     for (from, to) in changes {
@@ -43,7 +43,7 @@ fn check(changes: &[(&str, &str)], expected: &Expect) {
 }
 
 #[test]
-fn what_data_cannot_feel_is_no_difference() {
+fn diff_without_effect_on_data_is_empty() {
     check(&[], &expect![[""]]);
     check(
         &[
@@ -63,7 +63,7 @@ fn what_data_cannot_feel_is_no_difference() {
 }
 
 #[test]
-fn what_adds_is_applied() {
+fn diff_additions_are_applied() {
     check(
         &[(
             "[resources.order]",
@@ -79,7 +79,7 @@ fn what_adds_is_applied() {
 }
 
 #[test]
-fn another_plural_would_be_another_table() {
+fn diff_of_plural_is_refused() {
     let change = ("parent = \"customer\"", "parent = \"customer\"\nplural = \"orderings\"");
     check(
         &[change],
@@ -90,7 +90,7 @@ fn another_plural_would_be_another_table() {
 }
 
 #[test]
-fn what_could_break_data_is_refused() {
+fn diff_that_could_break_data_is_refused() {
     check(
         &[
             ("max_length = 10", "max_length = 9, min_length = 1, required = true, unique = true"),
@@ -132,7 +132,7 @@ fn what_could_break_data_is_refused() {
 }
 
 #[test]
-fn bounds_that_move_inwards_are_refused() {
+fn diff_with_tighter_bounds_is_refused() {
     check(
         &[("min = 1, max = 9, nullable = true", "min = \"1.01\", max = 8.99, required = true")],
         &expect![[r#"
@@ -144,7 +144,7 @@ fn bounds_that_move_inwards_are_refused() {
 }
 
 #[test]
-fn what_was_removed_is_refused() {
+fn diff_removals_are_refused() {
     check(
         &[
             ("kind = { type = \"text\", one_of = [\"a\", \"b\"] }", ""),
@@ -177,7 +177,7 @@ fn what_was_removed_is_refused() {
 }
 
 #[test]
-fn a_unique_that_another_implies_may_be_added() {
+fn diff_unique_implied_by_another_is_allowed() {
     let base = |unique: &str, a: &str| {
         let text = format!(
             "[resources.r]\n{unique}\n[resources.r.fields]\na = {{ type = \"text\"{a} }}\nb = {{ type = \"text\" }}\n"
@@ -191,7 +191,7 @@ fn a_unique_that_another_implies_may_be_added() {
 }
 
 #[test]
-fn loosened_names_the_rules_that_are_given_up() {
+fn loosened_rules_lists_dropped_rules() {
     let strict = "[resources.r]\nunique = [[\"a\", \"b\"]]\n[resources.r.fields]\n\
         a = { type = \"text\", required = true, unique = true, max_length = 5 }\n\
         b = { type = \"integer\", min = 3 }\n\
@@ -204,7 +204,7 @@ fn loosened_names_the_rules_that_are_given_up() {
     );
     let more = more.replace("[\"x\"]", "[\"x\", \"y\"]");
     assert_eq!(loosened(&strict_model, &model(&more)), Vec::<String>::new());
-    // What is stricter takes nothing away.
+    // A stricter rule drops nothing.
     let stricter = strict.replace("min = 3", "min = 4");
     assert_eq!(loosened(&strict_model, &model(&stricter)), Vec::<String>::new());
     let looser = strict

@@ -1,7 +1,7 @@
-//! Names and types: from what the text says to what the fields allow.
+//! The type checker of expressions: resolves names and checks types.
 //!
-//! A literal next to a field is read by that field's own type, so `status = "payed"` or a date that
-//! no calendar has is found here, and a `where` reaches its reader with values that fit the columns.
+//! The type of a field parses a literal that is compared with it, so `status = "payed"` or an invalid date is
+//! an error here, and the values in a `where` fit the columns.
 
 use super::kinds::{Type, number, ordered, scalar};
 use super::parse::{Part, Syntax};
@@ -50,7 +50,7 @@ enum Purpose {
 #[derive(Clone, Copy)]
 struct Checker<'f> {
     scope: Scope<'f>,
-    /// What the list is made of that `sum` walks.
+    /// The element type of the list that `sum` iterates over.
     element: Option<&'f Field>,
     purpose: Purpose,
 }
@@ -192,7 +192,7 @@ impl<'f> Checker<'f> {
         }
     }
 
-    /// Inside `sum` the fields of the element hide those of the resource.
+    /// Resolves a name. Inside `sum` the fields of the element shadow those of the resource.
     fn find(self, names: &[String], syntax: &Syntax) -> Result<(Path, &'f Field), Failure> {
         let Some((first, rest)) = names.split_first() else { return Err(Failure::Elsewhere) };
         let inner = self.element.map_or(&[][..], |element| &element.rules.fields);
@@ -262,7 +262,7 @@ impl<'f> Checker<'f> {
         }
     }
 
-    /// A field against a literal, which is read as a value of that field.
+    /// Compares a field with a literal, which the field's type parses.
     fn against(
         self,
         comparison: Comparison,
@@ -289,7 +289,7 @@ impl<'f> Checker<'f> {
         literal: &Syntax,
     ) -> Result<Value, Failure> {
         let json = match &literal.part {
-            // Calculations are exact anyway, so `quantity > 0.5` may stay what it is.
+            // Computed values are exact anyway, so a literal like `quantity > 0.5` need not fit the field.
             Part::Number(text) if self.purpose == Purpose::Computed && found.is_number() => {
                 return number(text, literal);
             }

@@ -1,4 +1,4 @@
-//! The value of an expression for one item. Pure, exact, and total but for numbers that do not fit.
+//! Evaluation of an expression for one item. Pure and exact; fails only on overflow.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::exact::{Exact, Misfit};
 use super::{Arithmetic, Comparison, Expr, Node, Outcome, Path, Root};
 use crate::value::{Moment, Value};
 
-/// A computed value that its field cannot hold.
+/// A computed value that does not fit its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overflow {
     pub detail: &'static str,
@@ -24,8 +24,8 @@ const BY_ZERO: Overflow = Overflow { detail: "the computed value is a division b
 const NOT_EXACT: Overflow = Overflow { detail: "the computed value is not exact in this field" };
 
 impl Expr {
-    /// The value of a `computed` field. `values` go by the resource's field order, lists and objects
-    /// not sealed; an absent result is `Value::Null`.
+    /// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
+    /// parsed; a missing result is `Value::Null`.
     pub fn evaluate(&self, values: &[Value]) -> Result<Value, Overflow> {
         let frame = Frame { values, element: None, user: None };
         Ok(match (frame.step(&self.root)?, self.result) {
@@ -38,13 +38,13 @@ impl Expr {
             }
             (Step::Exact(value), _) => Value::Number(value.real()),
             (Step::Real(value), _) => Value::Number(value),
-            // The checker lets no other result through.
+            // The type checker allows no other result.
             (Step::Absent | Step::Text(_) | Step::Moment(_), _) => Value::Null,
         })
     }
 
-    /// Whether a `where` holds for an item and a user: absent is not true.
-    /// Lists and objects are not sealed; nobody's name is absent.
+    /// Whether a `where` holds for an item and a user; a null result counts as false. Lists and objects are
+    /// parsed; the name of an anonymous user is null.
     pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {
         let frame = Frame { values, element: None, user };
         matches!(frame.step(&self.root), Ok(Step::Boolean(true)))
@@ -58,7 +58,7 @@ fn overflow(misfit: Misfit) -> Overflow {
     }
 }
 
-/// A value on the way.
+/// An intermediate value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Step<'v> {
     Absent,
@@ -127,7 +127,8 @@ impl<'v> Frame<'v> {
         })
     }
 
-    /// `and` and `or`: one side may decide alone (`decides`), else an absent side makes it absent.
+    /// `and` and `or` in three-valued logic: one side may decide alone (`decides`), otherwise a null side
+    /// makes the result null.
     fn joined(self, left: &'v Node, right: &'v Node, decides: bool) -> Result<Step<'v>, Overflow> {
         let sides = [self.step(left)?, self.step(right)?];
         Ok(if sides.contains(&Step::Boolean(decides)) {
@@ -175,7 +176,7 @@ impl<'v> Step<'v> {
         }
     }
 
-    /// `None` when a side is absent.
+    /// `None` when a side is null.
     fn order(self, other: Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Exact(left), Self::Exact(right)) => Some(left.order(right)),
@@ -231,6 +232,6 @@ fn arithmetic<'v>(
         Arithmetic::Divide if right == 0.0 => return Err(BY_ZERO),
         Arithmetic::Divide => left / right,
     };
-    // There is one zero.
+    // Turns -0.0 into 0.0.
     if value.is_finite() { Ok(Step::Real(value + 0.0)) } else { Err(TOO_LARGE) }
 }

@@ -1,16 +1,16 @@
-//! Exact fractions of 128-bit integers: what integers and decimals are computed with.
+//! Exact fractions of 128-bit integers, for arithmetic on integers and decimals.
 //!
-//! Every operation says `None` instead of wrapping or rounding.
+//! Every operation returns `None` instead of wrapping or rounding.
 
 use std::cmp::Ordering;
 
 use crate::value::{Decimal, INTEGER_MAX};
 
-/// The largest count of decimal units: 18 digits.
+/// The maximum units of a decimal: 18 digits.
 const UNITS_MAX: i128 = 999_999_999_999_999_999;
 
-/// A fraction; `below` is positive. What was calculated is in lowest terms; a decimal is as it is
-/// stored, so that as a double it is what an engine makes of its units.
+/// A fraction; `below` is positive. Results of arithmetic are in lowest terms; a stored decimal is not
+/// reduced, so that its conversion to a double is the same as the database's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exact {
     above: i128,
@@ -59,12 +59,12 @@ impl Exact {
         Self::reduced(self.above.checked_mul(other.above)?, self.below.checked_mul(other.below)?)
     }
 
-    /// The caller has seen that `other` is not zero.
+    /// `other` must not be zero.
     pub(super) fn divide(self, other: Self) -> Option<Self> {
         Self::reduced(self.above.checked_mul(other.below)?, self.below.checked_mul(other.above)?)
     }
 
-    /// By division with remainder, so that even the largest fractions compare without overflow.
+    /// Compares by division with remainder, so that even the largest fractions do not overflow.
     pub(super) fn order(self, other: Self) -> Ordering {
         let whole = self.above.div_euclid(self.below).cmp(&other.above.div_euclid(other.below));
         let (left, right) =
@@ -87,7 +87,7 @@ impl Exact {
         self.above as f64 / self.below as f64
     }
 
-    /// As an integer field keeps it.
+    /// Converts to the value of an integer field.
     pub(super) fn to_integer(self) -> Result<i64, Misfit> {
         if self.above % self.below != 0 {
             return Err(Misfit::Fraction);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_are_kept_in_lowest_terms() {
+    fn fraction_arithmetic_reduces_to_lowest_terms() {
         assert_eq!(fraction(6, -4), Exact { above: -3, below: 2 });
         assert_eq!(fraction(1, 3).add(fraction(1, 6)), Some(fraction(1, 2)));
         assert_eq!(fraction(1, 3).multiply(fraction(3, 1)), Some(Exact::integer(1)));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn order_does_not_overflow() {
+    fn fraction_order_does_not_overflow() {
         let huge = fraction(i128::MAX, i128::MAX - 1);
         assert_eq!(huge.order(Exact::integer(1)), Ordering::Greater);
         assert_eq!(fraction(-1, 2).order(fraction(-1, 3)), Ordering::Less);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_said_so() {
+    fn fraction_conversion_reports_misfits() {
         assert_eq!(Exact::integer(i128::from(INTEGER_MAX)).to_integer(), Ok(INTEGER_MAX));
         assert_eq!(Exact::integer(i128::from(INTEGER_MAX) + 1).to_integer(), Err(Misfit::Size));
         assert_eq!(fraction(1, 2).to_integer(), Err(Misfit::Fraction));

@@ -1,4 +1,4 @@
-//! The types that expressions know, which are fewer than those of fields.
+//! The types of expressions, fewer than the field types.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,10 +9,10 @@ use crate::json;
 use crate::model::{Class, Field};
 use crate::value::{Decimal, Value};
 
-/// What a part of an expression comes to.
+/// The type of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Type {
-    /// Integers and decimals.
+    /// Integers and decimals, computed exactly.
     Exact,
     /// A double.
     Real,
@@ -50,7 +50,7 @@ impl Type {
     }
 }
 
-/// The type of a field that has a single value.
+/// The type of a field with a single value.
 pub(super) fn scalar(field: &Field, names: &[String], syntax: &Syntax) -> Result<Type, Failure> {
     Type::of(field.class()).ok_or_else(|| {
         let message = format!(
@@ -65,7 +65,7 @@ pub(super) fn scalar(field: &Field, names: &[String], syntax: &Syntax) -> Result
     })
 }
 
-/// Whether values of a type can be compared that way.
+/// Checks that values of a type can be compared in this way.
 pub(super) fn ordered(
     comparison: Comparison,
     found: Type,
@@ -81,7 +81,7 @@ pub(super) fn ordered(
     Ok(())
 }
 
-/// A number as an expression has it: an integer, or a decimal with up to nine decimals.
+/// A numeric literal: an integer, or a decimal with up to nine decimal places.
 pub(super) fn number(text: &str, syntax: &Syntax) -> Result<Value, Failure> {
     if let Some(value) = json::integer(text) {
         return Ok(Value::Integer(value));

@@ -1,10 +1,9 @@
-//! The small language of `computed` and `where`.
+//! The expression language of `computed` and `where`.
 //!
-//! It is parsed and typed once, when the model is read; afterwards it cannot fail but for numbers
-//! that do not fit. It does no I/O and knows no SQL; the tree is public so that others can turn a
-//! `where` into theirs.
-//! The one surprising thing: an absent value is not false. A comparison with it is absent too, and
-//! `not` of that stays absent; a `where` holds only when it is true.
+//! Expressions are parsed and type-checked once, when the model is read; afterwards evaluation can only
+//! overflow. No I/O and no SQL here; the syntax tree is public so that the store can translate a `where` to
+//! SQL. What may surprise: three-valued logic, as in SQL. A comparison with null is null, `not` of null is
+//! null, and a `where` holds only when it is true.
 
 mod check;
 mod evaluate;
@@ -18,24 +17,24 @@ use std::ops::Range;
 use super::{Class, Field};
 use crate::value::Value;
 
-/// An expression that fits the fields it was written for.
+/// A type-checked expression.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
-    /// As the author wrote it.
+    /// Its source text.
     pub text: Box<str>,
     pub root: Node,
-    /// What it comes to.
+    /// The type of its value.
     pub result: Outcome,
 }
 
 impl Expr {
-    /// A condition that holds for nothing.
+    /// A condition that is never true.
     pub fn never() -> Self {
         let root = Node::Literal(Value::Boolean(false));
         Self { text: "false".into(), root, result: Outcome::Boolean }
     }
 
-    /// Whether it looks at a field of the resource, by its index.
+    /// Whether it reads a field of the resource, by index.
     pub fn mentions(&self, field: usize) -> bool {
         self.root.mentions(field)
     }
@@ -56,23 +55,23 @@ impl Node {
     }
 }
 
-/// What the value of an expression has to fit into.
+/// The type that the value of an expression is converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Integer,
-    /// With that many decimals.
+    /// With this many decimal places.
     Decimal(u8),
     Number,
     Boolean,
 }
 
-/// One part of an expression.
+/// A node of the syntax tree.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// Next to a field in a comparison it has that field's own type; elsewhere a number is an
-    /// `Integer` or a `Decimal`.
+    /// In a comparison with a field it has that field's type; elsewhere a number is an `Integer` or a
+    /// `Decimal`.
     Literal(Value),
-    /// The name of the user who asks.
+    /// `$user`: the name of the caller.
     User,
     Field(Path),
     Negate(Box<Node>),
@@ -85,11 +84,11 @@ pub enum Node {
     In(Box<Node>, Vec<Value>),
     /// The sum of an expression over the elements of a list.
     Sum(Path, Box<Node>),
-    /// How many elements a list has.
+    /// The number of elements of a list.
     Count(Path),
 }
 
-/// Where a value is found.
+/// The path to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
     pub root: Root,
@@ -101,7 +100,7 @@ pub struct Path {
 pub enum Root {
     /// A field of the resource, by index.
     Field(usize),
-    /// The element that `sum` is looking at.
+    /// The current element of `sum`.
     Element,
 }
 
@@ -148,32 +147,32 @@ impl Comparison {
     }
 }
 
-/// The names an expression may use.
+/// The names that an expression may use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope<'f> {
     pub fields: &'f [Field],
-    /// Declared, but with mistakes of their own: not worth a second message.
+    /// Declared fields that have mistakes of their own: a second message would not help.
     pub broken: &'f [&'f str],
-    /// Fields that are computed: a `computed` cannot be made from them.
+    /// Computed fields, which another `computed` cannot use.
     pub computed: &'f [&'f str],
 }
 
-/// Why a text is no expression here.
+/// Why a text is not a valid expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
     Mistake {
-        /// Bytes of the expression's text.
+        /// A byte range of the expression's text.
         at: Range<usize>,
         message: String,
         help: Option<String>,
     },
-    /// It rests on a field that is itself a mistake.
+    /// It uses a field that has a mistake of its own.
     Elsewhere,
     Several(Vec<Failure>),
 }
 
 impl Failure {
-    /// The one or the other, or both.
+    /// Both values, or the errors of either side.
     fn either<A, B>(one: Result<A, Self>, other: Result<B, Self>) -> Result<(A, B), Self> {
         match (one, other) {
             (Ok(one), Ok(other)) => Ok((one, other)),
@@ -191,7 +190,7 @@ impl Failure {
     }
 }
 
-/// Reads the `computed` of `target`, a field of type integer, number, decimal or boolean.
+/// Parses the `computed` of `target`, a field of type integer, number, decimal or boolean.
 pub(super) fn computed(text: &str, target: &Field, scope: Scope<'_>) -> Result<Expr, Failure> {
     let result = match target.class() {
         Class::Integer => Outcome::Integer,
@@ -203,7 +202,7 @@ pub(super) fn computed(text: &str, target: &Field, scope: Scope<'_>) -> Result<E
     Ok(Expr { text: text.into(), root, result })
 }
 
-/// Reads the `where` of a grant.
+/// Parses the `where` of a grant.
 pub(super) fn condition(text: &str, scope: Scope<'_>) -> Result<Expr, Failure> {
     let root = check::condition(&parse::parse(text)?, scope)?;
     Ok(Expr { text: text.into(), root, result: Outcome::Boolean })

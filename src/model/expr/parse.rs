@@ -1,7 +1,8 @@
-//! Words to tree, with the place of every part. Names and types are not looked at here.
+//! The parser of expressions: a syntax tree with the position of every node. Names and types are not checked
+//! here.
 //!
-//! From loose to tight: `or`, `and`, `not`, comparisons and `in`, `+ -`, `* /`, minus, parentheses.
-//! Comparisons do not chain. Size and depth are bounded.
+//! Precedence, from low to high: `or`, `and`, `not`, comparisons and `in`, `+ -`, `* /`, unary minus,
+//! parentheses. Comparisons do not chain. Size and depth are limited.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use super::{Arithmetic, Comparison, Failure};
 const TOKENS_MAX: usize = 500;
 const DEPTH_MAX: usize = 32;
 
-/// A part of the text and what it says.
+/// A syntax node and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Syntax {
     pub(super) at: Range<usize>,
@@ -20,7 +21,7 @@ pub(super) struct Syntax {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Part {
-    /// Its own text, with a minus where there was one.
+    /// Its source text, with a minus sign if there was one.
     Number(String),
     Text(String),
     Boolean(bool),
@@ -69,7 +70,7 @@ struct Parser<'t> {
     tokens: &'t [Token],
     next: usize,
     depth: usize,
-    /// Where the text ends.
+    /// The length of the text.
     end: usize,
 }
 
@@ -100,7 +101,7 @@ impl Parser<'_> {
         found
     }
 
-    /// Fails for what stands next.
+    /// The error for an unexpected token.
     fn expected<T>(&self, what: &str) -> Result<T, Failure> {
         match self.peek() {
             Some(token) => Err(Failure::new(
@@ -208,7 +209,7 @@ impl Parser<'_> {
         }
         let inner = self.deeper(Self::minus)?;
         let at = start..inner.at.end;
-        // A minus before a number is part of it, so that a literal in a `where` can be negative.
+        // A minus before a number is part of the literal, so that a `where` can have negative literals.
         let part = match inner.part {
             Part::Number(text) if !text.starts_with('-') => Part::Number(format!("-{text}")),
             part => Part::Negate(Box::new(Syntax { at: inner.at, part })),
@@ -283,7 +284,7 @@ impl Parser<'_> {
         Ok(Syntax { at: at.start..end, part: Part::Name(names) })
     }
 
-    /// Expressions between commas up to a closing sign, and where that ends.
+    /// Parses comma-separated expressions up to a closing sign; also returns where that ends.
     fn several(&mut self, close: char) -> Result<(Vec<Syntax>, usize), Failure> {
         let mut list = Vec::new();
         let end = self.peek().map_or(self.end, |token| token.at.end);

@@ -1,4 +1,4 @@
-//! Expressions on the fields of one made-up resource.
+//! Tests of expressions on the fields of one example resource.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ fn values() -> Vec<Value> {
     ]
 }
 
-/// The value of a text as a field of type `kind`, or what is wrong with it.
+/// The value of an expression as a field of type `kind`, or the error.
 fn compute(kind: &str, text: &str, values: &[Value]) -> String {
     let model = model();
     let (_, target) = model.resources[1].field(kind).unwrap();
@@ -80,7 +80,7 @@ fn check(kind: &str, texts: &[&str], expected: &Expect) {
 }
 
 #[test]
-fn arithmetic_is_exact() {
+fn computed_arithmetic_is_exact() {
     check(
         "decimal",
         &[
@@ -117,7 +117,7 @@ fn arithmetic_is_exact() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_overflow() {
+fn computed_value_that_does_not_fit_is_an_overflow() {
     check(
         "integer",
         &[
@@ -140,7 +140,7 @@ fn what_does_not_fit_is_an_overflow() {
 }
 
 #[test]
-fn a_number_makes_it_inexact() {
+fn computed_with_number_operand_uses_doubles() {
     check(
         "number",
         &["ratio * 3", "a", "ratio / 0", "a / 4"],
@@ -161,7 +161,7 @@ fn a_number_makes_it_inexact() {
 }
 
 #[test]
-fn lists_are_summed_and_counted() {
+fn computed_sum_and_count_of_lists() {
     check(
         "decimal",
         &[
@@ -189,7 +189,7 @@ fn lists_are_summed_and_counted() {
 }
 
 #[test]
-fn absent_stays_absent() {
+fn computed_with_null_operand_is_null() {
     check(
         "boolean",
         &[
@@ -217,7 +217,7 @@ fn absent_stays_absent() {
 }
 
 #[test]
-fn comparisons_know_their_types() {
+fn comparison_checks_operand_types() {
     check(
         "boolean",
         &[
@@ -281,7 +281,7 @@ fn comparisons_know_their_types() {
 }
 
 #[test]
-fn a_where_holds_only_when_it_is_true() {
+fn where_holds_only_when_true_not_null() {
     let model = model();
     let scope = Scope { fields: &model.resources[0].fields, broken: &[], computed: &[] };
     let holds = |text: &str| condition(text, scope).unwrap().holds(&values(), Some("ann"));
@@ -297,7 +297,7 @@ fn a_where_holds_only_when_it_is_true() {
 }
 
 #[test]
-fn literals_of_a_where_have_the_type_of_their_field() {
+fn where_literals_are_parsed_by_their_field() {
     let model = model();
     let scope = Scope { fields: &model.resources[0].fields, broken: &[], computed: &[] };
     let literal = |text: &str| match condition(text, scope).unwrap().root {
@@ -313,7 +313,7 @@ fn literals_of_a_where_have_the_type_of_their_field() {
 }
 
 #[test]
-fn size_and_depth_are_bounded() {
+fn expression_size_and_depth_are_limited() {
     let deep = |open: &str, close: &str| format!("{}a{} = 1", open.repeat(40), close.repeat(40));
     for text in [
         deep("(", ")"),
@@ -373,7 +373,7 @@ const WORDS: &[&str] = &[
 
 proptest! {
     #[test]
-    fn any_text_is_read_and_evaluated_without_panic(words in proptest::collection::vec(0..WORDS.len(), 0..12), noise in "(?s).{0,8}") {
+    fn expression_arbitrary_text_never_panics(words in proptest::collection::vec(0..WORDS.len(), 0..12), noise in "(?s).{0,8}") {
         let mut text: String = words.into_iter().map(|word| format!("{} ", WORDS[word])).collect();
         text.push_str(&noise);
         for kind in ["integer", "decimal", "number", "boolean"] {

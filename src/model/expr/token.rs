@@ -1,4 +1,4 @@
-//! Text to words and signs, each with its place.
+//! The tokenizer of expressions: words and signs with their positions.
 
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Failure> {
     Ok(tokens)
 }
 
-/// Signs of other languages, and what stands for them here.
+/// Operators of other languages, and the ones to use instead.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("==", "=", "a comparison is one `=`"),
     ("<>", "!=", "\"not equal\" is `!=`"),
@@ -56,7 +56,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("||", "or", "write the word: `a or b`"),
 ];
 
-/// The token that `rest` begins with, and its length in bytes.
+/// The token at the start of `rest`, and its length in bytes.
 fn token(rest: &str, first: char, at: usize) -> Result<(usize, Kind), Failure> {
     let count = |fits: fn(char) -> bool| rest.find(|c| !fits(c)).unwrap_or(rest.len());
     if let Some((sign, here, help)) = ELSEWHERE.iter().find(|(sign, _, _)| rest.starts_with(sign)) {
@@ -111,7 +111,7 @@ fn token(rest: &str, first: char, at: usize) -> Result<(usize, Kind), Failure> {
     })
 }
 
-/// A text in single or double quotes, without escapes: it cannot hold the quote it stands in.
+/// A string in single or double quotes, without escapes: it cannot contain its own quote character.
 fn quoted(rest: &str, quote: char, at: usize) -> Result<(usize, Kind), Failure> {
     let inner = rest.get(1..).unwrap_or_default();
     match inner.split_once(quote) {

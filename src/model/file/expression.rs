@@ -1,4 +1,4 @@
-//! Expressions in the file: where a mistake inside one stands in the text of the model.
+//! Expressions in the model file: maps an error inside an expression to its position in the file.
 
 use std::ops::Range;
 
@@ -41,12 +41,12 @@ fn refuse(text: &Text<'_>, failure: Failure, mistakes: &mut Mistakes) {
     }
 }
 
-/// Exact where the text stands in the file as it is: between one quote and another, without escapes.
+/// Exact if the expression stands unchanged in the file: in quotes, without escapes.
 fn place(text: &Text<'_>, at: &Range<usize>) -> Range<usize> {
     if text.span.len() != text.value.len() + 2 {
         return text.span.clone();
     }
     let start = text.span.start + 1;
-    // At the end of the text there is nothing to underline but the closing quote.
+    // At the end of the text only the closing quote can be underlined.
     start + at.start..(start + at.end).max(start + at.start + 1)
 }

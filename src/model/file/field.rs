@@ -1,7 +1,7 @@
-//! One field of the file: its type, what it is made of, its default.
+//! One field of the model file: its type, its contents, its default.
 //!
-//! Which keys fit is looked at by `fits`. `computed` and `unique` look at the other fields and are
-//! read by `resource`, when all are known.
+//! `field_keys` checks which keys are allowed. `computed` and `unique` depend on the other fields, so
+//! `resource` reads them when all fields are known.
 
 use super::fits::{self, Place};
 use super::literal::{self, Against};
@@ -20,7 +20,7 @@ pub(super) struct Context<'a, 't> {
     pub(super) level: usize,
 }
 
-/// The fields of a `fields` table, and the names of those that have mistakes.
+/// Reads a `fields` table; also returns the names of fields with mistakes.
 pub(super) fn read_all<'t>(
     entry: &Entry<'t>,
     context: Context<'_, 't>,
@@ -148,7 +148,7 @@ fn kind(
     kind
 }
 
-/// The word for what is called otherwise elsewhere.
+/// The type that a name from another system stands for.
 fn meant(word: &str) -> Option<&'static str> {
     let is = |synonym: &&str| word.eq_ignore_ascii_case(synonym);
     if is(&"enum") {
@@ -157,7 +157,7 @@ fn meant(word: &str) -> Option<&'static str> {
     types::ALL.iter().find(|kind| kind.synonyms().iter().any(is)).map(|kind| kind.name())
 }
 
-/// What the field is made of. Read by key and not by type: the type says which keys it has.
+/// Reads what the field consists of, by key and not by type: the type decides which keys it allows.
 fn contents<'t>(
     field: &mut Field,
     entry: &Entry<'t>,
@@ -209,12 +209,12 @@ fn target(table: &Table<'_>, names: &Names<'_>, mistakes: &mut Mistakes) -> Opti
     Some(Target { resource, id: named.id, on_delete })
 }
 
-/// `restrict` unless said.
+/// `restrict` by default.
 pub(super) fn on_delete(table: &Table<'_>, mistakes: &mut Mistakes) -> OnDelete {
     table.choice("on_delete", keys::ON_DELETE, mistakes).unwrap_or(OnDelete::Restrict)
 }
 
-/// `whole`: what the field is made of has no mistakes, so that it can judge a value.
+/// `whole`: the field itself has no mistakes, so that it can validate a default.
 fn default(field: &mut Field, table: &Table<'_>, whole: bool, mistakes: &mut Mistakes) {
     let takes = field.kind.refuses("default").is_none();
     let Some(entry) = table.find("default").filter(|_| takes) else { return };
@@ -237,7 +237,7 @@ fn default(field: &mut Field, table: &Table<'_>, whole: bool, mistakes: &mut Mis
     }
 }
 
-/// `$user`, `$now`: what an author who writes it does not mean as text.
+/// `$user`, `$now`: an author who writes this as a default does not mean the text.
 fn is_variable(text: &str) -> bool {
     let name = text.strip_prefix('$').unwrap_or_default();
     name.starts_with(|c: char| c.is_ascii_lowercase())

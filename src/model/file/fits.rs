@@ -1,27 +1,27 @@
-//! Which keys a field takes: by its type, by where it stands, and beside which others.
+//! Which keys a field allows: by its type, by its position, and by its other keys.
 //!
-//! Nothing is read here but names. The schema asks the same questions as the reader, so that an editor
-//! offers what is taken.
+//! Only names are checked here. The JSON Schema uses the same functions as the reader, so that an editor
+//! suggests what the reader accepts.
 
 use super::keys;
 use super::tree::Table;
 use crate::model::report::{Mistakes, listed};
 use crate::model::types::{FieldType, Refusal};
 
-/// Where a field stands. Each place takes fewer keys than the one before.
+/// The position of a field. Each position allows fewer keys than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum Place {
     Resource,
-    /// `in_list`: somewhere around the object is a list.
+    /// `in_list`: the object is inside a list, at any level.
     Object {
         in_list: bool,
     },
-    /// What a list is made of.
+    /// The element of a list.
     Element,
 }
 
 impl Place {
-    /// The place of the fields of an object that stands here.
+    /// The position of the fields of an object at this position.
     pub(super) fn inside_object(self) -> Self {
         let in_list = match self {
             Self::Resource => false,
@@ -32,12 +32,12 @@ impl Place {
     }
 }
 
-/// Whether a type can stand there.
+/// Whether a type is allowed at a position.
 pub(in crate::model) fn stands(place: Place, kind: &dyn FieldType) -> bool {
     place == Place::Resource || kind.instead_inside().is_none()
 }
 
-/// Whether a field of a type takes a key where it stands.
+/// Whether a field of a type allows a key at a position.
 pub(in crate::model) fn takes(place: Place, kind: &dyn FieldType, key: &str) -> bool {
     is_of(kind, key) && refusal(key, kind, false, place).is_none()
 }
@@ -46,7 +46,7 @@ fn is_of(kind: &dyn FieldType, key: &str) -> bool {
     keys::FIELD_COMMON.contains(&key) || kind.keys().contains(&key)
 }
 
-/// A mistake for every key of a field that does not fit.
+/// Adds a mistake for every key of a field that is not allowed.
 pub(super) fn check(
     table: &Table<'_>,
     kind: &dyn FieldType,
@@ -79,7 +79,7 @@ pub(super) fn check(
     }
 }
 
-/// Why a key that fits the type does not fit here.
+/// Why a key that the type allows is not allowed at this position.
 fn refusal(key: &str, kind: &dyn FieldType, computed: bool, place: Place) -> Option<Refusal> {
     match (place, key) {
         (

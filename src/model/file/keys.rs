@@ -1,6 +1,6 @@
-//! The keys of a model file, table by table, each with what it holds and a line of help.
+//! The keys of the model file, by table, each with its value type and a line of help.
 //!
-//! The reader takes its known names from here and `schema` its JSON Schema, so they cannot drift.
+//! Both the reader and the JSON Schema (`schema`) use these tables, so they cannot drift apart.
 
 use crate::model::settings::{Log, Pooling};
 use crate::model::{Algorithm, ChallengeForm, ChangesKept, OnDelete, Qop, Scheme, Verb};
@@ -14,14 +14,14 @@ pub(in crate::model) struct Key {
     pub(in crate::model) about: &'static str,
 }
 
-/// What stands behind a key.
+/// The type of a key's value.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::model) enum Holds {
     Text,
-    /// A name of the model.
+    /// A name that the author chooses.
     Name,
     Flag,
-    /// A whole number from this one on.
+    /// An integer of at least this value.
     Count(u64),
     /// One of these words.
     Choice(Words),
@@ -30,18 +30,18 @@ pub(in crate::model) enum Holds {
     /// A value of the field's own type.
     Value,
     Values,
-    /// A text or several.
+    /// A text or a list of texts.
     Texts,
-    /// A table of the schema with that name.
+    /// The table of the schema with this name.
     Table(&'static str),
-    /// A table whose keys are names the author chose, each holding the named table.
+    /// A table whose keys are names that the author chooses, and whose values are the named table.
     Tables(&'static str),
     Unique,
     UniqueGroups,
     Transitions,
 }
 
-/// Words and what they stand for.
+/// Words and their meanings.
 pub(in crate::model) type Meanings<T> = [(&'static str, T)];
 
 type Words = fn() -> Vec<&'static str>;
@@ -138,11 +138,11 @@ pub(in crate::model) static RESOURCE: &[Key] = &[
     key("deprecated", Holds::Table("deprecated"), "marks it as going away"),
 ];
 
-/// What every field takes, whatever its type.
+/// The keys of every field, whatever its type.
 pub(in crate::model) const FIELD_COMMON: &[&str] =
     &["type", "required", "nullable", "default", "deprecated"];
 
-/// Every key a field may have; `FieldType::keys` says which of them fit a type.
+/// All keys of fields; `FieldType::keys` says which of them a type allows.
 pub(in crate::model) static FIELD: &[Key] = &[
     key("type", Holds::Name, "the type of its values"),
     key("required", Holds::Flag, "must be sent"),
@@ -190,7 +190,7 @@ pub(in crate::model) static GRANT: &[Key] = &[
     key("readonly", Holds::Names, "fields that this role may not change"),
 ];
 
-/// Paths of the server's own that a role may be granted.
+/// Server paths that can be granted to a role.
 pub(in crate::model) const SERVER_PATHS: [&str; 2] = ["/-/metrics", "/-/users"];
 
 pub(in crate::model) static SERVER: &[Key] = &[
@@ -245,13 +245,14 @@ pub(in crate::model) static RATE_LIMIT: &[Key] = &[
     key("seconds", Holds::Count(1), "in so many seconds from the first one"),
 ];
 
-/// Planned keys that have no effect yet, with the way out. They are refused, so that nobody relies on them.
+/// Reserved keys that are not implemented yet, with an alternative. They are refused, so that nobody relies
+/// on them.
 static WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("renamed_from", "nothing is renamed; leave it out, and keep the old name"),
     ("search", "there is no full-text search; leave it out"),
 ];
 
-/// The way out where a key is planned and has no effect yet.
+/// The alternative, if the key is reserved and not implemented yet.
 pub(in crate::model) fn without_effect(name: &str) -> Option<&'static str> {
     WITHOUT_EFFECT.iter().find(|(key, _)| *key == name).map(|(_, help)| *help)
 }

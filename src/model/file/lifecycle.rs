@@ -1,4 +1,4 @@
-//! `deprecated`, which resources and fields have alike.
+//! The `deprecated` key of resources and fields.
 
 use super::keys;
 use super::tree::{Entry, Table, Text};
@@ -7,7 +7,7 @@ use crate::model::report::Mistakes;
 use crate::model::types::is_date;
 use toml::de::DeValue;
 
-/// `siblings` are the names declared beside `name`: other fields of the resource, other resources.
+/// `siblings` are the other fields of the resource, or the other resources.
 pub(super) fn deprecated(
     table: &Table<'_>,
     what: &str,
@@ -58,7 +58,7 @@ fn check_use(text: &Text<'_>, what: &str, name: &str, siblings: &[&str], mistake
     }
 }
 
-/// A day, as a text or as TOML writes dates.
+/// A date, as a text or as a TOML date.
 fn date(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Box<str>> {
     let text = match entry.node.get_ref() {
         DeValue::Datetime(date) => date.to_string(),

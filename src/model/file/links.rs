@@ -1,11 +1,11 @@
-//! What resources have to do with one another: children, depth, realms, refs, and names that clash.
+//! Relations between resources: children, depth, realms, references, and name clashes.
 
 use super::names::{Names, SYSTEM_COLUMNS, SYSTEM_FIELDS};
 use super::resource::Draft;
 use crate::model::report::{Mistakes, listed};
 use crate::model::{Realm, Referrer, Resource, ResourceIndex};
 
-/// Makes resources of drafts.
+/// Turns the drafts into resources with their relations.
 pub(super) fn tie(
     mut drafts: Vec<Draft<'_>>,
     names: &Names<'_>,
@@ -51,11 +51,11 @@ fn referrers(resources: &[Resource]) -> Vec<(ResourceIndex, Referrer)> {
     referrers
 }
 
-/// The realm of the top-level resource is that of everything below it.
+/// The realm of a resource: all descendants have the realm of their top-level resource.
 fn realm(index: usize, names: &Names<'_>, realms: &[Realm], mistakes: &mut Mistakes) -> usize {
     let Some(named) = names.list.get(index) else { return 0 };
     let top = names.ancestors(index).last();
-    // What is wrong with the top one is said where it is read itself.
+    // Mistakes of the top-level resource are reported when it is read itself.
     let inherited = top.map(|(top, _)| realm(top, names, realms, &mut Mistakes::default()));
     let Some(text) = named.table.text("realm", mistakes) else {
         if inherited.is_none() && realms.len() > 1 {
@@ -93,7 +93,7 @@ fn realm(index: usize, names: &Names<'_>, realms: &[Realm], mistakes: &mut Mista
     found
 }
 
-/// Names that an item has on the wire without declaring them.
+/// Checks for fields with the names of members that every item has.
 fn check_reserved(drafts: &[Draft<'_>], names: &Names<'_>, mistakes: &mut Mistakes) {
     for (index, draft) in drafts.iter().enumerate() {
         let mut reserved: Vec<(String, String)> = SYSTEM_FIELDS

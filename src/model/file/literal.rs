@@ -1,7 +1,7 @@
-//! Values in the model file (`default`, `min`, `max`, `one_of`): read by the same code as a body.
+//! Literals in the model file (`default`, `min`, `max`, `one_of`), parsed by the same code as a body.
 //!
-//! A TOML value becomes JSON text first. What TOML has and JSON has not (`inf`, `nan`, dates) is
-//! refused or becomes a text.
+//! A TOML value is converted to JSON text first. TOML values that JSON lacks are refused (`inf`, `nan`) or
+//! become text (dates).
 
 use std::ops::Range;
 
@@ -14,19 +14,19 @@ use crate::model::{Field, types};
 use crate::problem::Faults;
 use crate::value::Value;
 
-/// Deeper than the TOML parser goes.
+/// More levels than the TOML parser accepts.
 const DEPTH_MAX: usize = 128;
 
-/// How much of the field a value is held to.
+/// Which checks of the field a literal must pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Against {
-    /// The form of its type.
+    /// The syntax of its type.
     Form,
-    /// Its rules too.
+    /// The syntax and the rules.
     Rules,
 }
 
-/// The value behind `entry` as one of `field`.
+/// Parses the value of `entry` as a value of `field`.
 pub(super) fn read(
     field: &Field,
     entry: &Entry<'_>,
@@ -36,7 +36,7 @@ pub(super) fn read(
     read_node(field, entry.key, entry.node, against, mistakes)
 }
 
-/// The values of a list behind `entry`, each as one of `field`.
+/// Parses the list in `entry`, each element as a value of `field`.
 pub(super) fn read_list(field: &Field, entry: &Entry<'_>, mistakes: &mut Mistakes) -> Vec<Value> {
     let DeValue::Array(array) = entry.node.get_ref() else {
         entry.expected("a list of values", mistakes);
@@ -87,7 +87,7 @@ fn read_node(
     value
 }
 
-/// The same value as JSON text; fails at a number that JSON does not have.
+/// Writes the value as JSON text; fails at a number that JSON lacks.
 fn write(node: &Node<'_>, out: &mut String) -> Result<(), (Range<usize>, &'static str)> {
     match node.get_ref() {
         DeValue::String(text) => write_text(text, out),

@@ -1,10 +1,9 @@
-//! The model file: TOML text in, a checked `Model` out, or every mistake at once.
+//! The reader of the model file: TOML text in, a checked `Model` out, or all mistakes at once.
 //!
-//! Nothing is read from disk here and nothing is guessed: what is not known is refused with the
-//! nearest word that is. Limits keep any text from costing much: 1 MiB, 1,000 resources, 500 fields
-//! each, 16 levels.
-//! The one surprising thing: a mistake does not stop the reading. A part that cannot be used is
-//! replaced by something harmless, and the model is thrown away at the end.
+//! It does no I/O and guesses nothing: unknown words are refused with the nearest known one as a suggestion.
+//! Limits bound the cost of any text: 1 MiB, 1,000 resources, 500 fields each, 16 levels. What may surprise:
+//! a mistake does not stop the reader. It replaces an unusable part by a harmless one, and discards the model
+//! at the end.
 
 mod expression;
 pub(in crate::model) mod field;
@@ -36,12 +35,12 @@ const FIELDS_MAX: usize = 500;
 const LEVELS_MAX: usize = 16;
 const TITLE_CHARS_MAX: usize = 100;
 
-/// Reads a model file; `name` is what messages call it.
+/// Reads a model file; `name` is its name in messages.
 pub fn read(name: &str, text: &str) -> Result<Model, ModelErrors> {
     read_as(Purpose::Model, name, text)
 }
 
-/// Reads what a database remembers: `Model::shape` of the model it was made for.
+/// Reads the shape that a database stores: `Model::shape` of the model it was created for.
 pub fn read_shape(text: &str) -> Result<Model, ModelErrors> {
     read_as(Purpose::Shape, "the model in the database", text)
 }
@@ -57,7 +56,7 @@ fn read_as(purpose: Purpose, name: &str, text: &str) -> Result<Model, ModelError
         Purpose::Model => Mistakes::default(),
         Purpose::Shape => Mistakes::in_shape(),
     };
-    // A shape is our own text, with left-out words written out.
+    // This program wrote the shape, with all defaults written out, so it may be longer.
     if text.len() > FILE_BYTES_MAX && purpose == Purpose::Model {
         mistakes.add(
             0..0,

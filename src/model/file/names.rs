@@ -1,6 +1,6 @@
-//! First look at `[resources]`: which nouns there are, their plurals, parents and kinds of id.
+//! The first pass over `[resources]`: names, plurals, parents and kinds of id.
 //!
-//! Fields and roles refer to all of these, so they must be known before anything else is read.
+//! Fields and roles refer to these, so they must be known before anything else is read.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use crate::model::report::Mistakes;
 use crate::model::{ResourceIndex, nearest};
 use crate::value::IdKind;
 
-/// What every item has on the wire beside its own fields.
+/// The members that every item has in addition to its fields.
 pub(super) const SYSTEM_FIELDS: &[&str] = &["id", "created_at", "updated_at", "version"];
 
-/// A plural is also the name of a table; these beginnings are not ours to use.
+/// A plural is also a table name; these prefixes are reserved.
 const TABLE_PREFIXES: &[&str] = &["sqlite_", "pg_", "nouns_"];
 
-/// Columns that every table of PostgreSQL has.
+/// System columns of every PostgreSQL table.
 pub(super) const SYSTEM_COLUMNS: &[&str] = &["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"];
 
 #[derive(Debug, Default)]
@@ -24,14 +24,14 @@ pub(super) struct Names<'t> {
     pub(super) list: Vec<Named<'t>>,
 }
 
-/// A resource by its name.
+/// The first-pass data of one resource.
 #[derive(Debug)]
 pub(super) struct Named<'t> {
     pub(super) name: &'t str,
     pub(super) name_span: Range<usize>,
     pub(super) table: Table<'t>,
     pub(super) plural: String,
-    /// Where the plural is said, or else the name it comes from.
+    /// The position of the plural, or of the name it is derived from.
     pub(super) plural_span: Range<usize>,
     pub(super) parent: Option<ResourceIndex>,
     pub(super) id: IdKind,
@@ -41,7 +41,7 @@ impl<'t> Names<'t> {
     pub(super) fn read(root: &Table<'t>, mistakes: &mut Mistakes) -> Self {
         let help = "declare a noun with its fields: [resources.customer.fields]";
         let Some(entry) = root.find("resources") else {
-            // A slip in the word itself has been found already.
+            // A misspelled `resources` has been reported already.
             let slip = |key| nearest(key, keys::names(keys::ROOT)) == Some("resources");
             if !root.entries().iter().any(|entry| slip(entry.key)) {
                 mistakes.add_with(0..0, "the model has no resources", help);
@@ -77,7 +77,7 @@ impl<'t> Names<'t> {
         self.list.iter().map(|named| named.name)
     }
 
-    /// The ancestors of a resource, its parent first. Ends, once `cut_cycles` has run.
+    /// The ancestors of a resource, its parent first. Terminates once `cut_cycles` has run.
     pub(super) fn ancestors(&self, of: usize) -> impl Iterator<Item = (usize, &Named<'t>)> {
         let parent = |index: usize| {
             let parent = self.list.get(index)?.parent?.0;
@@ -148,7 +148,7 @@ impl<'t> Names<'t> {
         }
     }
 
-    /// One mistake for each circle of parents; it is opened so that the rest can go on.
+    /// Reports each cycle of parents once and cuts it, so that the reader can continue.
     fn cut_cycles(&mut self, mistakes: &mut Mistakes) {
         for index in 0..self.list.len() {
             let chain: Vec<(usize, &str)> = self

@@ -1,19 +1,18 @@
-//! Realms: their schemes, and what Digest offers in them.
+//! Realms: their authentication schemes and Digest parameters.
 //!
-//! With none declared there is one, named `nouns`, with everything at its default. Stored Digest
-//! credentials are bound to the name of their realm, so it depends on nothing that an author changes for
-//! looks. The one surprising thing: algorithms are offered strongest first, whatever their order in the
-//! file.
+//! If none is declared there is one, named `nouns`, with all defaults. Stored Digest credentials depend on
+//! the name of their realm, so the default name does not depend on the title. What may surprise: algorithms
+//! are offered strongest first, whatever their order in the file.
 
 use super::keys;
 use super::tree::{Entry, Table};
 use crate::model::report::Mistakes;
 use crate::model::{Algorithm, ChallengeForm, Qop, Realm, Scheme};
 
-/// The keys that only Digest has a use for.
+/// The keys that only apply to Digest.
 const DIGEST_KEYS: &[&str] = &["algorithms", "qop", "challenge", "legacy"];
 
-/// The realm where none is declared.
+/// The name of the realm if none is declared.
 const DEFAULT_NAME: &str = "nouns";
 
 pub(super) fn read(root: &Table<'_>, mistakes: &mut Mistakes) -> Vec<Realm> {
@@ -62,7 +61,7 @@ fn realm(name: &str, table: &Table<'_>, mistakes: &mut Mistakes) -> Realm {
     let challenge =
         table.choice("challenge", keys::CHALLENGE_FORMS, mistakes).unwrap_or(ChallengeForm::Merged);
     let legacy = table.flag("legacy", mistakes).unwrap_or(false);
-    // A list with a mistake in it says nothing for certain.
+    // If the list has a mistake, the schemes are uncertain.
     if !schemes.is_empty() && !schemes.contains(&Scheme::Digest) {
         for entry in DIGEST_KEYS.iter().filter_map(|key| table.find(key)) {
             let message =
@@ -80,7 +79,7 @@ fn realm(name: &str, table: &Table<'_>, mistakes: &mut Mistakes) -> Realm {
     Realm { name: name.into(), schemes, algorithms, qop, challenge, legacy }
 }
 
-// RFC 9110 §11.5: a realm is a quoted string; without `"` and `\` it needs no escapes.
+// RFC 9110 §11.5: a realm is a quoted string; without `"` and `\` it needs no escaping.
 fn is_name(name: &str) -> bool {
     !name.contains(['"', '\\']) && !name.chars().any(char::is_control)
 }

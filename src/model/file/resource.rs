@@ -1,4 +1,4 @@
-//! One resource of the file: its fields, and what is said about several of them together.
+//! One resource of the model file: its fields, and the rules that involve several of them.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ use crate::model::report::Mistakes;
 use crate::model::{ChangesKept, Class, Field, Resource, ResourceIndex, Unique, UniqueScope};
 use toml::de::DeValue;
 
-/// A resource that does not know its relatives yet.
+/// A resource whose relations are not resolved yet.
 #[derive(Debug)]
 pub(super) struct Draft<'t> {
     pub(super) resource: Resource,
-    /// Fields that have mistakes of their own.
+    /// Names of the fields that have mistakes.
     pub(super) broken: Vec<&'t str>,
-    /// Every declared field and where.
+    /// Every declared field with its position.
     pub(super) declared: Vec<(&'t str, Range<usize>)>,
 }
 
@@ -89,7 +89,7 @@ fn draft<'t>(
     Draft { resource, broken, declared }
 }
 
-/// Types that one field of a resource can have.
+/// Checks types that only one field of a resource can have.
 fn check_single(fields: &[Field], entries: &Table<'_>, mistakes: &mut Mistakes) {
     for (index, second) in fields.iter().enumerate() {
         let name = second.kind.name();
@@ -128,7 +128,7 @@ fn compute(fields: &mut [Field], broken: &[&str], entries: &Table<'_>, mistakes:
     }
 }
 
-/// `unique = true` and `unique = "parent"` on fields.
+/// Reads `unique = true` and `unique = "parent"` of fields.
 fn unique_fields(
     fields: &[Field],
     entries: &Table<'_>,
@@ -169,7 +169,7 @@ fn unique_fields(
     unique
 }
 
-/// `unique = [["a", "b"]]` on the resource.
+/// Reads `unique = [["a", "b"]]` of the resource.
 fn unique_groups(
     fields: &[Field],
     broken: &[&str],

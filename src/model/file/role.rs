@@ -1,6 +1,6 @@
 //! Roles and their grants. `"*"` stands for every resource that the role does not name itself.
 //!
-//! A grant may also name a path of the server's own, for reading alone.
+//! A grant may also name a server path, for reading only.
 
 use super::resource::Draft;
 use super::tree::{Entry, Table, check_name};
@@ -34,7 +34,7 @@ fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Rol
         } else if entry.key.starts_with('/') {
             match server_path(entry, mistakes) {
                 Some(ServerPath::Metrics) => reads_metrics = true,
-                // The users come behind all that the file declares.
+                // The users come after all resources of the file.
                 Some(ServerPath::Users) => {
                     grants.push(plain(ResourceIndex(drafts.len()), vec![Verb::Get]));
                 }
@@ -57,14 +57,14 @@ fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Rol
     Role { name: entry.key.into(), grants, reads_metrics }
 }
 
-/// A path of the server's own that a role may read.
+/// A server path that a role may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerPath {
     Metrics,
     Users,
 }
 
-/// Reading alone can be granted: who may write users could make themselves an admin.
+/// Only reading can be granted: a caller who can write users could make themselves an administrator.
 fn server_path(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<ServerPath> {
     let path = match entry.key {
         "/-/metrics" => ServerPath::Metrics,
@@ -143,7 +143,7 @@ fn grant(entry: &Entry<'_>, draft: &Draft<'_>, mistakes: &mut Mistakes) -> Optio
     Some(Grant { resource: index, verbs, only, hide, readonly })
 }
 
-/// A role that creates items must be able to say what every item needs.
+/// A role that creates items must be able to set all required fields.
 fn check_creatable(
     table: &Table<'_>,
     key: &str,
@@ -152,7 +152,7 @@ fn check_creatable(
     mistakes: &mut Mistakes,
 ) {
     let fields = fields.iter().filter_map(|index| draft.resource.fields.get(*index));
-    // What is required has no default.
+    // A required field has no default.
     for field in fields.filter(|field| field.required) {
         if let Some(entry) = table.find(key) {
             let name = &field.name;

@@ -1,4 +1,4 @@
-//! The constraints of a field, as far as its type takes them, and whether they agree.
+//! The rules (constraints) of a field, and whether they are consistent.
 
 use std::cmp::Ordering;
 
@@ -9,10 +9,10 @@ use super::tree::{Entry, Table};
 use crate::model::report::Mistakes;
 use crate::model::{Bound, Field};
 
-/// What a compiled pattern may take; a few kilobytes are usual.
+/// Size limit of a compiled pattern; a few kilobytes are usual.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Fills `field.rules` in place. Keys that do not fit the type have been refused already.
+/// Fills in `field.rules`. Keys that the type does not allow have been refused already.
 pub(super) fn read(field: &mut Field, table: &Table<'_>, mistakes: &mut Mistakes) {
     let fits = |key: &str| table.find(key).filter(|_| field.kind.keys().contains(&key));
     let count = |key: &str, least: u64, mistakes: &mut Mistakes| {
@@ -56,7 +56,7 @@ fn pattern(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<regex::Regex> {
             None
         }
         Err(error) => {
-            // The last line of the message says what is wrong; the others draw the pattern again.
+            // The last line of the message is the reason; the others repeat the pattern.
             let error = error.to_string();
             let reason =
                 error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -66,7 +66,7 @@ fn pattern(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<regex::Regex> {
     }
 }
 
-/// Lower limits above upper ones.
+/// Reports lower limits above upper limits.
 fn agree(field: &Field, table: &Table<'_>, mistakes: &mut Mistakes) {
     let rules = &field.rules;
     let mut refuse = |low: &str, high: &str| {

@@ -1,7 +1,7 @@
-//! The `[resources]` table in one canonical spelling: what a database remembers of its model.
+//! The shape of a model: the `[resources]` table as canonical TOML, which the database stores.
 //!
-//! Written from the checked resources, so that comments, order of keys and left-out defaults make no
-//! difference. Realms, roles and settings are not data and not here.
+//! Written from the checked resources, so that comments, the order of keys and omitted defaults make no
+//! difference. Realms, roles and settings do not affect data and are left out.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::value::{IdKind, Value};
 
-/// Deeper than any default can be.
+/// More levels than any default has.
 const DEPTH_MAX: usize = 128;
 
 pub(super) fn write(resources: &[Resource]) -> String {
@@ -34,7 +34,7 @@ pub(super) fn write(resources: &[Resource]) -> String {
     out
 }
 
-/// Keys with their values as TOML text, in the order they are written.
+/// Keys with their values as TOML text, in output order.
 #[derive(Debug, Default)]
 struct Pairs(Vec<(String, String)>);
 
@@ -126,7 +126,7 @@ fn field_pairs(field: &Field, unique: Option<&Unique>, all: &[Resource]) -> Pair
     pairs.text("type", Some(field.kind.name()));
     pairs.flag("required", field.required);
     pairs.flag("nullable", field.nullable);
-    // What a type does not take, the server has set itself.
+    // Keys that a type does not allow are set by the server itself.
     let takes = |key: &str| fits::takes(Place::Resource, field.kind, key);
     if let Some(default) = field.default.as_ref().filter(|_| takes("default")) {
         pairs.put("default", value(default));
@@ -187,7 +187,7 @@ fn limits(pairs: &mut Pairs, field: &Field) {
     }
 }
 
-/// A value as TOML. Absent ones do not occur: TOML has no null to begin with.
+/// A value as TOML. There are no nulls, since TOML has none.
 fn value(of: &Value) -> String {
     match of {
         Value::Null | Value::Clear(_) => quoted(""),
@@ -231,7 +231,7 @@ fn from_json(json: &Json<'_>) -> String {
     }
 }
 
-/// A basic string of TOML.
+/// A TOML basic string.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The `initial` and `next` of a state field: every state is a key of `next`, and can be reached.
+//! The state machine of a state field (`initial`, `next`): every state is a key of `next` and reachable.
 
 use super::tree::{Entry, Table, check_name};
 use crate::model::States;

@@ -1,4 +1,5 @@
-//! The examples read without mistakes, every broken model shows what it should, nothing panics.
+//! Tests of the reader: the examples have no mistakes, every broken model has the expected ones, nothing
+//! panics.
 
 use std::path::Path;
 
@@ -19,14 +20,14 @@ fn good(text: &str) -> Model {
 }
 
 #[test]
-fn the_examples_have_no_mistakes() {
+fn examples_are_read_without_mistakes() {
     for text in [STORE, LIBRARY] {
         good(text);
     }
 }
 
 #[test]
-fn every_broken_model_shows_its_mistakes() {
+fn broken_models_show_their_mistakes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/broken");
     let mut paths: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -45,7 +46,7 @@ fn every_broken_model_shows_its_mistakes() {
 }
 
 #[test]
-fn the_store_is_what_it_says() {
+fn example_store_is_read_as_declared() {
     let model = good(STORE);
     assert_eq!(&*model.title, "Store");
     let [customer, order, _] = model.resources.as_slice() else { panic!("two resources") };
@@ -69,7 +70,7 @@ fn the_store_is_what_it_says() {
 }
 
 #[test]
-fn the_library_has_every_type_and_knows_its_relations() {
+fn example_library_has_every_type_and_relation() {
     fn collect<'f>(fields: impl Iterator<Item = &'f Field>, seen: &mut Vec<&'static str>) {
         for field in fields {
             seen.push(field.kind.name());
@@ -107,7 +108,7 @@ fn the_library_has_every_type_and_knows_its_relations() {
 }
 
 #[test]
-fn a_shape_reads_back_as_itself() {
+fn shape_round_trips() {
     for text in [STORE, LIBRARY] {
         let shape = good(text).shape;
         let again = read_shape(&shape).unwrap_or_else(|errors| panic!("{errors}"));
@@ -115,7 +116,7 @@ fn a_shape_reads_back_as_itself() {
     }
 }
 
-/// Earlier versions took keys that had no effect, and databases remember them.
+/// Earlier versions accepted keys without an effect, and databases store them.
 #[test]
 fn shape_of_an_earlier_version_is_read() {
     let shape = "[resources.customer]\nplural = \"customers\"\nrenamed_from = \"client\"\n\n[resources.customer.fields]\nname = { type = \"text\", filter = true, search = true, default = \"$user\", renamed_from = \"n\" }\n";
@@ -127,7 +128,7 @@ fn shape_of_an_earlier_version_is_read() {
 }
 
 #[test]
-fn a_shape_keeps_what_data_depends_on_and_nothing_else() {
+fn shape_contains_only_what_affects_data() {
     let model = good(
         r#"
         title = "T"
@@ -158,7 +159,7 @@ fn a_shape_keeps_what_data_depends_on_and_nothing_else() {
 }
 
 #[test]
-fn realm_none_declared_is_named_nouns_whatever_the_title() {
+fn realm_not_declared_is_named_nouns() {
     let model = good("title = \"A \\\"shop\\\"\"\n[resources.thing]\n");
     assert_eq!(&*model.realms[0].name, "nouns");
     let realm = &model.realms[model.server_realm()];
@@ -169,7 +170,7 @@ fn realm_none_declared_is_named_nouns_whatever_the_title() {
 }
 
 #[test]
-fn a_realm_is_what_it_says() {
+fn realm_is_read_as_declared() {
     let model = good(
         r#"
         title = "Shop"
@@ -197,7 +198,7 @@ fn a_realm_is_what_it_says() {
 }
 
 #[test]
-fn limits_hold() {
+fn model_limits_are_enforced() {
     let check = |text: &str, expected: &str| {
         let shown = read("nouns.toml", text).unwrap_err().render(false);
         assert!(shown.starts_with(&format!("error: {expected}")), "{shown}");
@@ -221,7 +222,7 @@ fn limits_hold() {
     check(&format!("title = {}", "[".repeat(100_000)), "not valid TOML");
 }
 
-/// Pieces that a model is made of, put where they do not belong.
+/// Fragments of models, to be inserted at wrong positions.
 const PIECES: &[&str] = &[
     "",
     " ",
@@ -264,14 +265,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_text_is_read_without_panic(text in "(?s).{0,200}") {
+    fn read_arbitrary_text_never_panics(text in "(?s).{0,200}") {
         if let Err(errors) = read("nouns.toml", &text) {
             prop_assert!(!errors.render(false).is_empty());
         }
     }
 
     #[test]
-    fn damaged_models_are_read_without_panic(
+    fn read_damaged_model_never_panics(
         library in any::<bool>(),
         cuts in proptest::collection::vec((any::<prop::sample::Index>(), 0usize..12, 0..PIECES.len()), 1..5),
     ) {

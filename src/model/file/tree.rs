@@ -1,6 +1,6 @@
-//! Typed looks at the TOML tree: every look that finds something else adds a mistake and goes on.
+//! Typed access to the TOML tree: a value of another type adds a mistake, and reading continues.
 //!
-//! Entries come in the order of the file, which the parser's own map does not keep.
+//! Entries are in file order, which the parser's own map does not keep.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(in crate::model) struct Entry<'t> {
     pub(in crate::model) node: &'t Node<'t>,
 }
 
-/// A table as the file has it.
+/// A table in file order.
 #[derive(Debug, Clone, Default)]
 pub(in crate::model) struct Table<'t> {
     entries: Vec<Entry<'t>>,
@@ -45,7 +45,7 @@ impl<'t> Table<'t> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    /// A mistake for every key that is not among `known`; `what` is what has them: "a resource".
+    /// Adds a mistake for every key that is not among `known`; `what` is the owner of the keys: "a resource".
     pub(in crate::model) fn only(
         &self,
         known: &(impl Iterator<Item = &'static str> + Clone),
@@ -70,7 +70,7 @@ impl<'t> Table<'t> {
         self.find(key)?.flag(mistakes)
     }
 
-    /// What one of several words stands for.
+    /// The meaning of a text that must be one of several words.
     pub(in crate::model) fn choice<T: Copy>(
         &self,
         key: &str,
@@ -97,12 +97,12 @@ fn meaning<T: Copy>(word: &str, choices: &Meanings<T>) -> Option<T> {
     choices.iter().find(|(choice, _)| *choice == word).map(|(_, meaning)| *meaning)
 }
 
-/// "a" or "b".
+/// Formats as `"a" or "b"`.
 fn one_of(choices: &[&str]) -> String {
     choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(" or ")
 }
 
-/// A text of the file and where it stands.
+/// A text and its position in the file.
 #[derive(Debug, Clone)]
 pub(in crate::model) struct Text<'t> {
     pub(in crate::model) value: &'t str,
@@ -114,7 +114,7 @@ impl<'t> Entry<'t> {
         self.node.span()
     }
 
-    /// A mistake: something else was expected behind this key.
+    /// Adds a mistake: this key has a value of the wrong type.
     pub(in crate::model) fn expected(&self, what: &str, mistakes: &mut Mistakes) {
         let message = format!("`{}` expected {what}, got {}", self.key, kind_of(self.node));
         mistakes.add(self.span(), message);
@@ -150,7 +150,7 @@ impl<'t> Entry<'t> {
         }
     }
 
-    /// A whole number within `range`.
+    /// An integer within `range`.
     pub(in crate::model) fn count(
         &self,
         range: Range<u64>,
@@ -193,7 +193,7 @@ impl<'t> Entry<'t> {
         Some(texts)
     }
 
-    /// A list whose texts are each one of `choices`, none twice, at least one.
+    /// A list of texts, each one of `choices`, without duplicates, not empty.
     pub(in crate::model) fn choices<T: Copy + PartialEq>(
         &self,
         what: &str,
@@ -225,7 +225,7 @@ impl<'t> Entry<'t> {
     }
 }
 
-/// What a value of the file is, for messages.
+/// The type of a TOML value, for messages.
 pub(in crate::model) fn kind_of(node: &Node<'_>) -> &'static str {
     match node.get_ref() {
         DeValue::String(_) => "a text",
@@ -238,7 +238,7 @@ pub(in crate::model) fn kind_of(node: &Node<'_>) -> &'static str {
     }
 }
 
-/// Names are `[a-z][a-z0-9_]{0,39}`: the same in paths, bodies, columns and expressions.
+/// Names are `[a-z][a-z0-9_]{0,39}`: valid in paths, bodies, columns and expressions.
 pub(in crate::model) fn check_name(
     what: &str,
     name: &str,

@@ -1,4 +1,4 @@
-//! The schema has every word that the reader knows, and so has the document for authors.
+//! Tests that the schema and the documentation have every word that the reader knows.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn schema() -> serde_json::Value {
 }
 
 #[test]
-fn every_type_and_every_key_is_in_it() {
+fn schema_has_every_type_and_key() {
     let schema = schema();
     let fields = schema["$defs"]["field"]["anyOf"].as_array().unwrap();
     let names: Vec<&str> =
@@ -22,13 +22,13 @@ fn every_type_and_every_key_is_in_it() {
 }
 
 #[test]
-fn schema_without_effect_is_not_offered() {
+fn schema_omits_reserved_keys() {
     let text = json_schema();
     assert!(!text.contains("\"search\"") && !text.contains("renamed_from"), "{text}");
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn schema_references_resolve() {
     fn walk(node: &serde_json::Value, definitions: &serde_json::Value) {
         if let Some(reference) = node.get("$ref").and_then(|reference| reference.as_str()) {
             let name = reference.strip_prefix("#/$defs/").unwrap();
@@ -49,7 +49,7 @@ fn every_reference_leads_somewhere() {
 }
 
 #[test]
-fn places_differ_in_what_they_take() {
+fn schema_of_fields_depends_on_their_position() {
     let schema = schema();
     let keys = |place: &str, kind: &str| -> Vec<String> {
         let shapes = schema["$defs"][place]["anyOf"].as_array().unwrap();
@@ -65,7 +65,7 @@ fn places_differ_in_what_they_take() {
     assert_eq!(keys("field", "state"), ["type", "initial", "next", "deprecated"]);
 }
 
-/// The part of the document below a heading.
+/// The part of the document under a heading.
 fn section(heading: &str) -> &'static str {
     let (_, below) = DOCUMENT
         .split_once(&format!("\n{heading}\n"))
@@ -86,7 +86,7 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn the_document_has_every_key_and_every_choice() {
+fn document_has_every_key_and_choice() {
     for (heading, keys) in [
         ("## The top level", keys::ROOT),
         ("## Resources", keys::RESOURCE),
@@ -96,7 +96,7 @@ fn the_document_has_every_key_and_every_choice() {
         ("## Deprecation", keys::DEPRECATED),
         ("## Settings", keys::SERVER),
     ] {
-        // To stand in the list of a type's keys is no explanation.
+        // Being listed among a type's keys is not an explanation.
         let lines = section(heading).lines().filter(|line| line.matches('|').count() != 4);
         let section = lines.collect::<Vec<_>>().join("\n");
         for Key { name, holds, .. } in keys {
@@ -110,7 +110,7 @@ fn the_document_has_every_key_and_every_choice() {
 }
 
 #[test]
-fn the_document_has_every_type_with_its_keys() {
+fn document_has_every_type_with_its_keys() {
     let rows = rows(section("## Fields"));
     for kind in types::ALL {
         let row = rows.iter().find(|row| words(row[0]) == [kind.name()] && row.len() == 3);
@@ -120,7 +120,7 @@ fn the_document_has_every_type_with_its_keys() {
 }
 
 #[test]
-fn the_document_has_every_limit_with_its_default() {
+fn document_has_every_limit_with_its_default() {
     let rows = rows(section("## Settings"));
     let shown: Vec<(&str, &str)> =
         rows.iter().flat_map(|row| words(row[0]).into_iter().zip(row[1].split(", "))).collect();

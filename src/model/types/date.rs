@@ -1,4 +1,4 @@
-//! `date`: a day of the calendar, `YYYY-MM-DD`, years 0001 to 9999.
+//! `date`: a calendar date, `YYYY-MM-DD`, years 0001 to 9999.
 
 use super::{FieldType, expect_text};
 use crate::json::{Json, quoted};
@@ -43,7 +43,7 @@ impl FieldType for Date {
     }
 }
 
-/// Whether `text` is a day that the calendar has. Such texts sort as the days do.
+/// Whether `text` is an existing date. Text order is date order.
 pub(in crate::model) fn is_date(text: &str) -> bool {
     // RFC 3339 §5.6: full-date.
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text.as_bytes() else { return false };
@@ -66,7 +66,7 @@ mod tests {
     use super::is_date;
 
     #[test]
-    fn days_that_the_calendar_has() {
+    fn is_date_accepts_existing_dates_only() {
         for good in ["2026-11-15", "2024-02-29", "0001-01-01", "9999-12-31"] {
             assert!(is_date(good), "{good}");
         }

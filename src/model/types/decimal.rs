@@ -1,6 +1,6 @@
-//! `decimal`: an exact number with a fixed count of decimals, at most 18 digits; a string in JSON.
+//! `decimal`: an exact number with a fixed number of decimal places, at most 18 digits; a string in JSON.
 //!
-//! It may be sent as a string or as a number and is read from its own text, never through a double.
+//! It may be sent as a string or as a number, and is parsed from its text, never through a double.
 
 use super::FieldType;
 use crate::json::{self, Json, quoted};

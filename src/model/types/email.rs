@@ -1,7 +1,7 @@
-//! `email`: an address as the HTML standard has it for `<input type=email>`, at most 254 characters.
+//! `email`: an address as the HTML standard defines it for `<input type=email>`, at most 254 characters.
 //!
-//! That rule is narrower than RFC 5322 on purpose: no comments, no quoted local parts, no domain
-//! literals. What it lets through can be typed into a form and sent a message.
+//! Deliberately narrower than RFC 5322: no comments, no quoted local parts, no domain literals. Any accepted
+//! address can be typed into a form and mailed to.
 
 use super::{FieldType, expect_text};
 use crate::json::{Json, quoted};
@@ -75,7 +75,7 @@ mod tests {
     use super::is_email;
 
     #[test]
-    fn addresses_as_forms_take_them() {
+    fn is_email_agrees_with_html_forms() {
         let long = |local: usize| format!("{}@example.com", "a".repeat(local));
         for good in
             ["ann@example.com", "a.b+c@x", "o'neil@mail.example.org", ".a.@b-c.d", &long(242)]

@@ -1,4 +1,4 @@
-//! `integer`: a whole number within ±(2^53−1), by value: `1.0` and `1e3` are integers.
+//! `integer`: a whole number within ±(2^53−1), compared by value: `1.0` and `1e3` are integers.
 
 use super::FieldType;
 use crate::json::{self, Json};

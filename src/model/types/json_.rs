@@ -1,5 +1,5 @@
-//! `json`: any JSON value, kept as its canonical text. Numbers keep their own text, and one that a
-//! double cannot hold without loss is refused: most readers of JSON would change it.
+//! `json`: any JSON value, stored as canonical text. Numbers keep their text, and a number that a double
+//! cannot represent exactly is refused: most JSON parsers would change it.
 
 use super::FieldType;
 use crate::json::{self, Json};

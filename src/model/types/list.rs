@@ -1,4 +1,4 @@
-//! `list`: values of one kind, in order. Elements are never null.
+//! `list`: an ordered list of values of one type. Elements are never null.
 
 use super::{FieldType, Need};
 use crate::json::Json;

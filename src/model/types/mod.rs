@@ -1,9 +1,9 @@
 //! The field types: one file each, one line each in `ALL`.
 //!
-//! A type reads the form of a value; `read` here looks at null and at the declared rules, which are
-//! the same for all types. Nothing here knows where a value is stored or who sent it.
-//! The one surprising thing: `seal` and `unseal` turn lists and objects into their canonical JSON
-//! text and back, because that text is what a store keeps and what the wire shows.
+//! A type parses the syntax of a value; `read` in this file checks null and the declared rules, in the same
+//! way for all types. Nothing here knows where a value is stored or who sent it. What may surprise:
+//! `canonicalize` and `parse_canonical` convert lists and objects to canonical JSON text and back, because
+//! the store keeps that text and responses show it.
 
 mod boolean;
 mod date;
@@ -38,85 +38,85 @@ pub use seal::{seal, unseal};
 pub use url::broken_escape;
 pub(in crate::model) use url::{is_port, is_url};
 
-/// What a type of field has to say for itself.
+/// A field type.
 pub trait FieldType: fmt::Debug + Sync {
-    /// The word in the model file.
+    /// Its name in the model file.
     fn name(&self) -> &'static str;
 
-    /// One line for editors and documents.
+    /// One line for editors and documentation.
     fn about(&self) -> &'static str;
 
-    /// How its values are kept.
+    /// The storage class of its values.
     fn class(&self, field: &Field) -> Class;
 
-    /// The keys it takes in the model file beyond those every field has.
+    /// The keys it allows in the model file, in addition to those of every field.
     fn keys(&self) -> &'static [&'static str];
 
-    /// Those of its keys that it cannot do without.
+    /// Those of its keys that are mandatory.
     fn needs(&self) -> &'static [Need] {
         &[]
     }
 
-    /// Why a key does not fit, where there is more to say than that.
+    /// Why a key is not allowed, if a specific message helps.
     fn refuses(&self, _key: &str) -> Option<Refusal> {
         None
     }
 
-    /// What to use inside lists and objects; for a type that only a field of the resource itself has.
+    /// What to use inside lists and objects; for a type that only fields of the resource itself can have.
     fn instead_inside(&self) -> Option<&'static str> {
         None
     }
 
-    /// What to use for a second field; for a type that only one field of a resource has.
+    /// What to use for a second field; for a type that only one field of a resource can have.
     fn instead_twice(&self) -> Option<&'static str> {
         None
     }
 
-    /// The key that makes the elements of a list values of this type without a `type`.
+    /// The key that implies this type for the elements of a list without a `type`.
     fn implied_by(&self) -> Option<&'static str> {
         None
     }
 
-    /// How an expression gets at a single value; for a type that has none itself.
+    /// How an expression accesses a single value; for a type without one.
     fn in_expressions(&self) -> Option<&'static str> {
         None
     }
 
-    /// What it is called elsewhere.
+    /// Its names in other systems.
     fn synonyms(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Whether its values are words, of which one may look for a part.
+    /// Whether its values are free text, which can be searched by prefix and substring.
     fn is_words(&self) -> bool {
         false
     }
 
-    /// The length of its longest text, where the type itself sets one.
+    /// The maximum length of its texts, if the type itself limits it.
     fn chars_max(&self) -> Option<usize> {
         None
     }
 
-    /// Reads a value that is not null; what is wrong with its form goes to `faults`.
-    /// Null and the declared rules are looked at by `read`, for all types alike.
+    /// Parses a value that is not null; syntax faults go to `faults`. The function `read` checks null and the
+    /// declared rules for all types.
     fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value>;
 
-    /// What is wrong with a value that is new, beside what `read` finds. What is stored already may stay.
+    /// Further checks for new values. Stored values are exempt.
     fn refuse_new(&self, _value: &Value) -> Option<String> {
         None
     }
 }
 
-/// A key that a field of some type cannot do without.
+/// A mandatory key of a type.
 #[derive(Debug)]
 pub struct Need {
     pub key: &'static str,
-    /// What to say when it is not there.
+    /// The message if it is missing.
     pub missing: &'static str,
     pub help: &'static str,
 }
 
-/// What is wrong with a key, said after its name, and what to do about it.
+/// The message after the name of a key that is not allowed, and the help.
 pub type Refusal = (&'static str, &'static str);
 
 pub static ALL: &[&dyn FieldType] = &[
@@ -137,19 +137,19 @@ pub static ALL: &[&dyn FieldType] = &[
     &json_::AnyJson,
 ];
 
-/// Those that the server's own resources are made of.
+/// The types that the built-in resources use.
 pub(in crate::model) static BOOLEAN: &dyn FieldType = &boolean::Boolean;
 pub(in crate::model) static LIST: &dyn FieldType = &list::List;
 pub(in crate::model) static TEXT: &dyn FieldType = &text::Text;
 pub(in crate::model) static USER_NAME: &dyn FieldType = &user_name::UserName;
 pub(in crate::model) static PASSWORD: &dyn FieldType = &password::Password;
 
-/// Finds a type by its word in the model file.
+/// Finds a type by its name in the model file.
 pub fn find(name: &str) -> Option<&'static dyn FieldType> {
     ALL.iter().copied().find(|kind| kind.name() == name)
 }
 
-/// Reads one value of one field: null, then the form of its type, then the declared rules.
+/// Parses one value of one field: null, then the syntax of its type, then the declared rules.
 pub fn read(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
     if matches!(json, Json::Null) {
         if !field.nullable {
@@ -162,7 +162,7 @@ pub fn read(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value
     rules::check(field, &value, faults).then_some(value)
 }
 
-/// Reads one value of a new item.
+/// Parses one value of a new item.
 pub fn read_new(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
     let value = read(field, json, faults)?;
     match field.kind.refuse_new(&value) {
@@ -174,7 +174,7 @@ pub fn read_new(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<V
     }
 }
 
-/// A JSON text without NUL, for all types whose values are texts.
+/// A JSON string without NUL, for all types whose values are texts.
 fn expect_text<'j>(json: &'j Json<'_>, expected: &str, faults: &mut Faults) -> Option<&'j str> {
     let Json::Text(text) = json else {
         faults.add(Code::Type, format!("expected {expected}, got {}", json.kind()));

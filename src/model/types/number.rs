@@ -1,5 +1,5 @@
-//! `number`: a finite double. A text that a double cannot hold without loss is refused, so that what
-//! comes back is what was sent.
+//! `number`: a finite double. A text that a double cannot represent exactly is refused, so that a client gets
+//! back what it sent.
 
 use super::FieldType;
 use crate::json::{self, Json};
@@ -43,7 +43,7 @@ impl FieldType for Number {
                 format!("expected a number that a double holds without loss, got {}", cut(text)),
             );
         }
-        // There is one zero.
+        // Turns -0.0 into 0.0.
         value.map(|value| Value::Number(value + 0.0))
     }
 }

@@ -1,4 +1,4 @@
-//! `object`: named fields inside a field, read by the same rules as an item's own.
+//! `object`: named fields inside a field, validated like those of an item.
 
 use std::borrow::Cow;
 
@@ -57,10 +57,10 @@ impl FieldType for Object {
     }
 }
 
-/// Reads the members of an object: all faults at once, defaults filled in, in the order of the model.
+/// Parses the members of an object: collects all faults, fills in defaults, in the model's order.
 ///
-/// A field without a value is left out when it is not nullable and `Null` when it is, as the wire
-/// shows it. `None` when there was a fault.
+/// A field without a value is left out if it is not nullable and `Null` if it is, as in responses. `None` if
+/// there was a fault.
 pub fn read_fields(
     fields: &[Field],
     members: &[(Cow<'_, str>, Json<'_>)],
@@ -99,13 +99,13 @@ pub fn read_fields(
     whole.then_some(values)
 }
 
-/// The fault of a member that no field has, with the nearest name there is.
+/// Adds the fault of an unknown member, with the nearest known name.
 pub fn add_unknown<'f>(
     name: &str,
     fields: impl IntoIterator<Item = &'f Field>,
     faults: &mut Faults,
 ) {
-    // The search costs time, and a body may hold a hundred thousand wrong names.
+    // The search takes time, and a body may have a hundred thousand unknown names.
     if faults.is_full() {
         return;
     }
@@ -114,7 +114,7 @@ pub fn add_unknown<'f>(
     faults.add(Code::Unknown, format!("no such field{hint}"));
 }
 
-/// The fault of a required field that was left out.
+/// Adds the fault of a missing required field.
 pub fn add_required(field: &Field, faults: &mut Faults) {
     let detail = format!("expected {}, got nothing", field.kind.about());
     faults.add_at(&field.name, Code::Required, detail);

@@ -1,6 +1,6 @@
-//! The password of a user: no type of the model file, since only the server's own users have one.
+//! The password of a user; not available in model files, since only the built-in users have one.
 //!
-//! What is wrong with one is said without any of it.
+//! Fault messages never contain any of it.
 
 use super::{FieldType, expect_text};
 use crate::json::Json;
@@ -8,7 +8,7 @@ use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::Value;
 
-/// A longer one is refused, never cut.
+/// A longer password is refused, never truncated.
 pub const PASSWORD_BYTES_MAX: usize = 4096;
 
 #[derive(Debug)]

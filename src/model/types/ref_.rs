@@ -1,4 +1,4 @@
-//! `ref`: the id of an item of another resource. Whether that item exists is the store's to say.
+//! `ref`: the id of an item of another resource. The store checks whether that item exists.
 
 use super::{FieldType, Need, Refusal, expect_text, uuid_};
 use crate::json::{self, Json, quoted};
@@ -9,7 +9,7 @@ use crate::value::{IdKind, Value, cut};
 #[derive(Debug)]
 pub(super) struct Ref;
 
-/// The kind of id that the field holds.
+/// The kind of id that the field contains.
 fn id_kind(field: &Field) -> IdKind {
     field.rules.to.map_or(IdKind::Uuid, |target| target.id)
 }

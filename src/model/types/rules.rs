@@ -1,6 +1,6 @@
 //! The declared rules of a field: lengths, bounds, patterns, counts, `one_of`.
 //!
-//! Rules that do not fit a type are never set (`file` sees to that), so all are looked at alike.
+//! `file` never sets a rule that a type does not allow, so all rules are checked for every type.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::model::{Bound, Field};
 use crate::problem::{Code, Faults};
 use crate::value::{Value, cut};
 
-/// Whether `value` keeps the rules; every one it breaks goes to `faults`.
+/// Whether `value` satisfies the rules; every violation goes to `faults`.
 pub(super) fn check(field: &Field, value: &Value, faults: &mut Faults) -> bool {
     let rules = &field.rules;
     let mut kept = true;
@@ -76,7 +76,7 @@ fn counted(
 }
 
 impl Bound {
-    /// How `value` compares with this bound; `None` when they are of different types.
+    /// The order of `value` and this bound; `None` if their types differ.
     pub fn order(&self, value: &Value) -> Option<Ordering> {
         match (value, self) {
             (Value::Integer(value), Self::Integer(bound)) => Some(value.cmp(bound)),
@@ -91,12 +91,12 @@ impl Bound {
         }
     }
 
-    /// How this bound compares with another of the same field.
+    /// The order of this bound and another one of the same field.
     pub fn order_of(&self, other: &Self) -> Option<Ordering> {
         other.order(&self.value())
     }
 
-    /// The bound as a value; that of a timestamp as its text.
+    /// The bound as a value; a timestamp as its text.
     pub fn value(&self) -> Value {
         match self {
             Self::Integer(value) => Value::Integer(*value),
@@ -106,7 +106,7 @@ impl Bound {
         }
     }
 
-    /// The bound that a value of the field's type stands for.
+    /// The bound with a value of the field's type.
     pub fn from_value(value: &Value) -> Option<Self> {
         match value {
             Value::Integer(value) => Some(Self::Integer(*value)),
@@ -135,7 +135,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A value in a message.
+/// Formats a value for a message.
 struct Shown<'v>(&'v Value);
 
 impl fmt::Display for Shown<'_> {

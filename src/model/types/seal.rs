@@ -1,29 +1,29 @@
-//! Lists and objects as their canonical JSON text, and back.
+//! Canonical JSON text of lists and objects, and its parser.
 //!
-//! `unseal` reads text that this server wrote, so it looks at form alone: rules may have changed
-//! since, and a stored value is not refused for that.
+//! `parse_canonical` parses text that this server wrote, so it checks only the structure: the rules may have
+//! changed since, and stored values stay valid.
 
 use crate::json::{self, Json};
 use crate::model::{Class, Field};
 use crate::value::{Decimal, Moment, Value};
 
-/// Deeper text was never written: bodies are read to 32 levels.
+/// Stored text is never deeper: bodies have at most 32 levels.
 const DEPTH_MAX: usize = 64;
 
-/// Turns a list or an object into its canonical JSON text; other values stay as they are.
+/// Converts a list or an object to canonical JSON text; other values are unchanged.
 pub fn seal(value: Value) -> Value {
     match value {
         Value::List(_) | Value::Object(_) => {
             let mut text = Vec::new();
             json::write_value(&mut text, &value);
-            // Written by us from str and numbers: always UTF-8.
+            // Written from str and numbers, so it is always UTF-8.
             Value::Json(String::from_utf8(text).unwrap_or_default().into())
         }
         value => value,
     }
 }
 
-/// The reverse of `seal` for a stored value of `field`; a `json` field stays text.
+/// The inverse of `canonicalize` for a stored value of `field`; the value of a `json` field stays text.
 pub fn unseal(field: &Field, value: Value) -> Value {
     let Value::Json(text) = &value else { return value };
     if field.rules.of.is_none() && field.rules.fields.is_empty() {

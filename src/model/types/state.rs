@@ -1,5 +1,5 @@
-//! `state`: where an item is in its declared life. Only the word is read here; which state may follow
-//! which is decided with the stored item at hand.
+//! `state`: the state of an item in its declared state machine. Only the word is checked here; `plan::decide`
+//! checks transitions against the stored item.
 
 use super::{FieldType, Need, Refusal, expect_text};
 use crate::json::{Json, quoted};

@@ -1,4 +1,4 @@
-//! What each type takes and what it says about the rest.
+//! Tests of the field types: accepted values, and the faults of others.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::model::{Model, read as read_model};
 
 const JSON_DEPTH_MAX: usize = 32;
 
-/// A model with one field called `f`.
+/// A model with one field named `f`.
 fn model(field: &str) -> Model {
     let text = format!(
         "title = \"T\"\n[resources.thing.fields]\nf = {field}\n[resources.other]\n[resources.numbered]\nid = \"integer\"\n"
@@ -47,7 +47,7 @@ fn check(field: &str, texts: &[&str], expected: &Expect) {
 }
 
 #[test]
-fn every_type_has_a_name_of_its_own_and_known_keys() {
+fn types_have_unique_names_and_known_keys() {
     for (index, kind) in ALL.iter().enumerate() {
         assert!(
             ALL[index + 1..].iter().all(|other| other.name() != kind.name()),
@@ -66,7 +66,7 @@ fn every_type_has_a_name_of_its_own_and_known_keys() {
 }
 
 #[test]
-fn texts() {
+fn text_values() {
     check(
         r#"{ type = "text", min_length = 2, max_length = 3, pattern = "^[a-zé]+$" }"#,
         &[r#""ab""#, r#""aéé""#, r#""a""#, r#""ABCD""#, r#""a\u0000b""#, "1", "null"],
@@ -92,7 +92,7 @@ fn texts() {
 }
 
 #[test]
-fn numbers() {
+fn number_values() {
     check(
         r#"{ type = "integer", min = -5, max = 9007199254740991 }"#,
         &[
@@ -165,7 +165,7 @@ fn numbers() {
 }
 
 #[test]
-fn there_is_one_zero() {
+fn number_negative_zero_becomes_zero() {
     let model = model(r#"{ type = "number" }"#);
     let zero = read(
         &model.resources[0].fields[0],
@@ -179,7 +179,7 @@ fn there_is_one_zero() {
 }
 
 #[test]
-fn days_moments_and_ids() {
+fn date_timestamp_and_uuid_values() {
     check(
         r#"{ type = "date", min = "2026-01-01" }"#,
         &[r#""2026-02-28""#, r#""2026-02-29""#, r#""2025-12-31""#, "20260228"],
@@ -235,7 +235,7 @@ fn days_moments_and_ids() {
 }
 
 #[test]
-fn words_and_addresses() {
+fn email_url_and_state_values() {
     check(
         r#"{ type = "state", initial = "a", next = { a = ["b"], b = [] } }"#,
         &[r#""b""#, r#""c""#, "null"],
@@ -278,7 +278,7 @@ const LINES: &str = r#"{ type = "list", min_items = 1, max_items = 2, of = { fie
     extra    = { type = "json" } } } }"#;
 
 #[test]
-fn lists_and_objects_report_every_fault_and_fill_in_defaults() {
+fn list_and_object_collect_faults_and_fill_in_defaults() {
     check(
         LINES,
         &[
@@ -301,7 +301,7 @@ fn lists_and_objects_report_every_fault_and_fill_in_defaults() {
 }
 
 #[test]
-fn what_is_sealed_can_be_opened_again() {
+fn canonical_text_round_trips() {
     let model = model(
         r#"{ type = "object", fields = {
             t = { type = "text" }, i = { type = "integer" }, n = { type = "number" }, d = { type = "decimal", scale = 3 }, b = { type = "boolean" },
@@ -343,7 +343,7 @@ fn any_json() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_json_is_taken_or_refused_with_a_fault(text in any_json()) {
+    fn types_accept_arbitrary_json_or_report_a_fault(text in any_json()) {
         let plain = |kind: &str| match kind {
             "ref" => r#"{ type = "ref", to = "numbered" }"#.to_owned(),
             "state" => r#"{ type = "state", initial = "a", next = { a = [] } }"#.to_owned(),
@@ -368,7 +368,7 @@ proptest! {
 }
 
 #[test]
-fn a_hundred_thousand_wrong_names_cost_little() {
+fn object_with_many_unknown_names_is_cheap() {
     let fields: Vec<String> =
         (0..400).map(|index| format!("field_{index} = {{ type = \"text\" }}")).collect();
     let model = model(&format!("{{ type = \"object\", fields = {{ {} }} }}", fields.join(", ")));

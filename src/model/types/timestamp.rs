@@ -1,4 +1,4 @@
-//! `timestamp`: a point in time as RFC 3339 writes it, kept to the microsecond in UTC.
+//! `timestamp`: a point in time in RFC 3339, stored in UTC with microseconds.
 
 use super::{FieldType, expect_text};
 use crate::json::{Json, quoted};

@@ -1,6 +1,6 @@
-//! `url`: an absolute http or https address with a host, kept as it was written.
+//! `url`: an absolute http or https URL with a host, stored as it was sent.
 //!
-//! It is not resolved, normalised or fetched.
+//! It is not resolved, normalized or fetched.
 
 use http::Uri;
 
@@ -49,9 +49,9 @@ impl FieldType for Url {
     }
 }
 
-/// Whether `text` is an absolute http or https address with a host.
+/// Whether `text` is an absolute http or https URL with a host.
 pub(in crate::model) fn is_url(text: &str) -> bool {
-    // RFC 3986 §2: what is neither reserved nor unreserved must be percent-encoded; `Uri` is laxer.
+    // RFC 3986 §2: other characters must be percent-encoded; `Uri` is laxer.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
     if !text.bytes().all(allowed) || broken_escape(text).is_some() {
         return false;
@@ -64,14 +64,14 @@ pub(in crate::model) fn is_url(text: &str) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty() && port_fits
 }
 
-/// Whether `text` is a port. Rust itself would take `+80` as well.
+/// Whether `text` is a port. Rust's parser would also accept `+80`.
 pub(in crate::model) fn is_port(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
-/// Where a percent sign stands that begins no escape, in any part of an address.
+/// The position of a percent sign that does not begin an escape.
 pub fn broken_escape(text: &str) -> Option<usize> {
-    // RFC 3986 §2.1: a percent sign stands before two hex digits.
+    // RFC 3986 §2.1: a percent sign is followed by two hex digits.
     let is_whole = |at: usize| {
         let digits = text.as_bytes().get(at + 1..at + 3);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
@@ -85,7 +85,7 @@ mod tests {
     use super::is_url;
 
     #[test]
-    fn absolute_addresses_with_a_host() {
+    fn is_url_requires_absolute_http_url_with_host() {
         for good in [
             "http://a",
             "https://example.com/",

@@ -1,10 +1,9 @@
-//! The name of a user: no type of the model file, since only the server's own users have one.
+//! The name of a user; not available in model files, since only the built-in users have one.
 //!
-//! A name has one spelling, because digests are made of its bytes: clients and RFC 7616 §3.4.4 send
-//! the composed form (NFC), so no other can be stored. New names follow RFC 8265 (PRECIS,
-//! UsernameCasePreserved) word by word, with one space between words.
-//! The one surprising thing: PRECIS does not look at scripts. A name of Cyrillic letters that looks like a
-//! Latin one is another name, and may be taken.
+//! A name has one spelling, because Digest hashes its bytes: clients and RFC 7616 §3.4.4 use the composed
+//! form (NFC), so no other is accepted. New names follow RFC 8265 (PRECIS, UsernameCasePreserved) for each
+//! word, with one space between words. What may surprise: PRECIS does not check scripts. A name of Cyrillic
+//! letters that looks like a Latin one is another name, and is accepted.
 
 use precis_profiles::UsernameCasePreserved;
 use precis_profiles::precis_core::profile::Profile as _;
@@ -17,7 +16,7 @@ use crate::model::{Class, Field};
 use crate::problem::{Code, Faults};
 use crate::value::Value;
 
-/// What the log and the change log call those who are no users.
+/// Names that the log and the change log use for callers that are not users.
 const RESERVED: &[&str] = &["-", "anyone", "command line", "nouns", "open"];
 
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl FieldType for UserName {
     fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         let fault = if text.contains(':') {
-            // RFC 7617 §2: it stands between the name and the password.
+            // RFC 7617 §2: a colon separates the name from the password.
             "expected a name without a colon"
         } else if text.chars().any(char::is_control) {
             "expected a name without control characters"
@@ -69,14 +68,14 @@ impl FieldType for UserName {
     }
 }
 
-/// Why a word may not be in a new name.
+/// Why a word may not be part of a new name.
 fn unfit(word: &str) -> Option<String> {
     match UsernameCasePreserved::new().enforce(word) {
         Ok(enforced) if *enforced == *word => None,
-        // RFC 8265 §3.4.2: what is wide or narrow only by its form is mapped.
+        // RFC 8265 §3.4.2: fullwidth and halfwidth characters are mapped.
         Ok(enforced) => Some(format!("expected \"{enforced}\", which looks like it")),
         Err(Error::BadCodepoint(CodepointInfo { position, .. })) => {
-            // As it was sent: mapping keeps the number of characters.
+            // The character as it was sent: the mapping keeps the number of characters.
             let sign = word.chars().nth(position).map_or(0, u32::from);
             Some(format!("expected no U+{sign:04X}, which names may not have (RFC 8265)"))
         }
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn new_names_of_letters_digits_and_signs_are_taken() {
+    fn new_user_name_of_letters_digits_and_signs_is_accepted() {
         for name in [
             "ann",
             "Ann",
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn new_names_that_look_like_others_are_refused() {
+    fn new_user_name_that_looks_like_another_is_refused() {
         let spaces = "expected words with one space between them, and none around them";
         for name in [" ann", "ann ", "ann  b", " "] {
             assert_eq!(refused(name).as_deref(), Some(spaces), "{name:?}");
@@ -139,7 +138,7 @@ mod tests {
         }
         let wide = refused("\u{ff41}\u{ff4e}\u{ff4e}").unwrap();
         assert_eq!(wide, "expected \"ann\", which looks like it");
-        // RFC 5893: letters that are written from right to left do not mix with others.
+        // RFC 5893: right-to-left letters do not mix with others.
         assert_eq!(refused("\u{5d0}ann").as_deref(), Some("expected a name as RFC 8265 has it"));
     }
 }

@@ -1,4 +1,4 @@
-//! `uuid`: 32 hex digits with hyphens (RFC 9562), any case in, lower case out.
+//! `uuid`: 32 hex digits with hyphens (RFC 9562), stored in lower case.
 
 use uuid::fmt::Hyphenated;
 
@@ -43,7 +43,7 @@ impl FieldType for Uuid {
     }
 }
 
-/// The one spelling of a UUID; braces, the URN form and missing hyphens are not taken.
+/// The canonical spelling of a UUID; braces, the URN form and missing hyphens are refused.
 pub(super) fn canonical(text: &str) -> Option<Value> {
     if text.len() != Hyphenated::LENGTH {
         return None;
