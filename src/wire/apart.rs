@@ -2,11 +2,11 @@
 //! origins' pages.
 //!
 //! A browser adds its stored credentials to every request that a page causes. Which responses the page may
-//! read is decided by the browser, from the response headers: `HEADERS`, which every response has. For a
-//! request made by a page, and not by a person who follows a link, the browser sends `Sec-Fetch-…` (fetch
-//! metadata), which pages cannot forge. `check_fetch_metadata` refuses such requests before authentication:
-//! neither the status nor the timing tells the page anything about its visitor. What may surprise: browsers
-//! send `Sec-Fetch-…` only over TLS and to loopback. Elsewhere only the headers protect.
+//! read is decided by the browser, from the response headers: `ISOLATION_HEADERS`, which every response has.
+//! For a request made by a page, and not by a person who follows a link, the browser sends `Sec-Fetch-…`
+//! (fetch metadata), which pages cannot forge. `check_fetch_metadata` refuses such requests before
+//! authentication: neither the status nor the timing tells the page anything about its visitor. What may
+//! surprise: browsers send `Sec-Fetch-…` only over TLS and to loopback. Elsewhere only the headers protect.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(check(Purpose::Look, "GET", sent), look, "{sent:?}");
             assert_eq!(check(Purpose::Look, "HEAD", sent), look, "{sent:?}");
             assert_eq!(check(Purpose::End, "GET", sent), end, "{sent:?}");
-            // `check_site` checks requests that change something.
+            // `check_cross_site` checks requests that change something.
             assert!(check(Purpose::Look, "POST", sent), "{sent:?}");
         }
     }

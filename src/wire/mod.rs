@@ -1,8 +1,8 @@
 //! HTTP-level checks that every request must pass before routing: framing, Host, origin, body.
 //!
 //! hyper parses; this module checks what hyper leaves open. Nothing here knows the model. What may surprise:
-//! a refused request may leave its body unread, so every path out must call `Body::finish` to learn whether
-//! the connection can be reused.
+//! a refused request may leave its body unread, so every path out must call `RequestBody::finish` to learn
+//! whether the connection can be reused.
 
 mod apart;
 mod body;

@@ -9,7 +9,7 @@ use crate::value::{Decimal, INTEGER_MAX};
 /// The maximum units of a decimal: 18 digits.
 const UNITS_MAX: i128 = 999_999_999_999_999_999;
 
-/// A fraction; `below` is positive. Results of arithmetic are in lowest terms; a stored decimal is not
+/// A fraction; `denominator` is positive. Results of arithmetic are in lowest terms; a stored decimal is not
 /// reduced, so that its conversion to a double is the same as the database's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exact {
