@@ -227,7 +227,7 @@ mod tests {
     use super::plural;
 
     #[test]
-    fn plurals_by_the_three_rules() {
+    fn default_plural_follows_three_rules() {
         for (name, expected) in [
             ("customer", "customers"),
             ("category", "categories"),
