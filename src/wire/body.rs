@@ -1,5 +1,5 @@
-//! The request body: read completely within a size limit and a deadline, or drained so that the connection
-//! can be reused.
+//! The request body: read completely within a size limit and a deadline (slowloris), or drained so that the
+//! connection can be reused.
 //!
 //! Does not interpret the bytes. What may surprise: the first poll makes hyper send `100 Continue`, so the
 //! body of a client that waits for it is never polled once the request is refused.
@@ -26,7 +26,7 @@ const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// ... and for this long: the rest should be in flight already.
 const DRAIN_MAX: Duration = Duration::from_millis(250);
 
-/// A body that takes longer than this is aborted when memory is short.
+/// How often a slow body is checked for memory pressure, under which it is aborted (load shedding).
 const HURRY: Duration = Duration::from_secs(2);
 
 /// What happens to the connection after the response.

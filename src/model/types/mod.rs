@@ -87,7 +87,7 @@ pub trait FieldType: fmt::Debug + Sync {
         &[]
     }
 
-    /// Whether its values are free text, which can be searched by prefix and substring.
+    /// Whether its values are texts that can be searched by prefix and substring.
     fn is_words(&self) -> bool {
         false
     }
