@@ -37,7 +37,7 @@ pub fn json_schema() -> String {
 
 fn definitions() -> Schema {
     let limits = LIMITS.iter().map(|(name, default, about)| {
-        let about = format!("{about}; {default} where left out");
+        let about = format!("{about}; default {default}");
         (
             *name,
             object([

@@ -79,10 +79,13 @@ fn every_limit_has_its_test_and_its_line() {
     let schema: serde_json::Value = serde_json::from_str(&schema.stdout).unwrap();
     let limits = schema["$defs"]["limits"]["properties"].as_object().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let document = fs::read_to_string(root.join("docs/operating.md")).unwrap();
+    let document = fs::read_to_string(root.join("docs/reference/settings.md")).unwrap();
     for name in limits.keys() {
         assert!(ROWS.iter().any(|(limit, _, _)| limit == name), "{name} has no test");
-        assert!(document.contains(&format!("`{name}`")), "{name} is not in docs/operating.md");
+        assert!(
+            document.contains(&format!("`{name}`")),
+            "{name} is not in docs/reference/settings.md"
+        );
     }
     for (limit, file, test) in ROWS {
         assert!(limits.contains_key(*limit), "there is no limit {limit}");
