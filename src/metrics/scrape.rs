@@ -19,7 +19,7 @@ impl Metrics {
     /// Everything, as Prometheus reads it.
     pub fn text(&self, now: &Now) -> String {
         let mut text = Text::with_capacity(16 << 10);
-        text.family("nouns_build_info", Kind::Gauge, "Which version this is")
+        text.family("nouns_build_info", Kind::Gauge, "Version of the server")
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
         self.write_requests(&mut text);
         self.write_server(&mut text, now);
@@ -36,7 +36,7 @@ impl Metrics {
         text.family(
             "nouns_requests_total",
             Kind::Counter,
-            "Requests answered, by the resource that the path leads to (- for none), verb and status",
+            "Requests answered, by resource (- for none), verb and status",
         );
         let names = self.resources.iter().map(|name| &**name).chain([NO_RESOURCE]);
         for (row, resource) in names.enumerate() {
@@ -54,12 +54,16 @@ impl Metrics {
         text.family(
             "nouns_request_seconds",
             Kind::Histogram,
-            "Time from the head of a request to its answer",
+            "Time from the headers of a request to its response",
         );
         if let Some(seen) = Seen::by(shards.iter().map(|shard| shard.whole())) {
             text.histogram(&[], &seen);
         }
-        text.family("nouns_stage_seconds", Kind::Histogram, "Time of a request in each stage");
+        text.family(
+            "nouns_stage_seconds",
+            Kind::Histogram,
+            "Time of requests in each stage of the pipeline",
+        );
         for (at, stage) in STAGES.into_iter().enumerate() {
             let seen = Seen::by(shards.iter().filter_map(|shard| shard.stage(at)));
             if let Some(seen) = seen.filter(|seen| seen.count() > 0) {
@@ -71,33 +75,33 @@ impl Metrics {
     fn write_server(&self, text: &mut Text, now: &Now) {
         use Kind::{Counter, Gauge};
         let server = &self.server;
-        text.family("nouns_requests_under_way", Gauge, "Requests that the store works on")
+        text.family("nouns_requests_under_way", Gauge, "Requests in flight in the store")
             .sample(&[], now.under_way);
+        text.family("nouns_requests_waiting", Gauge, "Requests queued for admission to the store")
+            .sample(&[], now.waiting);
         text.family(
-            "nouns_requests_waiting",
+            "nouns_held_bytes",
             Gauge,
-            "Requests that wait to be let in to the store",
+            "Bytes of request bodies and large responses in memory",
         )
-        .sample(&[], now.waiting);
-        text.family("nouns_held_bytes", Gauge, "Bytes of bodies and large answers in memory")
-            .sample(&[], now.held_bytes);
+        .sample(&[], now.held_bytes);
         self.write_flows(text, now);
-        text.family("nouns_connections_open", Gauge, "Connections that are served")
+        text.family("nouns_connections_open", Gauge, "Open connections")
             .sample(&[], server.open.value());
         text.family("nouns_connections_accepted_total", Counter, "Connections accepted")
             .sample(&[], server.accepted.value());
         text.family(
             "nouns_connections_refused_total",
             Counter,
-            "Connections accepted and closed again: too many",
+            "Connections refused because connections_max was reached",
         )
         .sample(&[], server.refused.value());
         text.family(
             "nouns_connections_cut_total",
             Counter,
-            "Connections cut: the answer is not read (unread), too many requests are left open \
-             (streams), too many frames ask for nothing (frames), the handshake of TLS takes too \
-             long (handshake)",
+            "Connections aborted: response not read (unread), too many open HTTP/2 streams \
+             (streams), too many HTTP/2 frames without a request (frames), TLS handshake timed \
+             out (handshake)",
         );
         for (reason, count) in [
             ("unread", &server.cut_unread),
@@ -112,26 +116,26 @@ impl Metrics {
         text.family(
             "nouns_streams_refused_total",
             Counter,
-            "Requests of HTTP/2 refused: too many streams",
+            "HTTP/2 streams refused because there were too many",
         )
         .sample(&[], server.streams_refused.value());
         text.family(
             "nouns_log_lines_dropped_total",
             Counter,
-            "Log lines dropped: they came faster than they could be written",
+            "Log lines dropped because they could not be written fast enough",
         )
         .sample(&[], now.log_lines_dropped);
     }
 
     fn write_flows(&self, text: &mut Text, now: &Now) {
         let server = &self.server;
-        let about = "Answers that go on: they are sent as they are read";
+        let about = "Streaming responses in flight";
         text.family("nouns_flows_under_way", Kind::Gauge, about).sample(&[], now.flows);
         text.family(
             "nouns_flows_ended_total",
             Kind::Counter,
-            "Answers that went on, by their end: the last byte (whole), a client that left (left), \
-             a limit or a failure (cut)",
+            "Streaming responses that ended: sent completely (whole), client disconnected (left), \
+             aborted by a limit or a failure (cut)",
         );
         for (end, count) in [
             ("whole", &server.flows_whole),
@@ -142,7 +146,7 @@ impl Metrics {
                 text.sample(&[("end", end)], count.value());
             }
         }
-        let about = "Exports that hold a state of the data, and a thread or a connection with it";
+        let about = "Exports in flight, each with a snapshot and a thread or a database connection";
         text.family("nouns_exports_under_way", Kind::Gauge, about)
             .sample(&[], self.exports.value());
     }
@@ -152,8 +156,8 @@ impl Metrics {
         text.family(
             "nouns_tls_handshakes_total",
             Kind::Counter,
-            "Handshakes of TLS: whole ones (full), those that went on with an earlier session \
-             (resumed), those that failed (failed), and clients that spoke HTTP without TLS (plain)",
+            "TLS handshakes: complete (full), session resumption (resumed), failed (failed), \
+             client spoke HTTP without TLS (plain)",
         );
         for (result, count) in [
             ("full", &server.handshakes_full),
@@ -168,7 +172,7 @@ impl Metrics {
         text.family(
             "nouns_tls_certificate_end_seconds",
             Kind::Gauge,
-            "When the certificate that is served ends, since 1970",
+            "Expiry of the TLS certificate, in seconds since 1970",
         )
         .optional(server.certificate_end.get().map(|end| end.value()));
     }
@@ -178,25 +182,25 @@ impl Metrics {
         text.family(
             "nouns_changes_newest_sequence",
             Kind::Gauge,
-            "Number of the newest entry of the change log",
+            "Sequence number of the newest change log entry",
         )
         .optional(positions.and_then(|positions| positions.newest));
         text.family(
             "nouns_changes_oldest_sequence",
             Kind::Gauge,
-            "Number of the oldest entry of the change log that is kept",
+            "Sequence number of the oldest change log entry",
         )
         .optional(positions.and_then(|positions| positions.oldest));
         text.family(
             "nouns_changes_swept_total",
             Kind::Counter,
-            "Entries that this server has swept from the change log",
+            "Change log entries that this server has removed after changes_keep",
         )
         .sample(&[], self.changes_swept.value());
         text.family(
             "nouns_damaged_items_total",
             Kind::Counter,
-            "Reads of items with an impossible stored value; the log names them",
+            "Reads of items with an invalid stored value; the log names them",
         )
         .sample(&[], self.damaged_items.value());
     }
@@ -204,28 +208,32 @@ impl Metrics {
     /// SQLite's.
     fn write_writer(&self, text: &mut Text) {
         let writer = self.writer.get().map(|writer| &**writer);
-        text.family("nouns_writer_waiting", Kind::Gauge, "Writes that wait for the writer")
+        text.family("nouns_writer_waiting", Kind::Gauge, "Writes queued for the writer thread")
             .optional(writer.map(|writer| writer.waiting.value()));
         text.family(
             "nouns_writer_group_requests",
             Kind::Histogram,
-            "Requests that share one commit",
+            "Requests in one commit (group commit)",
         )
         .optional_histogram(writer.map(|writer| &writer.group_requests));
-        text.family("nouns_writer_commit_seconds", Kind::Histogram, "Time of a commit, synced")
-            .optional_histogram(writer.map(|writer| &writer.commit));
+        text.family(
+            "nouns_writer_commit_seconds",
+            Kind::Histogram,
+            "Time of a commit, including fsync",
+        )
+        .optional_histogram(writer.map(|writer| &writer.commit));
         text.family(
             "nouns_writer_checkpoint_seconds",
             Kind::Histogram,
-            "Time to bring the log file into the database",
+            "Time of a checkpoint of the write-ahead log",
         )
         .optional_histogram(writer.map(|writer| &writer.checkpoint));
-        text.family("nouns_writer_log_pages", Kind::Gauge, "Pages in the log file")
+        text.family("nouns_writer_log_pages", Kind::Gauge, "Pages in the write-ahead log")
             .optional(writer.map(|writer| writer.log_pages.value()));
         let family = text.family(
             "nouns_writer_log_resets_total",
             Kind::Counter,
-            "Times that long reads were held back until the log file could begin anew",
+            "Times that long reads were paused to reset the write-ahead log, by outcome",
         );
         if let Some(writer) = writer {
             family
@@ -235,7 +243,7 @@ impl Metrics {
         text.family(
             "nouns_writer_stopped",
             Kind::Gauge,
-            "1 when writing has stopped after a failure of the storage",
+            "1 if writes have stopped after a storage failure",
         )
         .optional(writer.map(|writer| u8::from(writer.stopped.load(Ordering::Relaxed))));
     }
@@ -243,56 +251,56 @@ impl Metrics {
     /// PostgreSQL's.
     fn write_pool(&self, text: &mut Text) {
         let pool = self.pool.get().map(|pool| &**pool);
-        text.family("nouns_pool_connections_open", Kind::Gauge, "Connections to the database")
+        text.family("nouns_pool_connections_open", Kind::Gauge, "Open database connections")
             .optional(pool.map(|pool| pool.open.value()));
-        text.family("nouns_pool_connections_idle", Kind::Gauge, "Of these, those nobody uses")
+        text.family("nouns_pool_connections_idle", Kind::Gauge, "Idle database connections")
             .optional(pool.map(|pool| pool.idle.value()));
         text.family(
             "nouns_pool_connections_opened_total",
             Kind::Counter,
-            "Connections to the database that were made",
+            "Database connections opened",
         )
         .optional(pool.map(|pool| pool.opened.value()));
         text.family(
             "nouns_pool_connections_lost_total",
             Kind::Counter,
-            "Connections to the database that ended by failure",
+            "Database connections that ended by failure",
         )
         .optional(pool.map(|pool| pool.lost.value()));
-        text.family("nouns_pool_waiting", Kind::Gauge, "Requests that wait for a connection")
+        text.family("nouns_pool_waiting", Kind::Gauge, "Requests queued for a database connection")
             .optional(pool.map(|pool| pool.waiting.value()));
         text.family(
             "nouns_pool_wait_seconds",
             Kind::Histogram,
-            "Time that requests waited for a connection",
+            "Time that requests waited for a database connection",
         )
         .optional_histogram(pool.map(|pool| &pool.wait));
         text.family(
             "nouns_pool_group_requests",
             Kind::Histogram,
-            "Creates that share one statement and its commit",
+            "Creates in one INSERT statement (insert batching)",
         )
         .optional_histogram(pool.map(|pool| &pool.group_requests));
     }
 
     /// By the names that every program uses for them.
     fn write_process(&self, text: &mut Text) {
-        text.family("process_cpu_seconds_total", Kind::Counter, "Processor time used, in seconds")
+        text.family("process_cpu_seconds_total", Kind::Counter, "CPU time used, in seconds")
             .sample(&[], process::cpu_seconds());
         let (resident, virtual_) = process::memory_bytes();
-        text.family("process_resident_memory_bytes", Kind::Gauge, "Memory in use")
+        text.family("process_resident_memory_bytes", Kind::Gauge, "Resident memory")
             .optional(resident);
-        text.family("process_virtual_memory_bytes", Kind::Gauge, "Memory asked for")
+        text.family("process_virtual_memory_bytes", Kind::Gauge, "Virtual memory")
             .optional(virtual_);
-        text.family("process_open_fds", Kind::Gauge, "Open files, connections included")
+        text.family("process_open_fds", Kind::Gauge, "Open file descriptors")
             .optional(process::open_files());
-        text.family("process_max_fds", Kind::Gauge, "Files that may be open")
+        text.family("process_max_fds", Kind::Gauge, "Limit of open file descriptors")
             .optional(process::open_files_max());
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         text.family(
             "process_start_time_seconds",
             Kind::Gauge,
-            "When the server started, since 1970",
+            "Start of the server, in seconds since 1970",
         )
         .sample(&[], started.as_secs_f64());
     }
