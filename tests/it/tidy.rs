@@ -324,11 +324,10 @@ fn the_document_of_problems_is_up_to_date() {
     assert!(slugs.len() > 20, "the table in src/problem.rs was not found");
     let server = Server::on(Backend::Sqlite);
     let mut text = "# Problems\n\n\
-        Every error is a problem document (RFC 9457), sent as `application/problem+json`, or as `application/json` where `Accept` prefers that type.\n\
-        Where `Accept` lists neither, the answer has a status and no body.\n\
-        Its `type` is the address of one of the entries below, and its `status` is the status of the answer.\n\
-        A slug, once given, keeps its meaning.\n\
-        They are listed in the order of the checks: of two faults in one request, the earlier one is answered.\n"
+        Every error response is a problem document (RFC 9457), sent as `application/problem+json`, or as `application/json` if `Accept` prefers that type.\n\
+        If `Accept` lists neither, the response has no body.\n\
+        `type` is the path of one of the entries below, whose slug never changes its meaning.\n\
+        They are listed in the order of the checks: of two faults in one request, the earlier one is reported.\n"
         .to_owned();
     for slug in slugs {
         let page = server.get(&format!("/-/problems/{slug}")).json()["problem"].clone();

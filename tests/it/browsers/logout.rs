@@ -42,12 +42,12 @@ on_every_backend! {
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
-            content-length: 246
+            content-length: 225
             date: <date>
 
             You are logged out.
 
-            Your browser no longer has a name and a password for this server, and the server remembers nothing of them. To log in again, open any other page of it. If you were asked for a password here, there was none to forget: cancel.
+            Your browser has forgotten the name and password for this server, and so has the server. To log in again, open any other page of it. If you were asked for a password here, you were not logged in: cancel.
         "#]].assert_eq(&Masks::default().answer(&server.request("GET /-/logout", &known, "")));
         // Nothing is verified, so nothing is counted against anybody either.
         for sent in ["Basic bm9ib2R5OndvcmRzIQ==", "Basic !", "Bearer x", "Digest x", "tea"] {
