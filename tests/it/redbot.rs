@@ -1,7 +1,8 @@
 //! REDbot, which looks for what is wrong or careless in the HTTP of an answer, at the main paths.
 //!
 //! It sends requests of its own, with conditions and without. What it says is held against
-//! `docs/reference/requests.md`: nothing it calls bad, and nothing it warns of that is not explained there.
+//! `docs/explanation/http-conformance.md`: nothing it calls bad, and nothing it warns of that is not
+//! explained there.
 //! The one surprising thing: it is asked in the format of a browser's archive (HAR), the only one that
 //! tells how bad a note is.
 
@@ -45,7 +46,8 @@ fn notes(server: &Server, path: &str) -> (u64, Vec<Note>) {
 
 /// Nothing is bad, and every warning stands in the document.
 fn check(server: &Server, path: &str, status: u64) -> Vec<String> {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/requests.md");
+    let document =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explanation/http-conformance.md");
     let document = fs::read_to_string(document).unwrap();
     let (seen, notes) = notes(server, path);
     assert_eq!(seen, status, "{path}");
