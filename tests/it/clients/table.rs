@@ -59,22 +59,22 @@ fn row(kind: &Kind) -> String {
     let over = if kind.is_tls_only { "HTTPS" } else { "HTTP, HTTPS" };
     let offered = match kind.offered {
         Offered::Both => "both",
-        Offered::Digest => "Digest alone",
-        Offered::Basic => "Basic alone",
+        Offered::Digest => "Digest only",
+        Offered::Basic => "Basic only",
     };
     let asks = match kind.asks {
         Asks::Never => "never",
         Asks::Once => "once",
-        Asks::EachTime => "for each request",
+        Asks::EachTime => "each request",
     };
     let expired = match (kind.is_digest() && is_in(kind), kind.asks) {
-        (false, _) => "has none",
-        (true, Asks::EachTime) => "uses none twice",
-        (true, _) => "tries again by itself",
+        (false, _) => "no nonce",
+        (true, Asks::EachTime) => "not reused",
+        (true, _) => "retries",
     };
     let refusals = match kind.told {
         401 => kind.refusals.to_string(),
-        0 => format!("{}, then an error of its own", kind.refusals),
+        0 => format!("{}, then an error", kind.refusals),
         told => format!("{}, then {told}", kind.refusals),
     };
     let [password, name, odd_password, odd_name] = kind.letters;
@@ -96,7 +96,7 @@ fn row(kind: &Kind) -> String {
 fn letters(kind: &Kind, latin1: Fate, all: Fate) -> &'static str {
     match (latin1, all) {
         _ if !is_in(kind) => "none",
-        (_, Fate::Works) => "all of Unicode",
+        (_, Fate::Works) => "Unicode",
         (Fate::Works, _) => "Latin-1",
         _ => "ASCII",
     }
