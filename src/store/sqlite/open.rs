@@ -57,7 +57,7 @@ pub(in crate::store) fn open(
 }
 
 /// Opens something with the lock of a server.
-fn locked<T>(
+pub(super) fn locked<T>(
     file: &Files,
     open: impl FnOnce(File) -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
@@ -140,9 +140,19 @@ fn open_locked(
     }))
 }
 
-/// Only one server at a time. A file of its own holds the lock, because closing any handle on the
-/// database file would let go of SQLite's own locks.
+/// Only one server at a time.
 fn lock(files: &Files) -> Result<(File, bool), OpenError> {
+    let shown = &files.shown;
+    try_lock(files)?.ok_or_else(|| {
+        OpenError(format!(
+            "another server is using {shown}; stop it first, or name another --database"
+        ))
+    })
+}
+
+/// The lock of a server, and whether its file is new; nothing when another process has it. A file of its own
+/// holds the lock, because closing any handle on the database file would let go of SQLite's own locks.
+fn try_lock(files: &Files) -> Result<Option<(File, bool)>, OpenError> {
     let path = files.beside(LOCK);
     let shown = &files.shown;
     loop {
@@ -160,12 +170,8 @@ fn lock(files: &Files) -> Result<(File, bool), OpenError> {
         match file.try_lock() {
             // A server that failed to start may have removed the file in the meantime.
             Ok(()) if !is_same(&file, &path) => {}
-            Ok(()) => return Ok((file, is_new)),
-            Err(TryLockError::WouldBlock) => {
-                return Err(OpenError(format!(
-                    "another server is using {shown}; stop it first, or name another --database"
-                )));
-            }
+            Ok(()) => return Ok(Some((file, is_new))),
+            Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => {
                 return Err(OpenError(format!(
                     "cannot lock {shown}{LOCK} ({error}); a network folder is no place for it: name another --database"
@@ -247,11 +253,14 @@ fn open_recovered(files: &Files) -> Result<(Connection, bool, StartupCheckpoint)
 }
 
 /// For commands, before they append to the log: the same while no server has the database. A server that
-/// has it has done it.
+/// has it has done it; where nobody can tell whether one has it, nothing may be appended.
 pub(super) fn recover_unserved(files: &Files) -> Result<(), OpenError> {
-    match recovery::has_log(files).then(|| lock(files)) {
-        Some(Ok(_lock)) => open_recovered(files).map(drop),
-        Some(Err(_)) | None => Ok(()),
+    if !recovery::has_log(files) {
+        return Ok(());
+    }
+    match try_lock(files)? {
+        Some(_lock) => open_recovered(files).map(drop),
+        None => Ok(()),
     }
 }
 

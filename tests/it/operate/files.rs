@@ -196,6 +196,25 @@ fn log_beside_an_empty_database_is_kept_by_commands() {
     }
 }
 
+/// A command that cannot find out whether a server has the database appends nothing to its log.
+#[test]
+fn command_that_cannot_lock_an_unrecovered_database_says_so() {
+    let server = Setup::new(Backend::Sqlite).start();
+    server.create("/customers", ANN);
+    let folder = server.kill();
+    let file = |name: &str| folder.path().join(name);
+    fs::remove_file(file("nouns.db-lock")).unwrap();
+    fs::create_dir(file("nouns.db-lock")).unwrap();
+    let log = fs::read(file("nouns.db-wal")).unwrap();
+    let list = || run(folder.path(), &["user", "list", "--database", "sqlite:nouns.db"]);
+    let ended = list();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    assert!(ended.stderr.starts_with("nouns: cannot open nouns.db-lock ("), "{}", ended.stderr);
+    assert_eq!(fs::read(file("nouns.db-wal")).unwrap(), log);
+    fs::remove_dir(file("nouns.db-lock")).unwrap();
+    assert_eq!(list().code, Some(0));
+}
+
 /// A database that is gone while its key or its password file is there was lost: no new one is made.
 #[test]
 fn lost_database_is_refused_by_what_is_left_beside_it() {
