@@ -4,7 +4,8 @@
 //! items anew, and with it the empty tables that refer to it. What is left of the resource elsewhere stays:
 //! its entries in the change log, and the last number that was given as an id, so that no id is given twice.
 //! The one surprising thing: a table with rows may refer to one without, as long as no row does. Its
-//! reference is taken off and put on again.
+//! foreign key is dropped and added again; SQLite, which can do neither, makes it follow a table that is
+//! renamed. A foreign key that is not ours is never dropped: it stands in the way.
 
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::schema::Mismatch;
@@ -96,6 +97,11 @@ impl Rebuild {
             .collect()
     }
 
+    /// Whether tables of the old model go.
+    pub(super) fn has_dropped(&self) -> bool {
+        !self.old.is_empty()
+    }
+
     /// Empty tables that refer to one that is made anew are made anew too.
     async fn take_in_referrers<D: Driver>(
         &mut self,
@@ -136,7 +142,11 @@ impl Rebuild {
             };
             last_ids.extend(after.zip(last));
         }
-        drop_tables(driver, &tables, dialect).await?;
+        drop_foreign_keys(driver, (old, &tables), dialect).await?;
+        match dialect.adds_references {
+            true => drop_tables(driver, &tables).await?,
+            false => drop_renamed(driver, new, &tables).await?,
+        }
         for index in &self.new {
             driver.execute(&sql::create_table(new, new.resource(*index), dialect), &[]).await?;
         }
@@ -147,18 +157,18 @@ impl Rebuild {
         Ok(())
     }
 
-    /// The references of and to the tables that were made, where the engine makes them apart.
-    pub(super) fn references(&self, new: &Model, dialect: &Dialect) -> Vec<String> {
-        let own = self
-            .new
-            .iter()
-            .flat_map(|index| sql::add_references(new, new.resource(*index), None, dialect));
+    /// What adds the foreign keys of and to the tables that were made, where the engine makes them apart.
+    pub(super) fn add_foreign_keys(&self, new: &Model, dialect: &Dialect) -> Vec<String> {
+        let own = self.new.iter().flat_map(|index| {
+            let keys = sql::foreign_keys(new, new.resource(*index), None, dialect);
+            keys.into_iter().map(|key| key.add().to_owned())
+        });
         let others = self.relinked.iter().flat_map(|(index, at)| {
             let resource = new.resource(*index);
             let field = resource.fields.get(*at);
-            field.map_or(Vec::new(), |field| {
-                sql::add_references(new, resource, Some(field), dialect)
-            })
+            let keys = field
+                .map_or(Vec::new(), |field| sql::foreign_keys(new, resource, Some(field), dialect));
+            keys.into_iter().map(|key| key.add_unvalidated())
         });
         own.chain(others).collect()
     }
@@ -181,21 +191,76 @@ async fn lock<D: Driver>(
     }
 }
 
-async fn drop_tables<D: Driver>(
+/// Drops the foreign keys that refer to the tables, where no table can be dropped before. Refused when one
+/// of a table that stays is not ours.
+async fn drop_foreign_keys<D: Driver>(
     driver: &mut D,
-    tables: &[&Resource],
+    (old, tables): (&Model, &[&Resource]),
     dialect: &Dialect,
-) -> Result<(), Failure> {
-    let read = |row: &dyn Columns| Ok(row.text(0)?.map(str::to_owned));
+) -> Result<(), Mismatch> {
+    let Some(list) = dialect.foreign_keys_to else { return Ok(()) };
+    let read = |row: &dyn Columns| {
+        let text = |at| Ok(row.text(at)?.map(str::to_owned));
+        Ok((text(0)?.unwrap_or_default(), text(1)?, text(2)?.unwrap_or_default()))
+    };
+    let mut refused = Vec::new();
     for resource in tables {
-        let Some(referring) = dialect.drop_references else { break };
-        let statements = driver.rows(referring, &[Bind::Text(&resource.table)], read).await?;
-        for statement in statements.into_iter().flatten() {
-            driver.execute(&statement, &[]).await?;
+        let keys = driver.rows(list, &[Bind::Text(&resource.table)], read).await?;
+        for (quoted_table, table, key) in keys {
+            let goes = tables.iter().any(|one| table.as_deref() == Some(&*one.table));
+            if !goes && !table.as_deref().is_some_and(|table| is_ours(old, table, &key)) {
+                refused.push(format!(
+                    "{}: its empty table cannot be made anew, because the foreign key {key} of the table \
+                     {quoted_table} refers to it, and is not one of ours",
+                    resource.name
+                ));
+                continue;
+            }
+            driver.execute(&sql::drop_constraint(&quoted_table, &key), &[]).await?;
         }
     }
+    if refused.is_empty() { Ok(()) } else { Err(Mismatch::Refused(refused)) }
+}
+
+/// Whether a foreign key has the name of one that the model asks for.
+fn is_ours(model: &Model, table: &str, key: &str) -> bool {
+    let Some(resource) = model.declared().find(|resource| &*resource.table == table) else {
+        return false;
+    };
+    let fields = resource.fields.iter().filter(|field| field.rules.to.is_some());
+    let mut columns =
+        resource.parent_key.as_deref().into_iter().chain(fields.map(|field| &*field.name));
+    columns.any(|column| sql::foreign_key_names(resource, column).iter().any(|name| name == key))
+}
+
+async fn drop_tables<D: Driver>(driver: &mut D, tables: &[&Resource]) -> Result<(), Failure> {
     for resource in tables {
         driver.execute(&sql::drop_table(&resource.table), &[]).await?;
+    }
+    Ok(())
+}
+
+/// Drops the tables where foreign keys cannot be changed. A table that gets another name is renamed before
+/// it is dropped: the foreign keys that refer to it then name the table that is made in its place. All of
+/// these have a name of their own in between, since one may get the name of another.
+async fn drop_renamed<D: Driver>(
+    driver: &mut D,
+    new: &Model,
+    tables: &[&Resource],
+) -> Result<(), Failure> {
+    let after = |resource: &Resource| by_name(new, &resource.name).map(|after| &after.table);
+    let (renamed, kept): (Vec<&Resource>, Vec<&Resource>) = tables
+        .iter()
+        .partition(|resource| after(resource).is_some_and(|table| *table != resource.table));
+    drop_tables(driver, &kept).await?;
+    let between = |resource: &Resource| format!("nouns.renamed.{}", resource.table);
+    for resource in &renamed {
+        driver.execute(&sql::rename_table(&resource.table, &between(resource)), &[]).await?;
+    }
+    for resource in &renamed {
+        let Some(table) = after(resource) else { continue };
+        driver.execute(&sql::rename_table(&between(resource), table), &[]).await?;
+        driver.execute(&sql::drop_table(table), &[]).await?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::Broken;
 use super::OpenError;
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::empty_tables::{self, Conflict};
-use super::sql::{self, Dialect, Index};
+use super::sql::{self, Dialect, ForeignKey, Index};
 use super::{once, users};
 use crate::model::diff::{Difference, compare, loosened};
 use crate::model::{self, Model, ResourceIndex};
@@ -96,8 +96,8 @@ pub(super) async fn create<D: Driver>(
         }
     }
     for resource in model.declared() {
-        for reference in sql::add_references(model, resource, None, dialect) {
-            driver.execute(&reference, &[]).await?;
+        for key in sql::foreign_keys(model, resource, None, dialect) {
+            driver.execute(key.add(), &[]).await?;
         }
     }
     users::create(driver, model, dialect).await?;
@@ -111,50 +111,176 @@ pub(super) async fn create<D: Driver>(
     Ok(())
 }
 
+/// The model of a start that has made its tables and not yet what is deferred. It does not count: a server
+/// with the model from before may start.
+const UNFINISHED: &str = "model_unfinished";
+
+/// What is done when the transaction has ended, beside those who use the tables, where the engine can do
+/// that. Until it is done, the model does not count as applied.
+#[derive(Debug, Default)]
+pub(super) struct Deferred {
+    /// To be built.
+    pub(super) indexes: Vec<Index>,
+    /// To be validated.
+    pub(super) foreign_keys: Vec<ForeignKey>,
+}
+
+impl Deferred {
+    pub(super) fn is_empty(&self) -> bool {
+        self.indexes.is_empty() && self.foreign_keys.is_empty()
+    }
+}
+
 /// Brings the tables from the model that the database remembers to this one. `others`: the models of servers
-/// that run beside this one. Gives the indexes that are to be built when the transaction has ended, where
-/// the engine can do that beside those who use the tables.
+/// that run beside this one.
 pub(super) async fn extend<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
     others: &[Model],
-) -> Result<Vec<Index>, Mismatch> {
+) -> Result<Deferred, Mismatch> {
     users::create(driver, model, dialect).await?;
     once::create(driver, dialect).await?;
     let stored = recall(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
         Failure::Broken(Broken("the database does not say which model it holds".into()))
     })?;
-    let mut made = Vec::new();
-    if stored != model.shape {
-        let old = model::read_shape(&stored).map_err(|errors| {
-            Failure::Broken(Broken(format!("the stored model cannot be read: {errors}")))
-        })?;
-        made = change_tables(driver, (&old, model), dialect, others).await?;
-        remember(driver, dialect, "model", &model.shape).await?;
+    let unfinished = match dialect.builds_concurrently {
+        true => recall(driver, dialect, UNFINISHED).await?,
+        false => None,
+    };
+    let is_changed = stored != model.shape;
+    let mut changed = ChangedTables::default();
+    if is_changed {
+        // The tables are those of the last start that changed them, whether it was finished or not.
+        let tables = unfinished.as_ref().unwrap_or(&stored);
+        if *tables == model.shape {
+            refuse_loosening(others, model, Vec::new())?;
+        } else {
+            let old = read_stored(tables)?;
+            let done = change_tables(driver, (&old, model), dialect, others).await;
+            changed = match (done, &unfinished) {
+                (Err(Mismatch::Refused(mut lines)), Some(tables)) => {
+                    lines.push(undo_unfinished(&read_stored(&stored)?, &read_stored(tables)?));
+                    return Err(Mismatch::Refused(lines));
+                }
+                (done, _) => done?,
+            };
+        }
     }
     // Someone may have dropped one by hand.
-    let mut pending = reconcile_indexes(driver, (model, &made), dialect, others).await?;
+    let mut deferred = Deferred {
+        indexes: reconcile_indexes(driver, (model, &changed.made), dialect, others).await?,
+        foreign_keys: find_unvalidated(driver, model, dialect).await?,
+    };
     // Databases of earlier versions have none. To ask first takes no lock.
     if driver.rows(dialect.place_index_names, &[], |_| Ok(())).await?.is_empty() {
         let (name, create) = (PLACE_INDEX.to_owned(), dialect.place_index.to_owned());
-        make_index(driver, Index { name, create }, dialect, &mut pending).await?;
+        make_index(driver, Index { name, create }, dialect, &mut deferred.indexes).await?;
     }
-    Ok(pending)
+    // Where tables were made anew, those of the former model are no more.
+    if is_changed && (deferred.is_empty() || changed.has_rebuilt) {
+        remember(driver, dialect, "model", &model.shape).await?;
+        if unfinished.is_some() {
+            forget(driver, dialect, UNFINISHED).await?;
+        }
+    } else if is_changed {
+        remember(driver, dialect, UNFINISHED, &model.shape).await?;
+    }
+    Ok(deferred)
 }
 
-/// Gives the resources whose tables were made: nobody else knows them yet.
+/// What was deferred is done: the model counts from here on.
+pub(super) async fn complete<D: Driver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<(), Mismatch> {
+    if recall(driver, dialect, UNFINISHED).await?.as_ref() == Some(&model.shape) {
+        remember(driver, dialect, "model", &model.shape).await?;
+        forget(driver, dialect, UNFINISHED).await?;
+        return Ok(());
+    }
+    match recall(driver, dialect, "model").await?.as_ref() == Some(&model.shape) {
+        true => Ok(()),
+        false => {
+            let line = "another model was applied while the indexes of this one were built";
+            Err(Mismatch::Refused(vec![line.to_owned()]))
+        }
+    }
+}
+
+fn read_stored(shape: &str) -> Result<Model, Failure> {
+    model::read_shape(shape).map_err(|errors| {
+        Failure::Broken(Broken(format!("the stored model cannot be read: {errors}")))
+    })
+}
+
+/// How an operator takes back what a start has added that was not finished.
+fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
+    let differences = compare(before, unfinished);
+    let statements = differences.iter().rev().filter_map(|difference| match difference {
+        Difference::AddResource(index) => Some(sql::drop_table(&unfinished.resource(*index).table)),
+        Difference::AddField(index, at) => {
+            let resource = unfinished.resource(*index);
+            let field = resource.fields.get(*at)?;
+            Some(sql::drop_column(&resource.table, &field.name))
+        }
+        Difference::Refused { .. } => None,
+    });
+    let forget = format!("DELETE FROM nouns_system WHERE name = '{UNFINISHED}'");
+    let statements = statements.chain([forget]).collect::<Vec<_>>().join("; ");
+    format!(
+        "a start with a model that has more than the one in use was not finished: finish it with that \
+         model, or take back what it has added, which no server has used, by: {statements}"
+    )
+}
+
+/// The foreign keys of the model that rows from before have not been held to.
+async fn find_unvalidated<D: Driver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<Vec<ForeignKey>, Failure> {
+    let Some(list) = dialect.unvalidated_keys else { return Ok(Vec::new()) };
+    let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
+    let unvalidated = driver.rows(list, &[], read).await?;
+    let keys =
+        model.declared().flat_map(|resource| sql::foreign_keys(model, resource, None, dialect));
+    Ok(keys.filter(|key| unvalidated.contains(&key.name)).collect())
+}
+
+/// Refuses a model that gives up what servers rely on which run with others; `lines`: what else they do.
+fn refuse_loosening(others: &[Model], model: &Model, lines: Vec<String>) -> Result<(), Mismatch> {
+    let mut relied_on = lines;
+    relied_on.extend(others.iter().flat_map(|other| loosened(other, model)));
+    if relied_on.is_empty() {
+        return Ok(());
+    }
+    relied_on.sort();
+    relied_on.dedup();
+    Err(Mismatch::InUse(relied_on))
+}
+
+/// What a change of the tables came to.
+#[derive(Debug, Default)]
+struct ChangedTables {
+    /// The resources whose tables were made: nobody else knows them yet.
+    made: Vec<ResourceIndex>,
+    /// Whether some of them replace tables of the former model.
+    has_rebuilt: bool,
+}
+
 async fn change_tables<D: Driver>(
     driver: &mut D,
     (old, model): (&Model, &Model),
     dialect: &Dialect,
     others: &[Model],
-) -> Result<Vec<ResourceIndex>, Mismatch> {
-    let (mut conflicts, mut resources, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+) -> Result<ChangedTables, Mismatch> {
+    let (mut conflicts, mut made, mut fields) = (Vec::new(), Vec::new(), Vec::new());
     for difference in compare(old, model) {
         match difference {
-            Difference::AddResource(index) => resources.push(index),
+            Difference::AddResource(index) => made.push(index),
             Difference::AddField(index, field) => fields.push((index, field)),
             Difference::Refused { resource, reason } => {
                 conflicts.push(Conflict { resource, reason });
@@ -162,35 +288,31 @@ async fn change_tables<D: Driver>(
         }
     }
     let rebuild = empty_tables::find(driver, (old, model), &conflicts).await?;
-    let mut relied_on: Vec<String> =
-        others.iter().flat_map(|other| loosened(other, model)).collect();
     if !others.is_empty() {
-        relied_on.extend(rebuild.lines(old));
-    }
-    if !relied_on.is_empty() {
-        relied_on.sort();
-        relied_on.dedup();
-        return Err(Mismatch::InUse(relied_on));
+        refuse_loosening(others, model, rebuild.lines(old))?;
     }
     rebuild.run(driver, (old, model), dialect).await?;
-    let mut references = Vec::new();
-    for index in &resources {
+    let mut keys = Vec::new();
+    for index in &made {
         let resource = model.resource(*index);
         driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
-        references.extend(sql::add_references(model, resource, None, dialect));
+        let own = sql::foreign_keys(model, resource, None, dialect);
+        keys.extend(own.iter().map(|key| key.add().to_owned()));
     }
     for (index, at) in fields.into_iter().filter(|(index, _)| !rebuild.new.contains(index)) {
         let resource = model.resource(index);
         let Some(field) = resource.fields.get(at) else { continue };
         driver.execute(&sql::add_column(model, resource, field, dialect), &[]).await?;
-        references.extend(sql::add_references(model, resource, Some(field), dialect));
+        let own = sql::foreign_keys(model, resource, Some(field), dialect);
+        keys.extend(own.iter().map(ForeignKey::add_unvalidated));
     }
-    references.extend(rebuild.references(model, dialect));
-    for reference in &references {
-        driver.execute(reference, &[]).await?;
+    keys.extend(rebuild.add_foreign_keys(model, dialect));
+    for key in &keys {
+        driver.execute(key, &[]).await?;
     }
-    resources.extend(rebuild.new);
-    Ok(resources)
+    let has_rebuilt = rebuild.has_dropped();
+    made.extend(rebuild.new);
+    Ok(ChangedTables { made, has_rebuilt })
 }
 
 /// The index by which places in the change log are found.
@@ -255,6 +377,10 @@ pub(super) async fn remember<D: Driver>(
 ) -> Result<(), Failure> {
     let binds = [Bind::Text(name), Bind::Text(value)];
     driver.execute(&sql::remember(dialect), &binds).await.map(|_| ())
+}
+
+async fn forget<D: Driver>(driver: &mut D, dialect: &Dialect, name: &str) -> Result<(), Failure> {
+    driver.execute(&sql::forget(dialect), &[Bind::Text(name)]).await.map(drop)
 }
 
 /// Keeps a word unless there is one; the one that is there then.

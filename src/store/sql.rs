@@ -18,8 +18,9 @@ use std::fmt::Write;
 use super::driver::{Bind, Stroke};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 pub(super) use define::{
-    Index, add_column, add_references, create_table, drop_index, drop_table, indexes,
-    is_unique_index, recall, remember, remember_first, unique_columns, unique_rule,
+    ForeignKey, Index, add_column, create_table, drop_column, drop_constraint, drop_index,
+    drop_table, foreign_key_names, foreign_keys, forget, indexes, is_unique_index, recall,
+    remember, remember_first, rename_table, unique_columns, unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
 pub(super) use keys::{KEYS_CLOCK, Keys, NEWEST_KEY};

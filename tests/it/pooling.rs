@@ -16,7 +16,7 @@ use regex::Regex;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Client, Folder, Masks, Postgres, Process, Server, Setup, wait_until,
+    Backend, Client, Folder, Late, Masks, Postgres, Process, Server, Setup, wait_until,
 };
 
 const STORE: &str = include_str!("../../examples/store/nouns.toml");
@@ -246,4 +246,20 @@ fn settings_that_a_pooled_session_must_have() {
     proxy.refused(&pooled, &expect![[r#"
         nouns: synchronous_commit is off at 127.0.0.1:PORT, so that an answered write could be lost; run: ALTER ROLE "nouns" SET synchronous_commit = on
     "#]]);
+}
+
+/// Nothing can be told to a session, so the start says for each transaction how long it may wait.
+#[test]
+fn start_behind_a_proxy_ends_when_another_start_does_not() {
+    let proxy = Proxy::start("");
+    let lock = "BEGIN; SELECT 1 FROM pg_advisory_xact_lock(1313821262, 1);\n";
+    let late = Late::begin(proxy.folder.path(), lock);
+    let folder = Folder::new();
+    let setup = proxy.setup(&format!("{STORE}{POOLED}"));
+    let ended = Process::spawn(&mut setup.command(&folder)).end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    let message = "another server that starts has not finished for 20 seconds";
+    assert!(ended.stderr.contains(message), "{}", ended.stderr);
+    late.commit();
+    proxy.serve();
 }

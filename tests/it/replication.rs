@@ -266,3 +266,69 @@ fn commits_that_wait_for_a_standby_use_a_bounded_number_of_connections() {
         (server.post("/notes", r#"{"note":{}}"#).status == 201).then_some(())
     });
 }
+
+/// A start commits too. It holds no lock of a table while that commit waits, says what it waits for, and ends.
+#[test]
+fn start_without_its_synchronous_standby_says_so_and_ends() {
+    let primary = OwnPostgres::start();
+    let server = serve(&primary, "");
+    let path = server.create("/notes", r#"{"note":{"text":"first"}}"#);
+    require_standbys(&primary, "nobody");
+    wait_until_commits_wait(&primary);
+    let (process, _folder) = spawn_newer(&primary, &[]);
+    wait_until("it says what it waits for", || {
+        process.stderr().contains("waits for a synchronous standby").then_some(())
+    });
+    assert!(process.stderr().contains(r#""synchronous_standby_names":"nobody""#));
+    assert_eq!(server.get(&path).status, 200);
+    let ended = process.end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    let message = ended.stderr.lines().last().unwrap();
+    let address = primary.address_of("postgres");
+    assert_eq!(
+        message.replace(&address, "ADDRESS"),
+        "nouns: ADDRESS: PostgreSQL has not confirmed a commit within 15 seconds, because no synchronous \
+         standby answers (synchronous_standby_names = 'nobody'); start the standby, or take it out of \
+         synchronous_standby_names and reload PostgreSQL; with --wait the start goes on waiting"
+    );
+    // It has touched no table.
+    assert_eq!(primary.sql("postgres", "SELECT count(*) FROM nouns_servers").trim(), "1");
+    let columns = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'mood'";
+    assert_eq!(primary.sql("postgres", columns).trim(), "0");
+}
+
+#[test]
+fn start_with_wait_serves_when_commits_no_longer_wait_for_a_standby() {
+    let primary = OwnPostgres::start();
+    require_standbys(&primary, "nobody");
+    wait_until_commits_wait(&primary);
+    let (process, _folder) = spawn_newer(&primary, &["--wait"]);
+    wait_until("it says what it waits for", || {
+        process.stderr().contains("waits for a synchronous standby").then_some(())
+    });
+    assert!(!process.stderr().contains("--wait"), "it waits already: {}", process.stderr());
+    require_standbys(&primary, "");
+    let line = process.first_line();
+    assert!(line.starts_with("nouns: serving "), "{line}");
+    process.signal("TERM");
+    assert_eq!(process.end().code, Some(0));
+}
+
+#[test]
+fn start_that_waits_for_a_standby_is_ended_by_sigterm() {
+    let primary = OwnPostgres::start();
+    require_standbys(&primary, "nobody");
+    wait_until_commits_wait(&primary);
+    let (mut process, _folder) = spawn_newer(&primary, &["--wait"]);
+    wait_until("it waits", || (count_sync_waits(&primary) > 0).then_some(()));
+    process.signal("TERM");
+    assert!(!process.wait().success());
+}
+
+/// A start with a field more.
+fn spawn_newer(primary: &OwnPostgres, flags: &[&str]) -> (Process, Folder) {
+    let newer = model("").replace("text = { type", "mood = { type = \"text\" }\ntext = { type");
+    let folder = Folder::new();
+    let setup = Setup::replica(primary.address_of("postgres")).model(&newer).flags(flags);
+    (Process::spawn(&mut setup.command(&folder)), folder)
+}

@@ -1,6 +1,7 @@
-//! Indexes of tables that are in use, built beside those who use them (`CREATE INDEX CONCURRENTLY`).
+//! Indexes of tables that are in use, built beside those who use them (`CREATE INDEX CONCURRENTLY`), and
+//! foreign keys, to which the rows that are there are held (`VALIDATE CONSTRAINT`).
 //!
-//! It runs after the start's transaction, since such a statement cannot be in one, and before the server
+//! It runs after the start's transaction, since such a build cannot be in one, and before the server
 //! serves. Reads and writes go on meanwhile. PostgreSQL waits for every transaction that was open when it
 //! began, such as an export, so the time for it is long, and the log tells what is waited for.
 //! One server builds at a time. What says so is a lock of a transaction on a connection beside the one that
@@ -11,8 +12,10 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Error, SimpleQueryMessage};
 
+use super::connect::ConnectError;
 use super::driver::{PostgresDriver, Stage};
 use super::failure::words;
 use super::pool::{Connection, Pool};
@@ -20,10 +23,10 @@ use crate::clock;
 use crate::log::{Level, Log};
 use crate::model::settings::Pooling;
 use crate::store::OpenError;
-use crate::store::driver::{Bind, Columns, Driver, Failure};
+use crate::store::driver::{Bind, Columns, Driver};
 use crate::store::ids::Ids;
-use crate::store::schema::Mismatch;
-use crate::store::sql::{Index, quoted};
+use crate::store::schema::Deferred;
+use crate::store::sql::{ForeignKey, Index, quoted};
 
 /// Longer than an export may take.
 const BUILD_MAX: Duration = Duration::from_secs(15 * 60);
@@ -53,6 +56,37 @@ enum IndexState {
     Invalid,
 }
 
+/// Why it was not all done.
+#[derive(Debug)]
+pub(super) enum BuildError {
+    /// It may go the next time: the connection broke, others were in the way, the disk was full.
+    Passing(OpenError),
+    /// What is stored is in the way, until somebody changes it.
+    Lasting(OpenError),
+}
+
+/// Why a statement failed.
+struct StatementError {
+    cause: String,
+    code: Option<SqlState>,
+}
+
+impl StatementError {
+    fn new(error: &Error) -> Self {
+        Self { cause: words(error), code: error.code().cloned() }
+    }
+
+    fn late() -> Self {
+        let minutes = BUILD_MAX.as_secs() / 60;
+        let cause = format!("transactions from before were still open after {minutes} minutes");
+        Self { cause, code: None }
+    }
+
+    fn is(&self, code: &SqlState) -> bool {
+        self.code.as_ref() == Some(code)
+    }
+}
+
 /// What a build needs.
 pub(super) struct Builder<'a> {
     pub(super) pool: &'a Pool,
@@ -63,48 +97,53 @@ pub(super) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Builds what is missing; ends when all indexes can be used.
-    pub(super) async fn run(&self, indexes: &[Index]) -> Result<(), OpenError> {
-        if indexes.is_empty() {
-            return Ok(());
-        }
+    /// Builds and validates what is deferred; ends when all of it is in force.
+    pub(super) async fn run(&self, deferred: &Deferred) -> Result<(), BuildError> {
         let until = clock::now() + BUILD_MAX;
         let builder = self.connect().await?;
         if self.pooling == Pooling::Session {
             // Waiting is what it does, and it holds up nobody.
             let millis = BUILD_MAX.as_millis();
             let set = format!("SET lock_timeout = 0; SET statement_timeout = {millis}");
-            self.run_alone(&builder, &set, until).await.map_err(|cause| self.failed(&cause))?;
+            self.run_alone(&builder, &set, until)
+                .await
+                .map_err(|error| self.passing(&error.cause))?;
         }
         let guard = self.connect().await?;
         while !self.lock(&guard).await? {
             if clock::now() >= until {
-                return Err(self.failed("another server has been building indexes for too long"));
+                return Err(self.passing("another server has been building indexes for too long"));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        for index in indexes {
+        for index in &deferred.indexes {
             self.build(&builder, index, until).await?;
+        }
+        for key in &deferred.foreign_keys {
+            self.validate(&builder, key, until).await?;
         }
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Box<Connection>, OpenError> {
+    async fn connect(&self) -> Result<Box<Connection>, BuildError> {
         let connection = self.pool.connection(clock::now() + CONNECT_MAX).await;
-        connection.map_err(|error| OpenError(error.to_string()))
+        connection.map_err(|error| match error {
+            ConnectError::Lasting(message) => BuildError::Lasting(OpenError(message)),
+            ConnectError::Passing(message) => BuildError::Passing(OpenError(message)),
+        })
     }
 
     /// Whether this server may build, until the connection ends.
-    async fn lock(&self, guard: &Connection) -> Result<bool, OpenError> {
+    async fn lock(&self, guard: &Connection) -> Result<bool, BuildError> {
         let asked = guard.client.simple_query(BUILD_LOCK).await;
-        let asked = asked.map_err(|error| self.failed(&words(&error)))?;
+        let asked = asked.map_err(|error| self.passing(&words(&error)))?;
         let is_ours = asked.iter().any(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
             _ => false,
         });
         if !is_ours {
             let undone = guard.client.batch_execute("ROLLBACK").await;
-            undone.map_err(|error| self.failed(&words(&error)))?;
+            undone.map_err(|error| self.passing(&words(&error)))?;
         }
         Ok(is_ours)
     }
@@ -114,7 +153,7 @@ impl Builder<'_> {
         connection: &Connection,
         index: &Index,
         until: Instant,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), BuildError> {
         let name = &index.name;
         loop {
             match self.state(connection, name).await? {
@@ -126,7 +165,7 @@ impl Builder<'_> {
                 IndexState::Invalid | IndexState::Building => {
                     let drop = drop_text(name);
                     let dropped = self.run_alone(connection, &drop, until).await;
-                    dropped.map_err(|cause| self.failed(&cause))?;
+                    dropped.map_err(|error| self.passing(&error.cause))?;
                 }
                 IndexState::Absent => break,
             }
@@ -134,24 +173,46 @@ impl Builder<'_> {
         let waits = "for all transactions that are open now, such as exports";
         self.log.event(Level::Info, "building an index", &[("index", name), ("waits", &waits)]);
         let text = index.create.replacen("INDEX ", "INDEX CONCURRENTLY ", 1);
-        if let Err(cause) = self.run_alone(connection, &text, until).await {
+        if let Err(error) = self.run_alone(connection, &text, until).await {
             // What it leaves behind costs every write, and is of no use.
             if let Ok(connection) = self.connect().await {
                 let until = clock::now() + CONNECT_MAX;
                 let _ = self.run_alone(&connection, &drop_text(name), until).await;
             }
-            return Err(self.failed(&format!("{name}: {cause}")));
+            return Err(match error.is(&SqlState::UNIQUE_VIOLATION) {
+                true => self
+                    .lasting(&format!("items have the same value where {name} allows each once")),
+                false => self.passing(&format!("{name}: {}", error.cause)),
+            });
         }
         self.log.event(Level::Info, "built an index", &[("index", name)]);
         Ok(())
     }
 
-    async fn state(&self, connection: &Connection, name: &str) -> Result<IndexState, OpenError> {
+    /// Another server may have done it meanwhile, and then it costs nothing.
+    async fn validate(
+        &self,
+        connection: &Connection,
+        key: &ForeignKey,
+        until: Instant,
+    ) -> Result<(), BuildError> {
+        let name = &key.name;
+        self.log.event(Level::Info, "validating a foreign key", &[("foreign_key", name)]);
+        let done = self.run_alone(connection, &key.validate(), until).await;
+        done.map_err(|error| match error.is(&SqlState::FOREIGN_KEY_VIOLATION) {
+            true => {
+                self.lasting(&format!("items refer to others that are not there, against {name}"))
+            }
+            false => self.passing(&format!("{name}: {}", error.cause)),
+        })
+    }
+
+    async fn state(&self, connection: &Connection, name: &str) -> Result<IndexState, BuildError> {
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(connection, &ids, self.pooling, Stage::None);
         let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
         let found = driver.rows(STATE, &[Bind::Text(name)], read).await;
-        let found = found.map_err(|failure| self.explain(failure))?.pop();
+        let found = found.map_err(|failure| self.passing(failure.words()))?.pop();
         Ok(match found {
             None => IndexState::Absent,
             Some((Some(true), _)) => IndexState::Valid,
@@ -167,26 +228,29 @@ impl Builder<'_> {
         connection: &Connection,
         text: &str,
         until: Instant,
-    ) -> Result<(), String> {
+    ) -> Result<(), StatementError> {
         let run = connection.client.batch_execute(text);
         match tokio::time::timeout_at(until.into(), run).await {
-            Ok(done) => done.map_err(|error| words(&error)),
+            Ok(done) => done.map_err(|error| StatementError::new(&error)),
             Err(_) => {
                 self.pool.stop((*connection.cancel).clone()).await;
-                let minutes = BUILD_MAX.as_secs() / 60;
-                Err(format!("transactions from before were still open after {minutes} minutes"))
+                Err(StatementError::late())
             }
         }
     }
 
-    fn explain(&self, failure: Failure) -> OpenError {
-        Mismatch::Failed(failure).describe(self.shown)
+    fn passing(&self, cause: &str) -> BuildError {
+        BuildError::Passing(self.failed(cause, "end what is in the way, and start again"))
     }
 
-    fn failed(&self, cause: &str) -> OpenError {
+    fn lasting(&self, cause: &str) -> BuildError {
+        BuildError::Lasting(self.failed(cause, "change these items, and start again"))
+    }
+
+    fn failed(&self, cause: &str, remedy: &str) -> OpenError {
         OpenError(format!(
-            "{}: an index could not be built ({cause}); the tables fit the model, and other servers are not \
-             held up: end what is in the way, and start again",
+            "{}: an index could not be built, or a foreign key not be validated ({cause}); until that is done \
+             the model does not count as applied, and servers with the former one go on: {remedy}",
             self.shown
         ))
     }

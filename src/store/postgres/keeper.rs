@@ -1,7 +1,8 @@
 //! The thread beside the workers: opens the database, then sweeps the change log and the kept answers, and
 //! says that the server is still there.
 //!
-//! Of several servers one sweeps at a time.
+//! Of several servers one sweeps at a time. A server says that it is there by a task and, when the other one
+//! is in use, a connection of their own: neither a sweep nor an index build holds that up.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -15,9 +16,9 @@ use tokio::sync::oneshot;
 use super::connect::Session;
 use super::database_clock::DatabaseClock;
 use super::driver::{PostgresDriver, Stage};
-use super::live_servers::LiveServer;
+use super::live_servers::{LiveServer, RENEW_EVERY, Renewal};
 use super::open::{START_MAX, SWEEP_LOCK, Start, Unopened};
-use super::pool::{Pool, Purpose};
+use super::pool::{Connection, Pool, Purpose};
 use super::{Address, claims};
 use crate::clock;
 use crate::log::{Level, Log};
@@ -34,6 +35,8 @@ const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The end of a server does not wait longer for its row to go.
 const REMOVE_MAX: Duration = Duration::from_secs(2);
+/// One renewal takes no longer; the next one has a connection of its own.
+const RENEW_MAX: Duration = Duration::from_secs(15);
 
 /// One step of a sweep takes no longer, unless the network hangs.
 const SWEEP_MAX: Duration = Duration::from_secs(3 * 60);
@@ -121,22 +124,30 @@ impl Work {
         opened: &mpsc::Sender<Result<(), OpenError>>,
         mut stopped: oneshot::Receiver<()>,
     ) {
-        let is_open = self.open(is_patient).await;
+        let work = Rc::new(self);
+        let renewals = tokio::task::spawn_local(Rc::clone(&work).renew_server());
+        let is_open = work.open(is_patient).await;
         let goes_on = is_open.is_ok();
         let _ = opened.send(is_open);
-        if !goes_on {
-            return;
+        if goes_on {
+            work.sweep_until(&mut stopped).await;
+            work.server.set_registered(false);
+            work.remove_server().await;
         }
+        renewals.abort();
+    }
+
+    /// Sweeps until the server ends.
+    async fn sweep_until(self: &Rc<Self>, stopped: &mut oneshot::Receiver<()>) {
         // The log may have grown old while nobody served it.
         let mut pause = Duration::ZERO;
-        let work = Rc::new(self);
         loop {
             tokio::select! {
                 biased;
-                _ = &mut stopped => break,
+                _ = &mut *stopped => break,
                 () = tokio::time::sleep(pause) => {}
             }
-            let work = Rc::clone(&work);
+            let work = Rc::clone(self);
             // A task of its own: one that panics is not the end of all sweeps.
             let step = tokio::task::spawn_local(async move {
                 work.do_round().await;
@@ -146,7 +157,7 @@ impl Work {
             // A database that hangs does not hold up the end.
             let swept = tokio::select! {
                 biased;
-                _ = &mut stopped => {
+                _ = &mut *stopped => {
                     abort.abort();
                     break;
                 }
@@ -155,7 +166,6 @@ impl Work {
             abort.abort();
             pause = swept.ok().and_then(Result::ok).unwrap_or(SWEEP_EVERY);
         }
-        work.remove_server().await;
     }
 
     async fn open(&self, is_patient: bool) -> Result<(), OpenError> {
@@ -166,6 +176,8 @@ impl Work {
             server: &self.server,
             log: &self.log,
             shown: &self.shown,
+            is_patient,
+            is_told: Cell::new(false),
         };
         let mut is_told = false;
         loop {
@@ -197,26 +209,80 @@ impl Work {
         }
         self.rounds.set(Some(now));
         self.sweep_claims().await;
-        self.renew_server().await;
     }
 
-    /// Says that the server is still there.
-    async fn renew_server(&self) {
-        let (model, server) = (&self.context.model, &self.server);
-        let renewed = self.with_driver(async |driver| server.renew(driver, model).await).await;
-        match renewed {
-            None | Some(Ok(true)) => {}
-            Some(Ok(false)) => {
-                let message = "this server was silent for so long that others took it for gone; \
-                               if another model was started meanwhile, start this one again";
-                self.log.event(Level::Warning, message, &[]);
+    /// Says that the server is still there, from its registration to its end.
+    async fn renew_server(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            if !self.server.is_registered() {
+                continue;
             }
-            Some(Err(failure)) => {
-                let cause = failure.words().to_owned();
+            let work = Rc::clone(&self);
+            // A task of its own, as for the sweep.
+            let renewal = tokio::task::spawn_local(async move { work.renew_once().await });
+            let abort = renewal.abort_handle();
+            let done = tokio::time::timeout(RENEW_MAX, renewal).await;
+            abort.abort();
+            let failed = |cause: &str| {
                 let message = "could not tell other servers that this one is there";
                 self.log.event(Level::Warning, message, &[("cause", &cause)]);
+            };
+            match done {
+                Ok(Ok(Ok(renewal))) => self.tell_renewal(&renewal),
+                Ok(Ok(Err(cause))) => failed(&cause),
+                // It has panicked, and that was logged.
+                Ok(Err(_)) => {}
+                Err(_) => failed("the database did not answer in time"),
             }
         }
+    }
+
+    fn tell_renewal(&self, renewal: &Renewal) {
+        match renewal {
+            Renewal::Done | Renewal::Delayed => {}
+            Renewal::Returned(lost) if lost.is_empty() => {
+                let message = "this server was silent for so long that others took it for gone; it is \
+                               registered again";
+                self.log.event(Level::Warning, message, &[]);
+            }
+            Renewal::Returned(lost) => {
+                let message = "this server was silent for so long that others took it for gone and gave up \
+                               rules that it relies on; stop it, and start it with their model";
+                self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);
+            }
+        }
+    }
+
+    /// Over the connection of the sweeps, or, while that is in use, over another one.
+    async fn renew_once(&self) -> Result<Renewal, String> {
+        if let Some(lease) = self.pool.lease_at_once(Purpose::Read)
+            && let Some(connection) = lease.connection()
+        {
+            let renewed = self.renew_over(connection).await;
+            if renewed.is_ok() {
+                lease.keep();
+            }
+            return renewed;
+        }
+        let connection = self.pool.connection(clock::now() + CONNECT_MAX).await;
+        let connection = connection.map_err(|error| error.to_string())?;
+        self.renew_over(&connection).await
+    }
+
+    async fn renew_over(&self, connection: &Connection) -> Result<Renewal, String> {
+        let ids = Mutex::new(Ids::default());
+        let driver = |stage| PostgresDriver::new(connection, &ids, self.session.pooling, stage);
+        let renewed = self.server.renew(&mut driver(Stage::None)).await;
+        if renewed.map_err(|failure| failure.words().to_owned())? {
+            return Ok(Renewal::Done);
+        }
+        let mut driver = driver(Stage::Due);
+        let done = self.server.register_again(&mut driver, &self.context.model).await;
+        if !matches!(done, Ok(Renewal::Returned(_))) && !driver.abandon().await {
+            return Err("the connection was lost".to_owned());
+        }
+        done.map_err(|mismatch| mismatch.describe(&self.shown).to_string())
     }
 
     /// The server ends.

@@ -1,17 +1,26 @@
 //! Which servers run on the database, and with which model: a start asks before it takes something away
 //! that another server relies on.
 //!
-//! Each server has a row, written in the transaction of its start, renewed once a minute by the keeper, and
-//! removed when it stops. One whose row was not renewed for `LIVE_SECONDS` counts as gone.
+//! Each server has a row, written in the transaction of its start, renewed every `RENEW_EVERY`, also while it
+//! builds indexes or sweeps, and removed when it stops. One whose row was not renewed for `LIVE_SECONDS`
+//! counts as gone. A server that was suspended for so long finds its row gone, and looks what was done
+//! meanwhile.
 //! Rows in place of locks of a session, because behind a pooling proxy a server has no session.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use super::driver::PostgresDriver;
+use super::open::START_LOCK;
+use crate::model::diff::loosened;
 use crate::model::{self, Model};
 use crate::store::driver::{Bind, Columns, Driver, Failure};
-use crate::store::schema::Mismatch;
+use crate::store::schema::{self, Mismatch};
+use crate::store::sql::POSTGRES;
 
-/// Two renewals may fail.
+/// Six renewals may fail.
 const LIVE_SECONDS: i64 = 150;
+pub(super) const RENEW_EVERY: Duration = Duration::from_secs(20);
 
 const PRESENT: &str = "SELECT to_regclass('nouns_servers') IS NOT NULL";
 const CREATE: &str = "CREATE TABLE nouns_servers (
@@ -20,8 +29,10 @@ const CREATE: &str = "CREATE TABLE nouns_servers (
 /// 1: id, 2: model.
 const REGISTER: &str = "INSERT INTO nouns_servers (id, model, seen) VALUES ($1, $2, clock_timestamp()) \
     ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
-/// 1: id. The model is long, and known.
-const RENEW: &str = "UPDATE nouns_servers SET seen = clock_timestamp() WHERE id = $1";
+/// 1: id. The model is long, and known. No standby is waited for: after a failover the row is a little
+/// older.
+const RENEW: &str = "WITH setting AS (SELECT set_config('synchronous_commit', 'local', true)) \
+    UPDATE nouns_servers SET seen = clock_timestamp() FROM setting WHERE id = $1";
 /// 1: id.
 const REMOVE: &str = "DELETE FROM nouns_servers WHERE id = $1";
 /// 1: for how many seconds a row counts.
@@ -34,13 +45,27 @@ const OTHERS: &str = "SELECT DISTINCT model FROM nouns_servers WHERE id <> $1 AN
 #[derive(Debug)]
 pub(super) struct LiveServer {
     id: String,
+    /// Whether its row should be there.
+    is_registered: Cell<bool>,
+}
+
+/// What a renewal found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    Done,
+    /// Another server is starting: it is tried again.
+    Delayed,
+    /// The server had been taken for gone, and is registered again. The rules of its model that others
+    /// gave up meanwhile, a line each.
+    Returned(Vec<String>),
 }
 
 impl LiveServer {
     pub(super) fn new() -> Self {
         // Without randomness nothing else works either.
         let number = || getrandom::u64().unwrap_or(0);
-        Self { id: format!("{:016x}{:016x}", number(), number()) }
+        let id = format!("{:016x}{:016x}", number(), number());
+        Self { id, is_registered: Cell::new(false) }
     }
 
     /// The other models that servers run with. Called under the lock of starts, so that none comes
@@ -66,6 +91,11 @@ impl LiveServer {
         })
     }
 
+    /// Says whether the row is there, from the end of the transaction on that wrote or removes it.
+    pub(super) fn set_registered(&self, is_registered: bool) {
+        self.is_registered.set(is_registered);
+    }
+
     /// In the transaction of the start, and again where the row was lost.
     pub(super) async fn register(
         &self,
@@ -76,17 +106,39 @@ impl LiveServer {
         driver.execute(REGISTER, &binds).await.map(drop)
     }
 
-    /// Says that the server is still there. False: it had been given up for gone.
-    pub(super) async fn renew(
+    /// Says that the server is still there. False: its row is gone. A statement that is a transaction.
+    pub(super) async fn renew(&self, driver: &mut PostgresDriver<'_>) -> Result<bool, Failure> {
+        let is_there = driver.execute(RENEW, &[Bind::Text(&self.id)]).await? > 0;
+        // A start that failed has removed it itself.
+        Ok(is_there || !self.is_registered.get())
+    }
+
+    pub(super) fn is_registered(&self) -> bool {
+        self.is_registered.get()
+    }
+
+    /// Registers the server again and looks what others have done meanwhile, in a transaction, which is
+    /// ended here.
+    pub(super) async fn register_again(
         &self,
         driver: &mut PostgresDriver<'_>,
         model: &Model,
-    ) -> Result<bool, Failure> {
-        if driver.execute(RENEW, &[Bind::Text(&self.id)]).await? > 0 {
-            return Ok(true);
+    ) -> Result<Renewal, Mismatch> {
+        let begin = format!("SELECT {START_LOCK}, set_config('synchronous_commit', 'local', true)");
+        if driver.rows(&begin, &[], |row| row.boolean(0)).await?.first() != Some(&Some(true)) {
+            return Ok(Renewal::Delayed);
         }
+        let mut models = self.others(driver, model).await?;
+        // One that gave up a rule may have stopped since.
+        let stored = schema::recall(driver, &POSTGRES, "model").await?;
+        models.extend(stored.and_then(|shape| model::read_shape(&shape).ok()));
         self.register(driver, model).await?;
-        Ok(false)
+        driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+        let mut lost: Vec<String> =
+            models.iter().flat_map(|other| loosened(model, other)).collect();
+        lost.sort();
+        lost.dedup();
+        Ok(Renewal::Returned(lost))
     }
 
     pub(super) async fn remove(&self, driver: &mut PostgresDriver<'_>) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ mod address;
 mod beside;
 mod changes;
 mod claims;
+mod commit_wait;
 mod connect;
 mod database_clock;
 mod driver;

@@ -2,11 +2,14 @@
 //!
 //! What changes tables is in one transaction under one lock, so that of several servers that start together
 //! one makes the tables, and the others wait, look, and serve or refuse. Indexes of tables that are in use
-//! are built after it (`index_build`).
+//! are built after it, and foreign keys validated (`index_build`); a second transaction then says that the
+//! model counts.
 //! The one surprising thing: whoever waits for a table holds up all who come after, so no table is waited
 //! for longer than `TABLE_LOCK_MS`. What does not get its locks is undone and tried again, with pauses, for
-//! as long as a start may take.
+//! as long as a start may take. Behind a pooling proxy nothing can be told to a session, so each
+//! transaction says for itself how long it may wait.
 
+use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -14,7 +17,7 @@ use super::claims;
 use super::connect::ConnectError;
 use super::driver::{PostgresDriver, Stage};
 use super::failure::Trouble;
-use super::index_build::Builder;
+use super::index_build::{BuildError, Builder};
 use super::live_servers::LiveServer;
 use super::pool::{Connection, Pool};
 use crate::clock;
@@ -24,23 +27,23 @@ use crate::model::settings::Pooling;
 use crate::store::OpenError;
 use crate::store::driver::{Bind, Columns, Driver, Failure};
 use crate::store::ids::Ids;
-use crate::store::schema::{self, Mismatch};
-use crate::store::sql::{Index, POSTGRES};
+use crate::store::schema::{self, Deferred, Mismatch};
+use crate::store::sql::POSTGRES;
 use crate::store::users::STAMP;
 
 /// The form of our own tables; a larger one was written by a newer version.
 const FORMAT: i64 = 1;
 
-/// Servers that start wait for each other here. The first number is ours, for no other purpose.
-const START_LOCK: &str = "SELECT pg_advisory_xact_lock(1313821262, 1)::text";
+/// True for the one server that may start now. The first number is ours, for no other purpose.
+pub(super) const START_LOCK: &str = "pg_try_advisory_xact_lock(1313821262, 1)";
 /// True for the one server that may sweep now, and the time by which it sweeps.
 pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2), now()";
 
 /// How long a start waits for a table while others queue behind it.
 const TABLE_LOCK_MS: u32 = 200;
-/// How long a start tries to get its tables.
+/// How long a start tries to get its tables, and the lock of starts.
 const TRY_MAX: Duration = Duration::from_secs(20);
-/// How long it waits for the lock of another server that starts.
+/// How long one of its statements may take.
 pub(super) const START_MAX: Duration = Duration::from_secs(60);
 /// How long one connection is waited for.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -66,11 +69,28 @@ pub(super) enum Unopened {
     Refused(OpenError),
 }
 
+impl From<BuildError> for Unopened {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::Passing(error) => Self::Lost(error),
+            BuildError::Lasting(error) => Self::Refused(error),
+        }
+    }
+}
+
+/// Who was in the way of a transaction, which was undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Obstacle {
+    /// Those who use the tables.
+    Tables,
+    /// Another server that starts.
+    Start,
+}
+
 /// Why one try came to nothing.
 #[derive(Debug)]
 enum StartError {
-    /// A table or the lock of starts was not to be had in time.
-    Locked,
+    Blocked(Obstacle),
     Mismatch(Mismatch),
     Open(OpenError),
 }
@@ -78,7 +98,7 @@ enum StartError {
 impl From<Mismatch> for StartError {
     fn from(mismatch: Mismatch) -> Self {
         match mismatch {
-            Mismatch::Failed(Failure::Locked) => Self::Locked,
+            Mismatch::Failed(Failure::Locked) => Self::Blocked(Obstacle::Tables),
             mismatch => Self::Mismatch(mismatch),
         }
     }
@@ -99,66 +119,106 @@ pub(super) struct Start<'a> {
     pub(super) log: &'a Log,
     /// The database, for messages.
     pub(super) shown: &'a str,
+    /// Whether it waits for whatever may pass by itself.
+    pub(super) is_patient: bool,
+    /// Whether the operator was told that a commit waits.
+    pub(super) is_told: Cell<bool>,
 }
 
 impl Start<'_> {
     /// Brings the tables up to the model. It writes in any case, so that a server that cannot be written to
     /// shows itself now.
     pub(super) async fn run(&self) -> Result<(), Unopened> {
-        let until = clock::now() + TRY_MAX;
-        let mut pause = PAUSE_MIN;
-        let indexes = loop {
-            match self.try_once().await? {
-                Some(indexes) => break indexes,
-                None if clock::now() >= until => return Err(Unopened::Lost(self.locked_out())),
-                None => tokio::time::sleep(jittered(pause)).await,
-            }
-            pause = (pause * 2).min(PAUSE_MAX);
-        };
+        self.probe_commit().await?;
+        let deferred = self.in_turn(async |driver| self.change_tables(driver).await).await?;
+        self.server.set_registered(true);
+        if deferred.is_empty() {
+            return Ok(());
+        }
         let Self { pool, pooling, log, shown, .. } = *self;
-        let built = Builder { pool, pooling, log, shown }.run(&indexes).await;
-        if built.is_err() {
+        let done = match (Builder { pool, pooling, log, shown }).run(&deferred).await {
+            Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
+            Err(error) => Err(error.into()),
+        };
+        if done.is_err() {
             self.withdraw().await;
         }
-        built.map_err(Unopened::Refused)
+        done
     }
 
     /// The server is not there after all. What fails here is mended by time.
     async fn withdraw(&self) {
+        self.server.set_registered(false);
         let Ok(connection) = self.pool.connection(clock::now() + CONNECT_MAX).await else { return };
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(&connection, &ids, self.pooling, Stage::None);
         let _ = self.server.remove(&mut driver).await;
     }
 
-    fn locked_out(&self) -> OpenError {
-        OpenError(format!(
-            "{}: cannot make its tables fit the model, because others hold locks on them, such as an export \
-             or a tool, and still did after {} seconds; nothing was changed, and nobody was held up: wait \
-             until they are done and start again, or start with --wait",
-            self.shown,
-            TRY_MAX.as_secs()
-        ))
+    fn locked_out(&self, obstacle: Obstacle) -> OpenError {
+        let (shown, seconds) = (self.shown, TRY_MAX.as_secs());
+        OpenError(match obstacle {
+            Obstacle::Tables => format!(
+                "{shown}: cannot make its tables fit the model, because others hold locks on them, such as an \
+                 export or a tool, and still did after {seconds} seconds; nothing was changed, and nobody was \
+                 held up: wait until they are done and start again, or start with --wait"
+            ),
+            Obstacle::Start => format!(
+                "{shown}: another server that starts has not finished for {seconds} seconds; see what it waits \
+                 for, and start again, or start with --wait"
+            ),
+        })
     }
 
-    /// The indexes to build; nothing when others were in the way, and nothing was done.
-    async fn try_once(&self) -> Result<Option<Vec<Index>>, Unopened> {
+    /// Runs a transaction that no other start runs at the same time. Whoever is in the way is given way to,
+    /// and it is tried again.
+    async fn in_turn<T>(
+        &self,
+        work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
+    ) -> Result<T, Unopened> {
+        let until = clock::now() + TRY_MAX;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let obstacle = match self.guard_commit(self.try_once(&work)).await? {
+                Ok(done) => return Ok(done),
+                Err(obstacle) => obstacle,
+            };
+            if clock::now() >= until {
+                return Err(Unopened::Lost(self.locked_out(obstacle)));
+            }
+            tokio::time::sleep(jittered(pause)).await;
+            if obstacle == Obstacle::Tables {
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+
+    pub(super) async fn connect(&self) -> Result<Box<Connection>, Unopened> {
         let connection = self.pool.connection(clock::now() + CONNECT_MAX).await;
-        let connection = connection.map_err(|error| match error {
+        connection.map_err(|error| match error {
             ConnectError::Lasting(message) => Unopened::Refused(OpenError(message)),
             ConnectError::Passing(message) => Unopened::Unreachable(OpenError(message)),
-        })?;
+        })
+    }
+
+    /// One try; where others were in the way, nothing was done.
+    async fn try_once<T>(
+        &self,
+        work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
+    ) -> Result<Result<T, Obstacle>, Unopened> {
+        let connection = self.connect().await?;
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(&connection, &ids, self.pooling, Stage::Due);
-        let done = self.in_transaction(&mut driver).await;
+        let done = in_transaction(&mut driver, work).await;
         let trouble = driver.trouble();
         let error = match done {
-            Ok(indexes) => return Ok(Some(indexes)),
+            Ok(done) => return Ok(Ok(done)),
             Err(error) => error,
         };
         driver.abandon().await;
         match (error, trouble) {
-            (StartError::Locked, _) | (_, Some(Trouble::Again)) => Ok(None),
+            (StartError::Blocked(obstacle), _) => Ok(Err(obstacle)),
+            (_, Some(Trouble::Again)) => Ok(Err(Obstacle::Tables)),
             (StartError::Open(error), _) => Err(Unopened::Refused(error)),
             (StartError::Mismatch(mismatch), Some(Trouble::Lost)) => {
                 Err(Unopened::Lost(mismatch.describe(self.shown)))
@@ -173,29 +233,47 @@ impl Start<'_> {
         }
     }
 
-    async fn in_transaction(
-        &self,
-        driver: &mut PostgresDriver<'_>,
-    ) -> Result<Vec<Index>, StartError> {
-        driver.rows(START_LOCK, &[], |_| Ok(())).await?;
-        driver.execute(&format!("SET LOCAL lock_timeout = {TABLE_LOCK_MS}"), &[]).await?;
+    async fn change_tables(&self, driver: &mut PostgresDriver<'_>) -> Result<Deferred, StartError> {
         let is_ours = look_whose(driver, self.model, self.shown).await?;
         let others = self.server.others(driver, self.model).await?;
-        let indexes = match is_ours {
+        let deferred = match is_ours {
             true => schema::extend(driver, self.model, &POSTGRES, &others).await?,
             false => {
                 schema::create(driver, self.model, &POSTGRES).await?;
                 schema::remember(driver, &POSTGRES, "format", &FORMAT.to_string()).await?;
-                Vec::new()
+                Deferred::default()
             }
         };
         claims::create(driver).await?;
         self.server.register(driver, self.model).await?;
         let now = driver.now().to_string();
         schema::remember(driver, &POSTGRES, "started_at", &now).await?;
-        driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
-        Ok(indexes)
+        Ok(deferred)
     }
+
+    async fn complete(&self, driver: &mut PostgresDriver<'_>) -> Result<(), StartError> {
+        Ok(schema::complete(driver, self.model, &POSTGRES).await?)
+    }
+}
+
+/// Does something under the lock of starts, and commits it.
+async fn in_transaction<T>(
+    driver: &mut PostgresDriver<'_>,
+    work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
+) -> Result<T, StartError> {
+    let limit = START_MAX.as_millis();
+    let begin = format!(
+        "SELECT {START_LOCK}, set_config('lock_timeout', '{TABLE_LOCK_MS}', true), \
+         set_config('statement_timeout', '{limit}', true), \
+         set_config('idle_in_transaction_session_timeout', '{limit}', true)"
+    );
+    let is_ours = driver.rows(&begin, &[], |row| row.boolean(0)).await?;
+    if is_ours.first() != Some(&Some(true)) {
+        return Err(StartError::Blocked(Obstacle::Start));
+    }
+    let done = work(driver).await?;
+    driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+    Ok(done)
 }
 
 /// Half of it, and up to another half.

@@ -26,6 +26,11 @@ pub(in crate::store) fn remember_first(dialect: &Dialect) -> String {
 }
 
 /// 1: name.
+pub(in crate::store) fn forget(dialect: &Dialect) -> String {
+    format!("DELETE FROM nouns_system WHERE name = {}1", dialect.placeholder)
+}
+
+/// 1: name.
 pub(in crate::store) fn recall(dialect: &Dialect) -> String {
     format!("SELECT value FROM nouns_system WHERE name = {}1", dialect.placeholder)
 }
@@ -36,6 +41,19 @@ pub(in crate::store) fn drop_index(name: &str) -> String {
 
 pub(in crate::store) fn drop_table(name: &str) -> String {
     format!("DROP TABLE {}", quoted(name))
+}
+
+pub(in crate::store) fn rename_table(from: &str, to: &str) -> String {
+    format!("ALTER TABLE {} RENAME TO {}", quoted(from), quoted(to))
+}
+
+pub(in crate::store) fn drop_column(table: &str, column: &str) -> String {
+    format!("ALTER TABLE {} DROP COLUMN {}", quoted(table), quoted(column))
+}
+
+/// `table` is quoted already.
+pub(in crate::store) fn drop_constraint(table: &str, name: &str) -> String {
+    format!("ALTER TABLE {table} DROP CONSTRAINT {}", quoted(name))
 }
 
 pub(in crate::store) fn create_table(
@@ -107,13 +125,57 @@ fn references(to: &Resource) -> String {
     format!(" REFERENCES {} (\"id\")", quoted(&to.table))
 }
 
-/// Where references are made apart from their tables: those of a new table, or of one new field of it.
-pub(in crate::store) fn add_references(
+/// A foreign key that is added to a table that is there.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store) struct ForeignKey {
+    pub(in crate::store) name: String,
+    table: String,
+    add: String,
+}
+
+impl ForeignKey {
+    /// For a table without rows.
+    pub(in crate::store) fn add(&self) -> &str {
+        &self.add
+    }
+
+    /// For a table with rows: they are not read, and only what is written from then on is held to it.
+    pub(in crate::store) fn add_unvalidated(&self) -> String {
+        format!("{} NOT VALID", self.add)
+    }
+
+    /// Holds the rows that are there to it. Reads and writes go on meanwhile.
+    pub(in crate::store) fn validate(&self) -> String {
+        format!("ALTER TABLE {} VALIDATE CONSTRAINT {}", self.table, quoted(&self.name))
+    }
+}
+
+/// What the foreign key of a column is called, and what PostgreSQL called it in earlier versions, which
+/// gave it no name.
+pub(in crate::store) fn foreign_key_names(resource: &Resource, column: &str) -> [String; 2] {
+    let name = short(format!("{}.foreign_key.{column}", index_prefix(resource)));
+    [name, default_name(&resource.table, column)]
+}
+
+/// PostgreSQL cuts off the longer of both until the name fits (`makeObjectName`). Names are ASCII.
+fn default_name(table: &str, column: &str) -> String {
+    const END: &str = "_fkey";
+    let room = NAME_BYTES_MAX - END.len() - 1;
+    let (mut table, mut column) = (table.to_owned(), column.to_owned());
+    while table.len() + column.len() > room {
+        let longer = if table.len() > column.len() { &mut table } else { &mut column };
+        longer.pop();
+    }
+    format!("{table}_{column}{END}")
+}
+
+/// Where foreign keys are made apart from their tables: those of a new table, or of one new field of it.
+pub(in crate::store) fn foreign_keys(
     model: &Model,
     resource: &Resource,
     field: Option<&Field>,
     dialect: &Dialect,
-) -> Vec<String> {
+) -> Vec<ForeignKey> {
     if !dialect.adds_references {
         return Vec::new();
     }
@@ -122,12 +184,16 @@ pub(in crate::store) fn add_references(
     let fields = resource.fields.iter().filter(|one| field.is_none_or(|new| new.name == one.name));
     let targets = fields.filter_map(|field| Some((&*field.name, field.rules.to?, AT_COMMIT)));
     let targets = targets.map(|(name, target, when)| (name, target.resource, when));
-    let add = |(column, to, when)| {
-        let (table, column) = (quoted(&resource.table), quoted(column));
+    let key = |(column, to, when): (&str, _, _)| {
+        let [name, _] = foreign_key_names(resource, column);
+        let (table, quoted_name, column) = (quoted(&resource.table), quoted(&name), quoted(column));
         let references = references(model.resource(to));
-        format!("ALTER TABLE {table} ADD FOREIGN KEY ({column}){references}{when}")
+        let add = format!(
+            "ALTER TABLE {table} ADD CONSTRAINT {quoted_name} FOREIGN KEY ({column}){references}{when}"
+        );
+        ForeignKey { name, table, add }
     };
-    parent.into_iter().chain(targets).map(add).collect()
+    parent.into_iter().chain(targets).map(key).collect()
 }
 
 fn field_column(field: &Field, dialect: &Dialect) -> &'static str {

@@ -31,7 +31,7 @@ pub(in crate::store) struct Dialect {
     /// How conditions are said.
     pub(super) words: &'static Words,
     /// References are made when all tables are there, since they may lead in circles.
-    pub(super) adds_references: bool,
+    pub(in crate::store) adds_references: bool,
     /// What stands behind a read of an item that is about to be changed, and behind one of an item that
     /// is about to be deleted.
     pub(super) lock_for_update: &'static str,
@@ -72,9 +72,11 @@ pub(in crate::store) struct Dialect {
     /// Keeps everybody else from a table, quoted already, until the transaction ends; where writers are
     /// alone, there is nothing to lock.
     pub(in crate::store) lock_table: Option<fn(&str) -> String>,
-    /// Gives the statements that take off all references to a table, where a table cannot be dropped
-    /// before. 1: the table.
-    pub(in crate::store) drop_references: Option<&'static str>,
+    /// Lists the foreign keys that refer to a table, where a table cannot be dropped before they are: the
+    /// table they are of, quoted; its plain name, if it is in our schema; their names. 1: the table.
+    pub(in crate::store) foreign_keys_to: Option<&'static str>,
+    /// Lists the foreign keys that rows from before have not been held to, where there may be some.
+    pub(in crate::store) unvalidated_keys: Option<&'static str>,
     /// The last id given in a table with integer keys. 1: the table.
     pub(in crate::store) last_id: &'static str,
     /// Sets it in a table that was just made. 1: the table, 2: the last id.
@@ -164,7 +166,8 @@ END",
     users_function: None,
     builds_concurrently: false,
     lock_table: None,
-    drop_references: None,
+    foreign_keys_to: None,
+    unvalidated_keys: None,
     last_id: "SELECT seq FROM sqlite_sequence WHERE name = ?1",
     set_last_id: "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)",
     index_names: "SELECT name, 1 FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
@@ -279,8 +282,11 @@ END $$",
     }),
     builds_concurrently: true,
     lock_table: Some(|table| format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")),
-    drop_references: Some(
-        "SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint WHERE contype = 'f' AND confrelid = quote_ident($1)::regclass",
+    foreign_keys_to: Some(
+        "SELECT conrelid::regclass::text, CASE relnamespace WHEN current_schema()::regnamespace THEN relname::text END, conname::text FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid WHERE contype = 'f' AND confrelid = quote_ident($1)::regclass",
+    ),
+    unvalidated_keys: Some(
+        "SELECT conname::text FROM pg_constraint WHERE contype = 'f' AND NOT convalidated AND connamespace = current_schema()::regnamespace",
     ),
     last_id: "SELECT pg_sequence_last_value(pg_get_serial_sequence(quote_ident($1), 'id')::regclass)",
     set_last_id: "SELECT setval(pg_get_serial_sequence(quote_ident($1), 'id')::regclass, $2::bigint)",

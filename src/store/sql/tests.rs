@@ -380,6 +380,21 @@ fn a_clash_names_its_rule() {
     assert_eq!(found, Some(Unique { fields: vec![0, 1], scope: UniqueScope::Resource }));
 }
 
+/// The second of each pair is what PostgreSQL 15 calls a foreign key that is given no name.
+#[test]
+fn foreign_key_names_are_ours_and_those_of_postgresql() {
+    let text = "title = \"T\"\n[resources.thing]\nplural = \"abcdefghijklmnopqrstuvwxyz_abcdefghijklm\"\n\
+        [resources.thing.fields]\nc = { type = \"text\" }\n";
+    let model = model::read("t.toml", text).unwrap();
+    let thing = model.declared().next().unwrap();
+    let columns = ["c", "abcdefghijklmnopqrstuvwxyz_abcd"];
+    let [[ours, theirs], [long, cut]] = columns.map(|column| foreign_key_names(thing, column));
+    assert_eq!(ours, "nouns.abcdefghijklmnopqrstuvwxyz_abcdefghijklm.foreign_key.c");
+    assert_eq!(theirs, "abcdefghijklmnopqrstuvwxyz_abcdefghijklm_c_fkey");
+    assert_eq!(long.len(), 63);
+    assert_eq!(cut, "abcdefghijklmnopqrstuvwxyz_ab_abcdefghijklmnopqrstuvwxyz_a_fkey");
+}
+
 #[test]
 fn a_long_name_is_cut_and_still_its_own() {
     let (long, other) =

@@ -230,7 +230,6 @@ fn of_a_model_that_has_grown() {
             SELECT
             CREATE TABLE
             ALTER TABLE
-            INSERT nouns_system
             SELECT
             DROP INDEX
             CREATE INDEX
@@ -238,9 +237,49 @@ fn of_a_model_that_has_grown() {
             CREATE INDEX
             SELECT
             INSERT nouns_system
+            INSERT nouns_system
             COMMIT
         "#]],
     );
+}
+
+/// A command may commit beside a start that fails: SQLite makes the log then, and it holds the only copy.
+#[test]
+fn failed_start_keeps_the_log_that_another_process_made_meanwhile() {
+    let folder = Folder::new();
+    let path = folder.database();
+    start(&path, OLD).unwrap();
+    assert!(!folder.files().contains(&"nouns.db-wal".to_owned()), "{:?}", folder.files());
+    let files = super::files::Files::find(&path).unwrap();
+    let mut command = None;
+    // As in `start`, the lock is waited for.
+    for _ in 0..2_000 {
+        let opened = super::open::locked(&files, |_lock| {
+            let connection = Connection::open(&path).unwrap();
+            connection.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+            let insert = "INSERT INTO nouns_system (name, value) VALUES ('command', 'committed')";
+            connection.execute(insert, []).unwrap();
+            command = Some(connection);
+            Err::<(), _>(crate::store::OpenError("planted".to_owned()))
+        });
+        assert!(opened.is_err());
+        if command.is_some() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let names = folder.files();
+    assert!(names.contains(&"nouns.db-wal".to_owned()), "{names:?}");
+    // The process ends without a checkpoint.
+    let copy = Folder::new();
+    for name in names {
+        fs::copy(folder.0.join(&name), copy.0.join(&name)).unwrap();
+    }
+    drop(command);
+    let read = "SELECT value FROM nouns_system WHERE name = 'command'";
+    let copied = Connection::open(copy.database()).unwrap();
+    let value: String = copied.query_row(read, [], |row| row.get(0)).unwrap();
+    assert_eq!(value, "committed");
 }
 
 /// Each way of failing says what to do about it.

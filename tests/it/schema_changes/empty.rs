@@ -127,4 +127,27 @@ on_every_backend! {
         let path = server.create("/classes", r#"{"class":{"title":"1a","room":7}}"#);
         assert_eq!(path, "/classes/3");
     }
+
+    fn empty_resource_with_another_plural_stays_referenced(backend: Backend) {
+        let server = Setup::new(backend).model(SCHOOL).start();
+        let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
+        let folder = server.stop();
+        // One that takes a free name, and one that takes the name of a table that goes.
+        let (teachers, pupils) = ("[resources.teacher]\nplural = \"lecturers\"\n", "plural = \"pupils\"\n");
+        let first = SCHOOL.replace("[resources.teacher.fields]", &format!("{teachers}[resources.teacher.fields]"));
+        let (without_pupils, _) = first.split_once("[resources.pupil]").unwrap();
+        let second = without_pupils.replace("plural = \"lecturers\"\n", pupils);
+        let mut folder = folder;
+        for (model, plural) in [(first.as_str(), "/lecturers"), (&second, "/pupils")] {
+            let server = Setup::new(backend).model(model).start_in(folder);
+            let teacher = server.create(plural, r#"{"teacher":{"name":"Ann"}}"#);
+            let id = teacher.rsplit_once('/').unwrap().1;
+            let body = json!({"class": {"title": "1a", "lead": id}}).to_string();
+            assert_eq!(server.put(&class, body).status, 200);
+            assert_eq!(server.delete(&teacher).status, 409);
+            assert_eq!(server.put(&class, r#"{"class":{"title":"1a"}}"#).status, 200);
+            assert_eq!(server.delete(&teacher).status, 204);
+            folder = server.stop();
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use expect_test::expect;
 
+use super::locks::{check_serves, longer, wait_for};
 use super::{LOOSE, STRICT, note, start_refused};
-use crate::harness::{Backend, Folder, Process, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Folder, Late, Process, Server, Setup, sql, wait_until};
 
 const BACKEND: Backend = Backend::Postgres;
 
@@ -90,4 +91,65 @@ fn empty_table_is_not_made_anew_under_a_running_server() {
     let ended = start_refused(&address, &model);
     assert!(ended.stderr.contains("note: its empty table is made anew"), "{}", ended.stderr);
     server.create("/notes", note("a"));
+}
+
+/// The time at which the only server was last seen.
+fn seen(folder: &std::path::Path) -> String {
+    sql(BACKEND, folder, "SELECT seen FROM nouns_servers")
+}
+
+/// A build may take much longer than a row counts.
+#[test]
+fn server_is_seen_while_it_builds_indexes() {
+    let database = Setup::new(BACKEND).model(STRICT).start();
+    database.create("/notes", note("a"));
+    let (address, folder) = (database.database(), database.stop());
+    let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM nouns_system;\n";
+    let late = Late::begin(folder.path(), snapshot);
+    let own = Folder::new();
+    let setup = Setup::replica(address).model(&longer());
+    let process = Process::spawn(&mut setup.command(&own));
+    wait_for(folder.path(), "CREATE INDEX CONCURRENTLY%");
+    let first = seen(folder.path());
+    wait_until("its row is renewed", || (seen(folder.path()) != first).then_some(()));
+    late.commit();
+    check_serves(process);
+}
+
+/// Somebody may hold a table that is swept, for as long as a step of the sweep waits.
+#[test]
+fn server_is_seen_while_its_sweep_waits() {
+    let server = strict();
+    let (address, folder) = (server.database(), server.stop());
+    let hold = "BEGIN; LOCK TABLE nouns_changes IN ACCESS EXCLUSIVE MODE; SELECT 1;\n";
+    let late = Late::begin(folder.path(), hold);
+    let server = Setup::replica(address).model(STRICT).start();
+    wait_for(folder.path(), "%nouns_changes%");
+    let first = seen(folder.path());
+    wait_until("its row is renewed", || (seen(folder.path()) != first).then_some(()));
+    late.commit();
+    server.stop();
+}
+
+#[test]
+fn server_that_was_taken_for_gone_says_which_rules_it_has_lost() {
+    let server = strict();
+    sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
+    let looser = Setup::replica(server.database()).model(LOOSE).start();
+    let line = "others took it for gone and gave up rules that it relies on";
+    wait_until("it says so", || server.log().contains(line).then_some(()));
+    assert!(server.log().contains("note.code: the values are unique"), "{}", server.log());
+    let rows = "SELECT count(*) FROM nouns_servers";
+    assert_eq!(sql(BACKEND, server.folder(), rows), "2\n");
+    looser.stop();
+}
+
+#[test]
+fn server_that_was_taken_for_gone_comes_back_when_nothing_changed() {
+    let server = strict();
+    sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
+    wait_until("it is back", || (!seen(server.folder()).is_empty()).then_some(()));
+    wait_until("it says so", || server.log().contains("is registered again").then_some(()));
+    assert_eq!(start_refused(&server.database(), LOOSE).code, Some(2));
+    assert_eq!(server.post("/notes", note("a")).status, 409);
 }

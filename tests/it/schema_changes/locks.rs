@@ -11,18 +11,18 @@ const BACKEND: Backend = Backend::Postgres;
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 
 /// With a field more, which has a default and an index.
-fn longer() -> String {
+pub(super) fn longer() -> String {
     format!("{STRICT}mood = {{ type = \"text\", default = \"calm\", filter = true }}\n")
 }
 
-fn start(server: &Server, model: &str, flags: &[&str]) -> (Process, Folder) {
+pub(super) fn start(server: &Server, model: &str, flags: &[&str]) -> (Process, Folder) {
     let folder = Folder::new();
     let setup = Setup::replica(server.database()).model(model).flags(flags);
     (Process::spawn(&mut setup.command(&folder)), folder)
 }
 
 /// Waits until a statement of this form waits for a lock.
-fn wait_for(folder: &Path, form: &str) {
+pub(super) fn wait_for(folder: &Path, form: &str) {
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND wait_event_type = 'Lock' AND query LIKE '{form}'"
@@ -33,7 +33,7 @@ fn wait_for(folder: &Path, form: &str) {
 }
 
 /// Reads and writes, all answered as if there were no start.
-fn check_served(server: &Server, path: &str, round: usize) {
+pub(super) fn check_served(server: &Server, path: &str, round: usize) {
     for number in 0..5 {
         let began = Instant::now();
         assert_eq!(server.get(path).status, 200);
@@ -42,7 +42,7 @@ fn check_served(server: &Server, path: &str, round: usize) {
     }
 }
 
-fn check_serves(process: Process) {
+pub(super) fn check_serves(process: Process) {
     let line = process.first_line();
     assert!(line.starts_with("nouns: serving "), "{line}");
     process.signal("TERM");

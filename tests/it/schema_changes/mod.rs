@@ -6,6 +6,8 @@ mod commands;
 mod empty;
 mod live_servers;
 mod locks;
+mod references;
+mod unfinished;
 
 use crate::harness::{Backend, Ended, Folder, Setup};
 

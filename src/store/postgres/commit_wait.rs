@@ -1,0 +1,109 @@
+//! Commits of a start that wait for a synchronous standby: the operator is told, and the wait has a limit.
+//!
+//! A commit that waits keeps its locks, and a start may have locked tables that others read. So the first
+//! commit of a start is a probe that touches nothing: while that waits, no table is touched.
+//! Such a commit is never cancelled, see `Worker::attempt`; a start that gives up leaves it to PostgreSQL.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::driver::{PostgresDriver, Stage};
+use super::failure::{Trouble, sort, words};
+use super::open::{Start, Unopened};
+use crate::clock;
+use crate::log::Level;
+use crate::store::OpenError;
+use crate::store::driver::{Columns, Driver};
+
+/// Between two looks at what a commit waits for.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How long a start waits for the standbys to confirm a commit.
+const COMMIT_MAX: Duration = Duration::from_secs(15);
+/// How long one look may take.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// A transaction that is written to the log, so that standbys have to confirm it, and that nobody reads.
+const PROBE: &str = "SELECT pg_logical_emit_message(true, 'nouns', 'start')";
+
+/// Whether commits of ours wait for a standby, and which ones are asked for. In use, some wait at any
+/// moment, but not for as long.
+const WAITS: &str = "SELECT count(*) > 0, current_setting('synchronous_standby_names') \
+    FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user \
+    AND wait_event = 'SyncRep' AND query_start < clock_timestamp() - interval '2 seconds'";
+
+const REMEDY: &str =
+    "start the standby, or take it out of synchronous_standby_names and reload PostgreSQL";
+
+impl Start<'_> {
+    /// Commits nothing, and waits until that is confirmed.
+    pub(super) async fn probe_commit(&self) -> Result<(), Unopened> {
+        let probe = async {
+            let connection = self.connect().await?;
+            match connection.client.batch_execute(PROBE).await {
+                // Who may not send it finds out by the first real commit.
+                Err(error) if sort(&error).1 == Some(Trouble::Lost) => {
+                    let cause = words(&error);
+                    Err(Unopened::Lost(OpenError(format!("{}: {cause}", self.shown))))
+                }
+                Ok(()) | Err(_) => Ok(()),
+            }
+        };
+        self.guard_commit(probe).await
+    }
+
+    /// Runs what ends with a commit. Tells the operator when that waits for a standby, and gives up after
+    /// a while unless the start is a patient one.
+    pub(super) async fn guard_commit<T>(
+        &self,
+        work: impl Future<Output = Result<T, Unopened>>,
+    ) -> Result<T, Unopened> {
+        let mut work = pin!(work);
+        let began = clock::now();
+        loop {
+            if let Ok(done) = timeout(LOOK_EVERY, work.as_mut()).await {
+                return done;
+            }
+            if self.is_patient && self.is_told.get() {
+                return work.await;
+            }
+            let Some(names) = self.find_standbys().await else { continue };
+            if !self.is_told.replace(true) {
+                let message =
+                    "a commit of the start waits for a synchronous standby, and none answers";
+                let fields: [(&str, &dyn std::fmt::Display); 2] =
+                    [("synchronous_standby_names", &names), ("remedy", &REMEDY)];
+                self.log.event(Level::Warning, message, &fields);
+            }
+            if !self.is_patient && clock::now() >= began + COMMIT_MAX {
+                return Err(Unopened::Lost(self.unconfirmed(&names)));
+            }
+        }
+    }
+
+    /// The standbys that commits wait for; nothing when none waits, or nobody can tell.
+    async fn find_standbys(&self) -> Option<String> {
+        let look = async {
+            let connection = self.pool.connection(clock::now() + LOOK_MAX).await.ok()?;
+            let ids = std::sync::Mutex::default();
+            let mut driver = PostgresDriver::new(&connection, &ids, self.pooling, Stage::None);
+            let read = |row: &dyn Columns| {
+                Ok((row.boolean(0)? == Some(true), row.text(1)?.unwrap_or("").to_owned()))
+            };
+            let found = driver.rows(WAITS, &[], read).await.ok()?.pop();
+            found.filter(|(waits, _)| *waits).map(|(_, names)| names)
+        };
+        timeout(LOOK_MAX, look).await.ok().flatten()
+    }
+
+    fn unconfirmed(&self, names: &str) -> OpenError {
+        OpenError(format!(
+            "{}: PostgreSQL has not confirmed a commit within {} seconds, because no synchronous standby \
+             answers (synchronous_standby_names = '{names}'); {REMEDY}; with --wait the start goes on \
+             waiting",
+            self.shown,
+            COMMIT_MAX.as_secs()
+        ))
+    }
+}

@@ -1,0 +1,130 @@
+//! A start that ends between its tables and its indexes: its model does not count yet.
+
+use super::locks::{check_serves, longer, start, wait_for};
+use super::{STRICT, note, start_refused};
+use crate::harness::{Backend, Ended, Late, Postgres, Process, Server, Setup, sql, wait_until};
+
+const BACKEND: Backend = Backend::Postgres;
+const SNAPSHOT: &str =
+    "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM nouns_system;\n";
+const BUILDS: &str = "CREATE%INDEX CONCURRENTLY%";
+
+fn server_with_items() -> Server {
+    let server = Setup::new(BACKEND).model(STRICT).start();
+    server.create("/notes", note("a"));
+    server.create("/notes", note("b"));
+    server
+}
+
+fn end_build(server: &Server) {
+    let end = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+         WHERE datname = current_database() AND query LIKE '{BUILDS}' AND pid <> pg_backend_pid()"
+    );
+    assert_eq!(sql(BACKEND, server.folder(), &end), "1\n");
+}
+
+/// Starts with another model, and ends the connection that builds its index.
+fn fail_build(server: &Server, model: &str) -> Ended {
+    let late = Late::begin(server.folder(), SNAPSHOT);
+    let (process, _folder) = start(server, model, &[]);
+    wait_for(server.folder(), BUILDS);
+    end_build(server);
+    let ended = process.end();
+    late.commit();
+    ended
+}
+
+#[test]
+fn older_server_restarts_while_a_newer_one_builds_its_indexes() {
+    let server = server_with_items();
+    let late = Late::begin(server.folder(), SNAPSHOT);
+    let (process, _folder) = start(&server, &longer(), &[]);
+    wait_for(server.folder(), BUILDS);
+    let server = server.restart();
+    server.create("/notes", note("c"));
+    late.commit();
+    check_serves(process);
+    let ended = start_refused(&server.database(), STRICT);
+    assert!(ended.stderr.contains("note.mood: the field was removed"), "it counts now: {ended:?}");
+}
+
+#[test]
+fn older_server_restarts_after_an_index_build_failed_and_the_next_start_completes_it() {
+    let server = server_with_items();
+    let ended = fail_build(&server, &longer());
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    assert!(ended.stderr.contains("the model does not count as applied"), "{}", ended.stderr);
+    let server = server.restart().restart();
+    server.create("/notes", note("c"));
+    let newer = Setup::replica(server.database()).model(&longer()).start();
+    let moods = newer.get("/notes?mood=calm").json();
+    assert_eq!(moods["notes"].as_array().unwrap().len(), 3, "{moods}");
+}
+
+#[test]
+fn third_model_builds_on_an_unfinished_one_or_is_refused_with_what_to_run() {
+    let server = server_with_items();
+    let ended = fail_build(&server, &longer());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let (address, folder) = (server.database(), server.stop());
+    let other = format!("{STRICT}size = {{ type = \"integer\" }}\n");
+    let ended = start_refused(&address, &other);
+    let statements = "ALTER TABLE \"notes\" DROP COLUMN \"mood\"; \
+        DELETE FROM nouns_system WHERE name = 'model_unfinished'";
+    assert!(ended.stderr.contains(statements), "{}", ended.stderr);
+    // Without its index.
+    let looser = longer().replace("default = \"calm\", filter = true", "default = \"calm\"");
+    Setup::replica(address.clone()).model(&looser).start().stop();
+    let count = "SELECT count(*) FROM nouns_system WHERE name = 'model_unfinished'";
+    assert_eq!(sql(BACKEND, folder.path(), count), "0\n");
+    Setup::replica(address).model(&longer()).start();
+}
+
+#[test]
+fn statements_of_the_refusal_take_an_unfinished_model_back() {
+    let server = server_with_items();
+    fail_build(&server, &longer());
+    let (address, folder) = (server.database(), server.stop());
+    let statements = "ALTER TABLE \"notes\" DROP COLUMN \"mood\"; \
+        DELETE FROM nouns_system WHERE name = 'model_unfinished'";
+    let name = Postgres::name(folder.path());
+    assert_eq!(Postgres::of_the_tests().try_sql(&name, statements).code, Some(0));
+    let other = format!("{STRICT}mood = {{ type = \"integer\" }}\n");
+    let server = Setup::replica(address).model(&other).start();
+    server.create("/notes", r#"{"note":{"code":"c","mood":1}}"#);
+}
+
+#[test]
+fn broken_index_build_is_tried_again_with_wait() {
+    let server = server_with_items();
+    let late = Late::begin(server.folder(), SNAPSHOT);
+    let (process, _folder) = start(&server, &longer(), &["--wait"]);
+    wait_for(server.folder(), BUILDS);
+    end_build(&server);
+    wait_until("it waits", || process.stderr().contains("waiting for the database").then_some(()));
+    assert!(!process.stderr().contains("--wait"), "{}", process.stderr());
+    late.commit();
+    check_serves(process);
+}
+
+#[test]
+fn duplicates_end_a_start_with_a_new_unique_rule_also_with_wait() {
+    let server = server_with_items();
+    let unique = format!("{STRICT}token = {{ type = \"text\", unique = true }}\n");
+    fail_build(&server, &unique);
+    let name = Postgres::name(server.folder());
+    let run = |text: &str| Postgres::of_the_tests().sql(&name, text);
+    run("UPDATE notes SET token = 'same'");
+    let (process, _folder) = start(&server, &unique, &["--wait"]);
+    let ended = Process::end(process);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    let message = "items have the same value where nouns.notes.unique.token allows each once";
+    assert!(ended.stderr.contains(message), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("same'"), "no stored value is shown: {}", ended.stderr);
+    let server = server.restart();
+    run("UPDATE notes SET token = code");
+    let newer = Setup::replica(server.database()).model(&unique).start();
+    let taken = newer.post("/notes", r#"{"note":{"code":"c","token":"a"}}"#);
+    assert_eq!(taken.status, 409, "{taken:?}");
+}
