@@ -103,6 +103,19 @@ impl Windows {
         Ok(first.seen(now_ms))
     }
 
+    /// Takes back one that was counted, if its span is not over.
+    pub fn take_back(&self, who: impl Hash, now: Instant) {
+        let now_ms = self.millis(now);
+        let hash = self.hashes.hash_one(who);
+        let mut shard = self.shard(hash);
+        let found = set(&mut shard, hash)
+            .and_then(|set| set.iter_mut().find(|window| window.is(hash, now_ms)));
+        if let Some(window) = found {
+            window.count = window.count.saturating_sub(1);
+            window.is_at_limit = false;
+        }
+    }
+
     /// How many are counted.
     #[cfg(test)]
     pub fn len(&self, now: Instant) -> usize {
@@ -181,6 +194,25 @@ mod tests {
         assert_eq!(windows.seen("ann", now + seconds(9)), Some(seen(3, 1)));
         assert_eq!(windows.count("ann", limit, now + seconds(10)), Ok(seen(1, 10)));
         assert_eq!(windows.count("bob", limit, now + seconds(10)), Ok(seen(2, 4)));
+    }
+
+    #[test]
+    fn take_back_makes_room_for_one_within_the_span() {
+        let now = clock::now();
+        let windows = Windows::new(now);
+        let limit = (2, seconds(10));
+        let seen = |count, left| Seen { count, left: seconds(left) };
+        windows.take_back("ann", now);
+        assert_eq!(windows.seen("ann", now), None);
+        for _ in 0..2 {
+            windows.count("ann", limit, now).unwrap();
+        }
+        windows.take_back("bob", now);
+        assert_eq!(windows.count("ann", limit, now), Err(seen(2, 10)));
+        windows.take_back("ann", now + seconds(1));
+        assert_eq!(windows.count("ann", limit, now + seconds(1)), Ok(seen(2, 9)));
+        windows.take_back("ann", now + seconds(10));
+        assert_eq!(windows.count("ann", limit, now + seconds(10)), Ok(seen(1, 10)));
     }
 
     /// Threads at once get no more together than one would.

@@ -1,4 +1,4 @@
-//! Guesses of a password by Basic, compared and counted in one step.
+//! Guesses of a password, by Basic and by Digest, each compared and counted in one step.
 //!
 //! Who is told what, and when, is for `login` to say.
 //! The one surprising thing: a guess may be refused although its password is right, and then nothing was
@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::basic::Pair;
+use super::digest::{self, Proof};
 use super::hasher::Wrong;
 use super::memory::Memory;
-use super::password;
 use super::throttle::Throttle;
 use super::users::User;
+use super::{Auth, Request, Stop, password};
 use crate::clock;
+use crate::model::Algorithm;
+use crate::store;
 
 /// A password by Basic, to be judged on the thread that hashes.
 pub(super) struct BasicGuess {
@@ -61,5 +64,88 @@ impl BasicGuess {
             // By Digest, meanwhile.
             Err(time) => (Verdict::Throttled(time), wrong),
         }
+    }
+}
+
+/// The credentials of a request by Digest, read and found to be meant for it.
+pub(super) struct Claimant<'a> {
+    pub(super) proof: Proof<'a>,
+    pub(super) algorithm: Algorithm,
+    /// Of the body, where the proof covers it.
+    pub(super) body_hash: Option<digest::Hash>,
+}
+
+impl Auth {
+    /// The user whom a proof is of. What is in memory is asked first, and what is stored decides.
+    ///
+    /// Nothing is awaited between a comparison and its count, so of guesses that are sent at once no more
+    /// are told apart from a right password than of those that come one after another. A wrong guess at a
+    /// user in memory is therefore counted before the user is read, and taken back if the password has
+    /// changed meanwhile and it is right after all.
+    pub(super) async fn verified(
+        &self,
+        store: &store::Worker,
+        request: &Request<'_>,
+        (name, is_proved): (&str, bool),
+        claimant: &Claimant<'_>,
+    ) -> Result<Arc<User>, Stop> {
+        let mut counted = None;
+        if let Some(user) = self.users.recall(store, name, request.now).await? {
+            if let Some(user) = self.proved_user(request, claimant, Some(user)) {
+                return self.let_in(request, (name, is_proved), user).await;
+            }
+            let failure = self.throttle.count_failure(name, request.address, clock::now());
+            if let Err(time) = failure
+                && !is_proved
+            {
+                return Err(self.shut_out(request, time).await.into());
+            }
+            counted = Some(failure);
+        }
+        let read = self.users.read(store, name, request.now).await?;
+        match (self.proved_user(request, claimant, read), counted) {
+            (Some(user), None) => self.let_in(request, (name, is_proved), user).await,
+            (Some(user), Some(failure)) => {
+                if failure.is_ok() {
+                    self.throttle.take_back(name, request.address, clock::now());
+                }
+                Ok(user)
+            }
+            (None, counted) => {
+                let count = || self.throttle.count_failure(name, request.address, clock::now());
+                Err(match counted.unwrap_or_else(count) {
+                    Ok(()) => self.fail(store, request).await,
+                    Err(time) => self.shut_out(request, time).await.into(),
+                })
+            }
+        }
+    }
+
+    /// The user, if the proof is theirs. It takes as long for nobody as for somebody.
+    fn proved_user(
+        &self,
+        request: &Request<'_>,
+        Claimant { proof, algorithm, body_hash }: &Claimant<'_>,
+        user: Option<Arc<User>>,
+    ) -> Option<Arc<User>> {
+        let ha1 = user.as_ref().and_then(|user| user.ha1(request.realm, *algorithm));
+        let nobody = self.memory.nobody(*algorithm);
+        let method = request.parts.method.as_str();
+        let is_right = proof.verify(ha1.unwrap_or(nobody), method, body_hash.as_ref());
+        let is_known = ha1.is_some() && is_right;
+        user.filter(|user| is_known && !user.is_disabled)
+    }
+
+    /// Others may have failed while the user was read, and then a right guess is one too many.
+    async fn let_in(
+        &self,
+        request: &Request<'_>,
+        (name, is_proved): (&str, bool),
+        user: Arc<User>,
+    ) -> Result<Arc<User>, Stop> {
+        if !is_proved {
+            self.refuse_shut(name, request).await?;
+        }
+        Ok(user)
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{HeaderValue, header};
 
 use super::digest::{self, Keyed, Misfit, Proof, Target};
-use super::guess::{BasicGuess, Verdict};
+use super::guess::{BasicGuess, Claimant, Verdict};
 use super::hasher::Who;
 use super::memory::Remembered;
 use super::nonce::{Nonce, NonceFault};
@@ -30,14 +30,6 @@ use crate::value::Value;
 
 /// How long a login waits to write what it makes of a password.
 const COMPLETE_MAX: Duration = Duration::from_secs(5);
-
-/// The credentials of a request by Digest, read and found to be meant for it.
-struct Claimant<'a> {
-    proof: Proof<'a>,
-    algorithm: Algorithm,
-    /// Of the body, where the proof covers it.
-    body_hash: Option<digest::Hash>,
-}
 
 impl Auth {
     /// Somebody whose password was right a moment ago. In place, without a future: this is the way of
@@ -241,18 +233,7 @@ impl Auth {
         if !is_proved {
             self.refuse_shut(&name, request).await?;
         }
-        let Some(user) = self.verified(store, request, &name, &claimant).await? else {
-            // Counted or refused in one step: of guesses that were sent at once, no more are told apart
-            // from a right password than of those that come one after another.
-            return Err(match self.throttle.count_failure(&name, request.address, clock::now()) {
-                Ok(()) => self.fail(store, request).await,
-                Err(time) => self.shut_out(request, time).await.into(),
-            });
-        };
-        // Others may have failed while the user was read, and then a right guess is one too many.
-        if !is_proved {
-            self.refuse_shut(&name, request).await?;
-        }
+        let user = self.verified(store, request, (&name, is_proved), &claimant).await?;
         let Ok(nonce) = nonce else {
             return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
         };
@@ -310,29 +291,6 @@ impl Auth {
         }
     }
 
-    /// The user whom a proof is of. What is in memory is asked first, and what is stored decides.
-    async fn verified(
-        &self,
-        store: &store::Worker,
-        request: &Request<'_>,
-        name: &str,
-        claimant: &Claimant<'_>,
-    ) -> Result<Option<Arc<User>>, StoreError> {
-        let Claimant { proof, algorithm, body_hash } = claimant;
-        let method = request.parts.method.as_str();
-        let is_of = |user: Option<Arc<User>>| {
-            let ha1 = user.as_ref().and_then(|user| user.ha1(request.realm, *algorithm));
-            let nobody = self.memory.nobody(*algorithm);
-            let is_right = proof.verify(ha1.unwrap_or(nobody), method, body_hash.as_ref());
-            let is_known = ha1.is_some() && is_right;
-            user.filter(|user| is_known && !user.is_disabled)
-        };
-        match is_of(self.users.recall(store, name, request.now).await?) {
-            Some(user) => Ok(Some(user)),
-            None => Ok(is_of(self.users.read(store, name, request.now).await?)),
-        }
-    }
-
     /// Whether this user is in already with the nonce of a proof: then failures of others do not concern them.
     fn is_proved(
         &self,
@@ -343,7 +301,11 @@ impl Auth {
     }
 
     /// 429 while too many were wrong.
-    async fn refuse_shut(&self, name: &str, request: &Request<'_>) -> Result<(), Problem> {
+    pub(super) async fn refuse_shut(
+        &self,
+        name: &str,
+        request: &Request<'_>,
+    ) -> Result<(), Problem> {
         match self.throttle.is_shut(name, request.address, clock::now()) {
             None => Ok(()),
             Some(time) => Err(self.shut_out(request, time).await),
@@ -351,14 +313,14 @@ impl Auth {
     }
 
     /// 429, to come back after this time.
-    async fn shut_out(&self, request: &Request<'_>, time: Duration) -> Problem {
+    pub(super) async fn shut_out(&self, request: &Request<'_>, time: Duration) -> Problem {
         self.patience.wait(request.now + patience::SHUT).await;
         let seconds = time.as_secs().saturating_add(1);
         Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
     }
 
     /// 401 for a failure that was counted.
-    async fn fail(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
+    pub(super) async fn fail(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
         self.patience.wait(request.now + patience::WRONG).await;
         self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
     }

@@ -36,6 +36,11 @@ impl Throttle {
             self.failures.count((name, network(address)), (self.failures_max, WINDOW), now);
         counted.map(drop).map_err(|seen| seen.left)
     }
+
+    /// Takes back a failure that was counted and turned out to be none.
+    pub fn take_back(&self, name: &str, address: IpAddr, now: Instant) {
+        self.failures.take_back((name, network(address)), now);
+    }
 }
 
 #[cfg(test)]
