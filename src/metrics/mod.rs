@@ -53,6 +53,7 @@ pub struct Server {
     pub refused: Count,
     pub streams_refused: Count,
     pub cut_unread: Count,
+    pub cut_revoked: Count,
     /// Answers that went on, by how they ended.
     pub flows_whole: Count,
     pub flows_left: Count,

@@ -105,6 +105,7 @@ impl Metrics {
         );
         for (reason, count) in [
             ("unread", &server.cut_unread),
+            ("revoked", &server.cut_revoked),
             ("streams", &server.cut_streams),
             ("frames", &server.cut_frames),
             ("handshake", &server.cut_handshake),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn;
 use hyper::service::Service;
@@ -54,6 +54,7 @@ const CLOSINGS_MAX: usize = 4;
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     Unread,
+    Revoked,
     Streams,
     Frames,
 }
@@ -63,7 +64,6 @@ pub(super) struct Shared {
     pub(super) app: Rc<App>,
     pub(super) refusals: Refusals,
     http1: conn::http1::Builder,
-    http2: conn::http2::Builder<LocalExecutor>,
     http2_prior_knowledge: bool,
     head_bytes_max: usize,
     limits: Limits,
@@ -95,7 +95,6 @@ impl Shared {
             app: Rc::new(app),
             refusals,
             http1: http1_builder(&limits),
-            http2: http2_builder(&limits),
             http2_prior_knowledge: settings.http2_prior_knowledge,
             head_bytes_max: head_bytes_max(&limits),
             limits,
@@ -119,6 +118,10 @@ impl Shared {
             Cut::Unread => {
                 (&server.cut_unread, "connection cut: the client does not read its answer")
             }
+            Cut::Revoked => (
+                &server.cut_revoked,
+                "connection cut: the caller may not have the rest of an answer that the client does not read",
+            ),
             Cut::Streams => {
                 (&server.cut_streams, "connection cut: too many requests are left open")
             }
@@ -131,14 +134,24 @@ impl Shared {
     }
 }
 
-/// Runs the tasks of HTTP/2 on the thread of their connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LocalExecutor;
+/// Runs the streams of one connection of HTTP/2 on its thread, each until it is done or revoked.
+#[derive(Debug, Clone)]
+struct StreamExecutor {
+    watch: Rc<Watch>,
+}
 
-impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
-    fn execute(&self, future: F) {
+impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
+    fn execute(&self, stream: F) {
+        let watch = Rc::clone(&self.watch);
+        let number = watch.take_request_without_task();
         tokio::task::spawn_local(async move {
-            future.await;
+            let mut stream = pin!(stream);
+            poll_fn(|cx| {
+                let is_done = stream.as_mut().poll(cx).is_ready()
+                    || number.is_some_and(|number| watch.is_revoked(number, cx));
+                if is_done { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
         });
     }
 }
@@ -167,9 +180,10 @@ fn http1_builder(limits: &Limits) -> conn::http1::Builder {
     builder
 }
 
-fn http2_builder(limits: &Limits) -> conn::http2::Builder<LocalExecutor> {
+fn http2_builder(limits: &Limits, watch: &Rc<Watch>) -> conn::http2::Builder<StreamExecutor> {
     const WINDOW_BYTES: u32 = 256 << 10;
-    let mut builder = conn::http2::Builder::new(LocalExecutor);
+    let executor = StreamExecutor { watch: Rc::clone(watch) };
+    let mut builder = conn::http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(100)
@@ -243,7 +257,8 @@ where
 {
     let (shared, watch, peer) =
         (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way.peer);
-    let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(stream), service));
+    let builder = http2_builder(&shared.limits, &watch);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut leaving = false;
     let why_cut = poll_fn(|cx| {
         match watch.asked(cx) {
@@ -390,6 +405,11 @@ impl Service<Request<Incoming>> for Requests {
         boxed(|| async move {
             let mut response = pipeline::serve(&app, request, way).await;
             let rights = response.extensions_mut().remove::<Arc<StreamRights>>();
+            if exchange.is_last() {
+                response
+                    .headers_mut()
+                    .insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok(response.map(|body| Answer::new(exchange, &app, body, rights)))
         })
     }

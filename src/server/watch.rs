@@ -6,20 +6,20 @@
 //! that a request is under way, so both write here, and `Exchange` is how the service does.
 
 mod exchange;
+mod revocation;
 mod watches;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 pub(super) use self::exchange::{Exchange, Part};
+use self::revocation::GuardedStream;
 pub(super) use self::watches::Watches;
 use super::frames::Allowance;
 use super::message::MessageFraming;
 use crate::gate;
-use crate::pipeline::StreamRights;
 
 /// After so many ticks without a request a connection gives hyper's buffers back.
 const PARK_TICKS: u64 = 1;
@@ -58,6 +58,8 @@ pub(super) struct Common {
     requests: Cell<u64>,
     /// The server is stopping.
     is_stopping: Cell<bool>,
+    /// When it began to.
+    stopped_at: Cell<u64>,
 }
 
 impl Common {
@@ -150,8 +152,10 @@ pub(super) struct Watch {
     /// Requests so far.
     requests: Cell<u32>,
     under_way: RefCell<Vec<UnderWay>>,
-    /// Answers that go on and depend on somebody's rights, by the number of the request.
-    streams: RefCell<Vec<(u32, Arc<StreamRights>)>>,
+    /// Answers that go on and depend on somebody's rights.
+    streams: RefCell<Vec<GuardedStream>>,
+    /// The request of HTTP/2 that has begun and has no task yet.
+    without_task: Cell<Option<u32>>,
     allowance: Allowance,
     /// hyper has no part in it now.
     is_parked: Cell<bool>,
@@ -177,6 +181,7 @@ impl Watch {
             requests: Cell::new(0),
             under_way: RefCell::new(Vec::new()),
             streams: RefCell::new(Vec::new()),
+            without_task: Cell::new(None),
             allowance: Allowance::new(now),
             is_parked: Cell::new(false),
             message: RefCell::default(),
@@ -369,11 +374,13 @@ impl Watch {
 
     /// What this connection should be asked now. `is_pressed` says that answers take up much memory.
     fn verdict(&self, patience: &Patience, is_pressed: bool) -> Ask {
-        if self.is_unread_too_long(patience, is_pressed)
-            || self.is_greedy(patience)
-            || self.has_revoked_stream()
-        {
+        if self.is_unread_too_long(patience, is_pressed) || self.is_greedy(patience) {
             return Ask::Cut;
+        }
+        match self.phase.get() {
+            Phase::Streams => self.wake_revoked_streams(),
+            _ if self.has_revoked_stream() => return Ask::Cut,
+            _ => {}
         }
         if self.holds_up_the_stop(patience) {
             return Ask::Cut;
@@ -423,11 +430,6 @@ impl Watch {
                 || (age >= patience.sending && stands_still)
                 || (age >= patience.hurry && is_pressed && bytes > gate::SMALL_BYTES)
         })
-    }
-
-    /// An answer was to end and has not: its client does not read, and so nothing more is asked for.
-    fn has_revoked_stream(&self) -> bool {
-        self.streams.borrow().iter().any(|(_, rights)| rights.is_revoked())
     }
 
     /// It has more streams than its share, and has not finished them for long.

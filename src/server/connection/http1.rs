@@ -52,14 +52,19 @@ where
     if !stream.begin_head() {
         watch.set_parked(true);
         let waited = poll_fn(|cx| {
-            match watch.asked(cx) {
-                Ask::Nothing | Ask::Park => {}
-                // The rest of the head may be on its way; the sweep decides how long.
-                Ask::Leave if stream.has_pending() => {}
-                Ask::Leave => return Poll::Ready(Some(EndCause::Left)),
-                Ask::Cut => return Poll::Ready(Some(EndCause::Cut)),
+            let ask = watch.asked(cx);
+            if ask == Ask::Cut {
+                return Poll::Ready(Some(EndCause::Cut));
             }
-            stream.poll_head(cx, head_bytes_max).map(|read| read.err().map(|_| EndCause::Gone))
+            // Before it leaves: what has arrived is a request, or the beginning of one.
+            match stream.poll_head(cx, head_bytes_max) {
+                Poll::Ready(read) => Poll::Ready(read.err().map(|_| EndCause::Gone)),
+                // The rest of a head may be on its way; the sweep decides how long.
+                Poll::Pending if ask == Ask::Leave && !stream.has_pending() => {
+                    Poll::Ready(Some(EndCause::Left))
+                }
+                Poll::Pending => Poll::Pending,
+            }
         })
         .await;
         if waited.is_some() {
@@ -90,8 +95,8 @@ struct ConnectionEnd<S> {
     cause: EndCause,
     /// The phase in which it ended.
     phase: Phase,
-    /// The client has not read all of its answer.
-    has_unread: bool,
+    /// Why it is cut, where the client has not read all of its answer.
+    unread: Option<Cut>,
     /// What hyper has read and not consumed.
     unparsed: Bytes,
     /// When it was asked to leave, every answer had long arrived: a client with a pool may not see the
@@ -103,7 +108,7 @@ impl<S> ConnectionEnd<S> {
     /// The end of a connection that hyper has no part in.
     fn waiting(stream: Watched<S>, service: Requests, cause: EndCause) -> Self {
         let (phase, unparsed) = (service.watch.phase(), Bytes::new());
-        Self { stream, service, cause, phase, has_unread: false, unparsed, was_idle: true }
+        Self { stream, service, cause, phase, unread: None, unparsed, was_idle: true }
     }
 
     /// The beginning of a head with which the connection goes on.
@@ -136,6 +141,13 @@ where
             Ask::Nothing | Ask::Park => {}
             Ask::Leave if leaving => {}
             Ask::Leave => {
+                // hyper would close without a look at what has arrived, and at the first half of a head.
+                if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
+                    return Poll::Ready(EndCause::Hyper(result));
+                }
+                if watch.can_park() {
+                    return Poll::Ready(EndCause::Parked);
+                }
                 leaving = true;
                 was_idle = matches!(watch.phase(), Phase::Fresh | Phase::Idle);
                 Pin::new(&mut connection).graceful_shutdown();
@@ -156,15 +168,16 @@ where
     })
     .await;
     // Before the answer goes with the rest of the connection.
-    let (phase, has_unread) = (watch.phase(), watch.has_unread());
+    let unread = if watch.has_revoked_stream() { Cut::Revoked } else { Cut::Unread };
+    let (phase, unread) = (watch.phase(), watch.has_unread().then_some(unread));
     let parts = connection.into_parts();
     let (stream, service, unparsed) = (parts.io.into_inner(), parts.service, parts.read_buf);
-    ConnectionEnd { stream, service, cause, phase, has_unread, unparsed, was_idle }
+    ConnectionEnd { stream, service, cause, phase, unread, unparsed, was_idle }
 }
 
 /// Says what is still to be said, and closes.
 async fn finish<S: Stream>(end: ConnectionEnd<S>) {
-    let ConnectionEnd { mut stream, service, cause, phase, has_unread, unparsed, was_idle } = end;
+    let ConnectionEnd { mut stream, service, cause, phase, unread, unparsed, was_idle } = end;
     let Requests { shared, watch, way, .. } = service;
     let head = stream.take_head();
     let (stream, has_ended) = stream.into_inner();
@@ -180,9 +193,9 @@ async fn finish<S: Stream>(end: ConnectionEnd<S>) {
         }
         // The client is gone.
         EndCause::Hyper(Err(_)) | EndCause::Gone => return shared.close_in_turn(stream).await,
-        EndCause::Cut if has_unread => {
+        EndCause::Cut if let Some(why) = unread => {
             stream.forget_unsent();
-            return shared.say_cut(Cut::Unread, way.peer);
+            return shared.say_cut(why, way.peer);
         }
         EndCause::Cut if phase == Phase::Head && !watch.is_stopping() => {
             Some(Problem::new(&problem::TOO_SLOW).detail(format!(

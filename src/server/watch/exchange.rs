@@ -5,7 +5,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Kind, Phase, UnderWay, Watch};
+use super::revocation::GuardedStream;
+use super::{Ask, Kind, Phase, UnderWay, Watch};
 use crate::pipeline::StreamRights;
 
 /// One request, from its head to the moment the system has all of its answer.
@@ -25,11 +26,17 @@ impl Exchange {
         watch.under_way.borrow_mut().push(request);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get() + 1);
+            watch.without_task.set(Some(number));
             watch.enter(Phase::Streams);
         } else {
             watch.enter(Phase::Busy);
         }
         Self { watch: Rc::clone(watch), number }
+    }
+
+    /// Whether its answer is the last one on a connection of HTTP/1, which the client should know.
+    pub(in crate::server) fn is_last(&self) -> bool {
+        self.watch.ask.get() == Ask::Leave && self.watch.phase() != Phase::Streams
     }
 
     /// The answer is with hyper.
@@ -49,7 +56,8 @@ impl Exchange {
     /// The answer will go on, for as long as its caller has these rights.
     pub(in crate::server) fn flows(&self, rights: Option<Arc<StreamRights>>) {
         if let Some(rights) = rights {
-            self.watch.streams.borrow_mut().push((self.number, rights));
+            let stream = GuardedStream { number: self.number, rights, task: None };
+            self.watch.streams.borrow_mut().push(stream);
         }
         let mut under_way = self.watch.under_way.borrow_mut();
         if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
@@ -107,7 +115,7 @@ impl Drop for Exchange {
             .under_way
             .borrow_mut()
             .retain(|request| request.kind == Kind::Part || request.number != self.number);
-        watch.streams.borrow_mut().retain(|(number, _)| *number != self.number);
+        watch.streams.borrow_mut().retain(|stream| stream.number != self.number);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get().saturating_sub(1));
             watch.enter(Phase::Streams);

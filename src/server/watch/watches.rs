@@ -45,7 +45,8 @@ impl Watches {
     pub(in crate::server) fn streams(&self) -> Vec<Arc<StreamRights>> {
         let mut all = Vec::new();
         for watch in &self.list {
-            all.extend(watch.streams.borrow().iter().map(|(_, rights)| Arc::clone(rights)));
+            let streams = watch.streams.borrow();
+            all.extend(streams.iter().map(|stream| Arc::clone(&stream.rights)));
         }
         all
     }
@@ -58,6 +59,7 @@ impl Watches {
     /// The server is stopping: all are to finish what is in flight.
     pub(in crate::server) fn stop(&self) {
         self.common.is_stopping.set(true);
+        self.common.stopped_at.set(self.common.ticks.get());
         for watch in &self.list {
             watch.ask(Ask::Leave);
         }
@@ -73,7 +75,9 @@ impl Watch {
             Phase::Streams => self.since.get().max(self.progress.get()),
             Phase::Busy | Phase::Sending | Phase::Closing => return false,
         };
-        self.common.is_stopping.get() && self.is_idle() && self.age(last) >= patience.stop
+        // What was begun long before may still be completed now.
+        let age = self.age(last.max(self.common.stopped_at.get()));
+        self.common.is_stopping.get() && self.is_idle() && age >= patience.stop
     }
 
     /// No request of HTTP/1 is in flight, and hyper holds buffers for the next one.

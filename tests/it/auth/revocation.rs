@@ -20,6 +20,7 @@ title = "Log"
 http2_prior_knowledge = true
 [server.limits]
 stream_idle_seconds_max = 600
+failed_logins_max = 1000
 sending_seconds_max = 600
 [resources.entry]
 id = "integer"
@@ -46,13 +47,18 @@ fn start(backend: Backend) -> (Server, Person) {
     (server, ann)
 }
 
-/// Runs `nouns user …` beside the server, to its end.
-fn user(server: &Server, arguments: &[&str]) {
+/// Begins `nouns user …` beside the server.
+fn begin_user(server: &Server, arguments: &[&str]) -> Process {
     let mut command = Command::new(NOUNS);
     command.arg("user").args(arguments);
     command.args(["--model", "model.toml", "--database", &server.database()]);
     command.arg("--key-file").arg(server.key_file()).env_clear().current_dir(server.folder());
-    let ended = Process::spawn(&mut command).end();
+    Process::spawn(&mut command)
+}
+
+/// Runs it to its end.
+fn user(server: &Server, arguments: &[&str]) {
+    let ended = begin_user(server, arguments).end();
     assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
 }
 
@@ -253,6 +259,32 @@ on_every_backend! {
         assert_eq!(stored(&server), old()[..1]);
     }
 
+    /// A head may come at the end of one lease, and its rights are trusted for another one. When the command has
+    /// ended, both are over.
+    fn requests_begun_while_the_command_runs_are_refused_after_it(backend: Backend) {
+        let (server, ann) = start(backend);
+        let write = ("POST /entries", "", r#"{"entry":{"text":"late","number":7}}"#);
+        for _ in 0..3 {
+            let answer = server.request("GET /entries", &[("Authorization", &ann.basic())], "");
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let mut command = begin_user(&server, &["disable", "ann"]);
+            let mut begun = Vec::new();
+            while !command.ended() {
+                begun.push(SlowRequest::begin(&server, &ann.basic(), write));
+                let last = Instant::now();
+                wait_until("it is time for the next", || (last.elapsed() > LEASE / 20).then_some(()));
+            }
+            assert_eq!(command.end().code, Some(0));
+            for request in begun {
+                let (_, answer) = request.finish();
+                // Of many wrong ones at once, some find no place to wait for their hash.
+                assert!([401, 429].contains(&answer.status), "{answer:?}");
+            }
+            assert!(stored(&server).is_empty());
+            user(&server, &["enable", "ann"]);
+        }
+    }
+
     fn keep_alive_connection_is_refused_after_a_revocation(backend: Backend) {
         let (server, ann) = start(backend);
         let mut client = server.client();
@@ -288,6 +320,35 @@ on_every_backend! {
             let cut = server.log().matches("the rights of the caller have changed").count();
             (cut == 2).then_some(())
         });
+        assert!(!server.log().contains("does not read its answer"), "{}", server.log());
+    }
+
+    /// The other streams of the connection may be somebody else's, as behind a proxy.
+    fn revoked_http2_stream_leaves_its_connection_alone(backend: Backend) {
+        let (server, ann) = start(backend);
+        let bob = Person::new("bob", "the password of bob");
+        server.add_user(&bob, &["writer"]);
+        fill(&server, 20_000);
+        let mut client = Http2::connect(&server);
+        for (stream, person) in [(1, &ann), (3, &bob)] {
+            let fields = [("accept", NDJSON), ("authorization", &*person.basic())];
+            client.request(stream, ("GET", "/entries"), &fields, b"");
+        }
+        wait_until("both are under way", || (metric(&server, "nouns_flows_under_way") == 2).then_some(()));
+        user(&server, &["disable", "ann"]);
+        wait_until("one of them is cut", || (metric(&server, "nouns_flows_under_way") == 1).then_some(()));
+        client.open_window(1, 100 << 20);
+        client.open_window(3, 100 << 20);
+        let (mut is_reset, mut is_whole) = (false, false);
+        while !(is_reset && is_whole) {
+            let frame = client.next().unwrap_or_else(|| panic!("the connection ended: {}", server.log()));
+            is_reset |= (frame.kind, frame.stream) == (Http2::RST_STREAM, 1);
+            is_whole |= (frame.kind, frame.stream) == (Http2::DATA, 3) && frame.is_end();
+            assert!(frame.stream != 1 || frame.kind != Http2::DATA || !frame.is_end(), "it looks whole");
+        }
+        let log = server.log();
+        assert_eq!(log.matches("the rights of the caller have changed").count(), 1, "{log}");
+        assert!(!log.contains("connection cut"), "{log}");
     }
 
     fn export_goes_on_while_others_are_revoked(backend: Backend) {

@@ -1,6 +1,6 @@
 //! HTTP/2 frame by frame, for what no client does: streams that are reset, windows that stay shut.
 //!
-//! It keeps to the server's flow control when it sends, and opens no window of its own. Header blocks of
+//! It keeps to the server's flow control when it sends, and opens windows only when told to. Header blocks of
 //! the server are not read.
 
 use std::io::{Read, Write};
@@ -36,7 +36,7 @@ impl Frame {
 impl Http2 {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
-    const RST_STREAM: u8 = 3;
+    pub const RST_STREAM: u8 = 3;
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     const WINDOW_UPDATE: u8 = 8;
@@ -122,6 +122,13 @@ impl Http2 {
             self.send(Self::DATA, u8::from(end == body.len()), stream, &body[sent..end]);
             (self.window, window) = (self.window - count, Some(mine - count));
             sent = end;
+        }
+    }
+
+    /// Lets the server send so many bytes more, on the connection and on a stream.
+    pub fn open_window(&mut self, stream: u32, bytes: u32) {
+        for stream in [0, stream] {
+            self.send(Self::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
         }
     }
 

@@ -120,6 +120,43 @@ on_every_backend! {
         assert_eq!(status.code(), Some(0));
     }
 
+    /// Heads that were begun before the stop and are completed while it waits for them.
+    fn stop_answers_a_head_completed_within_the_grace_period(server: Server) {
+        let half = b"GET /customers HTTP/1.1\r\nHos";
+        let whole = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut parked = server.client();
+        parked.write(half);
+        let mut idle = server.client();
+        assert_eq!(idle.request("GET /customers", &[], "").status, 200);
+        let begun = Instant::now();
+        wait_until("both wait without buffers", || (begun.elapsed() > Duration::from_secs(1)).then_some(()));
+        let mut fresh = server.client();
+        fresh.write(half);
+        let mut kept = server.client();
+        kept.write(&[&whole[..], half].concat());
+        assert_eq!(kept.read_answer(false).status, 200);
+        // A head that has arrived and was not read yet is whole.
+        server.pause();
+        idle.write(whole);
+        server.terminate();
+        server.resume();
+        wait_until("the signal is heard", || server.log().contains("ending: finishing").then_some(()));
+        for client in [&mut parked, &mut fresh, &mut kept] {
+            client.write(b"t: localhost\r\n\r\n");
+        }
+        for (name, mut client) in [("idle", idle), ("parked", parked), ("fresh", fresh), ("kept", kept)] {
+            let answer = client.read_answer(false);
+            assert_eq!(answer.status, 200, "{name}: {answer:?}");
+            // Its request may have been answered before the stop began.
+            if name != "idle" {
+                assert_eq!(answer.header("Connection"), Some("close"), "{name}: {answer:?}");
+            }
+            client.read_to_close();
+        }
+        let (status, _) = server.wait();
+        assert_eq!(status.code(), Some(0));
+    }
+
     fn stdout_has_one_line(server: Server) {
         server.create("/customers", ANN);
         let address = server.address;
