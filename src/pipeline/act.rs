@@ -37,10 +37,16 @@ pub(super) async fn read(
     read: Read,
     stages: &mut Stages,
 ) -> Result<Result<Outcome, StoreError>, Stop> {
-    let done = app.shared.gate.pass(asked.until, || app.store.read(read)).await;
+    let done = fetch(app, asked.until, read).await;
     stages.mark("store");
     identity::require_unchanged(app, asked, stages.now()).await?;
     Ok(done)
+}
+
+/// Reads as soon as there is a place for it.
+pub(super) async fn fetch(app: &App, deadline: Instant, read: Read) -> Result<Outcome, StoreError> {
+    let place = Some(app.shared.gate.place(deadline).await?);
+    app.store.read_in(place, read).await
 }
 
 pub(super) async fn write(

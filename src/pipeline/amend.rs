@@ -23,20 +23,20 @@ pub(super) async fn user(
     write: &Write,
     body: SentBody<'_>,
 ) -> Result<Result<Outcome, StoreError>, Stop> {
-    let Shared { model, auth, gate, .. } = &*app.shared;
+    let Shared { model, auth, .. } = &*app.shared;
     let Action::Amend { id, patch } = &write.action else {
         return Err(Problem::new(&problem::INTERNAL).into());
     };
     if let Some(once) = &write.once {
         let read = Read::Kept(once.clone());
-        match gate.pass(until, || app.store.read(read)).await {
+        match act::fetch(app, until, read).await {
             Err(StoreError::Refused(Refusal::Missing)) => {}
             said => return Ok(said),
         }
     }
     for _ in 0..TRIES_MAX {
         let read = Read::Item(write.collection.clone(), *id, None);
-        let stored = match gate.pass(until, || app.store.read(read)).await {
+        let stored = match act::fetch(app, until, read).await {
             Ok(Outcome::Item(stored)) => stored,
             other => return Ok(other),
         };

@@ -288,10 +288,20 @@ pub enum Worker {
 }
 
 impl Worker {
+    /// For a read that the server makes by itself.
     pub async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
+        self.read_in(None, read).await
+    }
+
+    /// Reads in a place of the gate, which is held until the work has ended, also when its client has left.
+    pub async fn read_in(
+        &self,
+        place: Option<OwnedSemaphorePermit>,
+        read: Read,
+    ) -> Result<Outcome, StoreError> {
         match self {
-            Self::Sqlite(worker) => worker.read(read).await,
-            Self::Postgres(worker) => worker.read(read).await,
+            Self::Sqlite(worker) => worker.read(read, place).await,
+            Self::Postgres(worker) => worker.read(read, place).await,
         }
     }
 

@@ -36,6 +36,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
 pub use address::{Address, Environment};
@@ -176,8 +177,12 @@ impl Worker {
     }
 
     /// Once it has a connection, the work goes on when the client leaves: the database does to the end
-    /// what it is asked, and a connection that waits for it is of no use to the next one.
-    pub(super) async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
+    /// what it is asked, and a connection that waits for it is of no use to the next one. So does its place.
+    pub(super) async fn read(
+        &self,
+        read: Read,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<Outcome, StoreError> {
         fault::point("read");
         let now = clock::now();
         let until = now + self.0.statement_max;
@@ -187,7 +192,11 @@ impl Worker {
             read => Way::Alone(pool.lease(purpose(read), until).await?),
         };
         let inner = Arc::clone(&self.0);
-        Onward::new(|| Inner::read(inner, read, way, until)).await
+        Onward::new(|| async move {
+            let _place = place;
+            Inner::read(inner, read, way, until).await
+        })
+        .await
     }
 
     /// The work goes on when the client leaves, from its beginning, and keeps its memory and its place.

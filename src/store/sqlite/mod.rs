@@ -32,6 +32,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 pub use beside::Beside;
 pub use changes::Changes;
 pub(super) use open::open;
@@ -138,7 +140,11 @@ impl Worker {
         })
     }
 
-    pub(super) async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
+    pub(super) async fn read(
+        &self,
+        read: Read,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<Outcome, StoreError> {
         if matches!(read, Read::Ready) && self.shared.stopped.load(Ordering::Relaxed) {
             return Err(writer::stopped());
         }
@@ -153,7 +159,7 @@ impl Worker {
         }
         let until = now + self.shared.statement_max;
         let pool = if read.is_wide() { &self.shared.wide } else { &self.shared.pool };
-        let answer = pool.read(read, until)?;
+        let answer = pool.read(read, until, place)?;
         // The reader looks at the clock between steps; a disk that hangs gives it none.
         match tokio::time::timeout_at((until + QUICK).into(), answer).await {
             Ok(Ok(Done { outcome, took })) => {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::driver::SqliteDriver;
 use super::log_reset::ReadGate;
@@ -118,6 +118,8 @@ struct Asked {
     read: Read,
     until: Instant,
     answer: oneshot::Sender<Done>,
+    /// Of the gate; held until the read has ended.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 /// What came of a read in the pool, and how long it took there.
@@ -182,11 +184,12 @@ impl Pool {
         &self,
         read: Read,
         until: Instant,
+        place: Option<OwnedSemaphorePermit>,
     ) -> Result<oneshot::Receiver<Done>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queue.as_ref().ok_or(StoreError::Busy)?;
-        match queue.try_send(Asked { read, until, answer }) {
+        match queue.try_send(Asked { read, until, answer, place }) {
             Ok(()) => Ok(answered),
             Err(TrySendError::Full(_)) => Err(StoreError::Busy),
             Err(TrySendError::Disconnected(_)) => {
@@ -215,7 +218,7 @@ fn turn(
 ) -> ControlFlow<()> {
     // The lock is held while waiting: one thread waits, the others wait for it.
     let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
-    let Ok(Asked { read, until, answer }) = next else { return ControlFlow::Break(()) };
+    let Ok(Asked { read, until, answer, place }) = next else { return ControlFlow::Break(()) };
     fault::point("pool");
     // Held back up to its deadline, it is told so below.
     let _permit = gate.and_then(|gate| gate.enter(until));
@@ -229,7 +232,45 @@ fn turn(
             .unwrap_or_else(|panic| Err(StoreError::broken(fault::words(&*panic)))),
     };
     let took = clock::now().saturating_duration_since(began);
+    drop(place);
     // The client may have left.
     let _ = answer.send(Done { outcome, took });
     ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::model;
+    use crate::store::sql::SQLITE;
+
+    /// As many reads as there are threads can take all the time there is, with nobody left to wait for them.
+    #[test]
+    fn abandoned_read_holds_its_place_until_a_thread_is_done_with_it() {
+        let name = format!("nouns-reader-{}.db", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        Connection::open(&path).and_then(|made| made.execute_batch("VACUUM")).unwrap();
+        let model = model::read("nouns.toml", "title = \"T\"\n[resources.room]\n").unwrap();
+        let context = Context::new(&Arc::new(model), &SQLITE);
+        let mut reader = Reader::open(&path, &context, (CACHE_KIB, POOL_STEPS)).unwrap();
+        let (queue, asked) = sync_channel(WAITING_MAX);
+        let (pool, asked) = (Pool { queue: Mutex::new(Some(queue)) }, Mutex::new(asked));
+        let places = Arc::new(Semaphore::new(2));
+        let until = clock::now() + Duration::from_secs(600);
+        let ask = || {
+            let place = Arc::clone(&places).try_acquire_owned().ok();
+            pool.read(Read::Ready, until, place).unwrap()
+        };
+        let (abandoned, mut waited_for) = (ask(), ask());
+        drop(abandoned);
+        assert_eq!(places.available_permits(), 0);
+        assert_eq!(turn(&mut reader, &asked, None), ControlFlow::Continue(()));
+        assert_eq!(places.available_permits(), 1);
+        assert_eq!(turn(&mut reader, &asked, None), ControlFlow::Continue(()));
+        assert!(waited_for.try_recv().is_ok());
+        assert_eq!(places.available_permits(), 2);
+        std::fs::remove_file(&path).unwrap();
+    }
 }

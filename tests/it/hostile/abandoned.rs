@@ -1,6 +1,6 @@
-//! Writes whose clients have left while they wait: their memory stays counted, and is bounded.
+//! Requests whose clients have left while they wait: their memory and their places stay counted, and are bounded.
 
-use crate::harness::{Backend, Http2, Lock, Server, Setup, wait_until};
+use crate::harness::{Backend, Http2, Lock, Server, Setup, sql, wait_until};
 
 use super::siege::megabytes;
 
@@ -57,6 +57,36 @@ on_every_backend! {
             (server.metric::<u64>("nouns_requests_under_way") == Some(0)).then_some(())
         });
     }
+}
+
+/// On PostgreSQL alone, where a read can wait for a lock. The database goes on with it.
+#[test]
+fn abandoned_reads_keep_their_places() {
+    let server = start(Backend::Postgres);
+    let lock =
+        Lock::hold_on(&server, "customers", "LOCK TABLE customers IN ACCESS EXCLUSIVE MODE;");
+    let mut client = Http2::connect(&server);
+    let paths = ["/customers", "/customers/0198c0de-0000-7000-8000-000000000000"];
+    for (number, path) in (0..).zip(paths) {
+        client.request(2 * number + 1, ("GET", path), &[], b"");
+        wait_until("the database has it", || {
+            let waiting = "SELECT count(*) FROM pg_stat_activity \
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            let found = sql(server.backend(), server.folder(), waiting);
+            (found.trim() == (number + 1).to_string()).then_some(())
+        });
+    }
+    assert_eq!(waiting(&server), 2);
+    client.reset(1);
+    client.reset(3);
+    client.ping();
+    drop(client);
+    wait_until("the connection is gone", || {
+        (server.metric::<u64>("nouns_connections_open") == Some(1)).then_some(())
+    });
+    assert_eq!(waiting(&server), 2);
+    drop(lock);
+    wait_until("they are done", || (waiting(&server) == 0).then_some(()));
 }
 
 /// On PostgreSQL alone, where a lock is waited for as long as the test needs to send so much.
