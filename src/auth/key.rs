@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
-pub use source::{Held, KeyError, Keyring, Source};
+pub use source::{Held, KeyError, Keyring, Source, wait_for_lock};
 
 const KEY_BYTES: usize = 32;
 /// More than a rotation needs; a bound for what is tried.

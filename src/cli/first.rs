@@ -5,7 +5,7 @@
 //!
 //! Order, so that no crash leaves an admin whose password nobody knows: the password is written under the
 //! name of the file with `.new` behind it, the user is committed, the file gets its name. A start that finds
-//! a `.new` beside users that are there finishes or drops it, by whether it holds the admin's password.
+//! a `.new` beside users that are there finishes it, if it holds the admin's password.
 //! A lock on the folder keeps apart the servers that do this in one folder; of servers in several folders,
 //! the unique name of the user in the database lets one win.
 
@@ -15,17 +15,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Refusal, refusal};
-use crate::auth::key::{Keys, Source};
+use super::{Refusal, accounts, refusal};
+use crate::auth::key::{Keys, Source, wait_for_lock};
 use crate::auth::password::{self, Record};
 use crate::fault;
-use crate::model::own::{ADMIN, PASSWORD};
+use crate::model::own::ADMIN;
 use crate::model::{Model, Scheme};
 use crate::plan::{By, Outcome, Read, Refusal as Refused, Write};
 use crate::store::{Beside, Database, StoreError};
-use crate::value::Value;
+use crate::value::{Item, Value};
 
-pub(super) const NAME: &str = "admin";
+const NAME: &str = "admin";
 
 /// The first user, made at this start.
 #[derive(Debug)]
@@ -102,13 +102,13 @@ pub(super) fn make(
     if has_users(beside, model)? {
         return match unfinished.exists() {
             true => {
-                let _lock = lock_folder(file);
+                let _lock = lock_folder(file)?;
                 finish(beside, file, &unfinished)
             }
             false => Ok(None),
         };
     }
-    let _lock = lock_folder(file);
+    let _lock = lock_folder(file)?;
     // Another server may have made the user while this one waited.
     if has_users(beside, model)? {
         return Ok(None);
@@ -146,28 +146,30 @@ pub(super) fn make(
     }
 }
 
-/// Goes on where a start was interrupted after the user was made.
+/// Goes on where a start was interrupted after the user was made. What holds another password may be that of
+/// another database, and is left alone.
 fn finish(
     beside: &mut Beside,
     file: &Path,
     unfinished: &Path,
 ) -> Result<Option<FirstUser>, Refusal> {
-    let Ok(text) = fs::read_to_string(unfinished) else { return Ok(None) };
-    let password = text.trim_end();
     let found = beside.read(&Read::User(NAME.into())).map_err(|error| cannot(&error))?;
-    let record = match &found {
-        Outcome::User(Some(user)) => match user.values.get(PASSWORD) {
-            Some(Value::Text(record)) => Record::parse(record),
-            _ => None,
-        },
-        _ => None,
+    let Outcome::User(Some(user)) = &found else { return Ok(None) };
+    let Some(password) = password_in(unfinished, user) else { return Ok(None) };
+    let file = match file.symlink_metadata() {
+        // Somebody else's.
+        Ok(_) => unfinished.to_owned(),
+        Err(_) => settle(unfinished, file),
     };
-    let is_right = record.is_some_and(|record| password::verify(Some(&record), password));
-    if !is_right || file.symlink_metadata().is_ok() {
-        let _ = fs::remove_file(unfinished);
-        return Ok(None);
-    }
-    Ok(Some(FirstUser { password: password.to_owned(), file: settle(unfinished, file) }))
+    Ok(Some(FirstUser { password, file }))
+}
+
+/// The password in a file, if it is that of this user. Slow.
+fn password_in(file: &Path, user: &Item) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let password = text.trim_end();
+    let record = Record::parse(accounts::record(user))?;
+    password::verify(Some(&record), password).then(|| password.to_owned())
 }
 
 /// Gives the file its name. Where that fails, it is found under the one it has.
@@ -194,15 +196,37 @@ fn write(path: &Path, password: &str) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 
-/// Removes the file, when the password in it is no longer that of the first user. Whether it was there.
-pub(super) fn forget(file: &Path) -> Result<bool, Refusal> {
-    match fs::remove_file(file) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(refusal(format!(
-            "done, but {} cannot be removed ({error}); it holds a password that counts no more: remove it",
-            file.display()
-        ))),
+/// A password file beside a database.
+#[derive(Debug)]
+pub(super) struct PasswordFile<'a> {
+    path: &'a Path,
+    /// It holds the password that the first user had when it was looked at.
+    is_of_user: bool,
+}
+
+impl<'a> PasswordFile<'a> {
+    /// Looks whether the file is that of this user, before the user is changed: databases of one name on
+    /// several servers may have the same folder. Nothing where there is no file. Slow.
+    pub(super) fn find(path: Option<&'a Path>, user: &Item) -> Option<Self> {
+        let path = path.filter(|path| accounts::name(user) == NAME && path.exists())?;
+        Some(Self { path, is_of_user: password_in(path, user).is_some() })
+    }
+
+    /// Removes the file, when the password in it counts no more; says what became of it.
+    pub(super) fn forget(&self) -> Result<String, Refusal> {
+        let path = self.path.display();
+        if !self.is_of_user {
+            return Ok(format!(
+                "{path} is left as it is: it does not hold the password that {NAME} had; it may be that of \
+                 another database"
+            ));
+        }
+        match fs::remove_file(self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(refusal(format!(
+                "done, but {path} cannot be removed ({error}); it holds a password that counts no more: remove it",
+            ))),
+            _ => Ok(format!("removed {path}, which held the old one")),
+        }
     }
 }
 
@@ -217,11 +241,12 @@ fn cannot(cause: &dyn std::fmt::Debug) -> Refusal {
     refusal(format!("cannot make the first user ({cause:?})"))
 }
 
-/// Held until it is dropped. A file system without locks has to do without.
-fn lock_folder(file: &Path) -> Option<File> {
-    let folder = File::open(folder(file)).ok()?;
-    folder.lock().ok()?;
-    Some(folder)
+/// Held until it is dropped.
+fn lock_folder(file: &Path) -> Result<Option<File>, Refusal> {
+    let folder = folder(file);
+    let Ok(opened) = File::open(folder) else { return Ok(None) };
+    wait_for_lock(&opened, folder).map_err(refusal)?;
+    Ok(Some(opened))
 }
 
 fn folder(file: &Path) -> &Path {

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::accounts::{self, Accounts, Place, wait_for_servers};
-use super::{Refusal, first, prompt, refusal, roles, say};
+use super::first::PasswordFile;
+use super::{Refusal, prompt, refusal, roles, say};
 use crate::auth::password;
 use crate::auth::text::composed;
 use crate::json::{self, Json};
@@ -159,22 +160,21 @@ fn add(flags: &Add) -> Result<(), Refusal> {
 fn passwd(flags: &Passwd) -> Result<(), Refusal> {
     let mut accounts = flags.place.find()?.check_key()?.open()?;
     let name = composed(&flags.name);
-    accounts.user(&name)?;
+    let user = accounts.user(&name)?;
     let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
     let record = record(&mut accounts, &name, &sent)?;
+    let first_file = accounts.password_file.clone();
+    let first_file = PasswordFile::find(first_file.as_deref(), &user);
     accounts.change(&name, (PASSWORD, false), |_| Ok(Some(record.clone())))?;
     wait_for_servers();
     said(format_args!("set the password of {name}"));
-    forget_first_password(&accounts, &name)
+    forget(first_file)
 }
 
 /// The file of the first start holds a password that counts no more.
-fn forget_first_password(accounts: &Accounts, name: &str) -> Result<(), Refusal> {
-    let Some(file) = accounts.password_file.as_deref().filter(|_| name == first::NAME) else {
-        return Ok(());
-    };
-    if first::forget(file)? {
-        said(format_args!("removed {}, which held the old one", file.display()));
+fn forget(first_file: Option<PasswordFile<'_>>) -> Result<(), Refusal> {
+    if let Some(file) = first_file {
+        said(format_args!("{}", file.forget()?));
     }
     Ok(())
 }
@@ -211,6 +211,8 @@ fn remove(flags: &Removal) -> Result<(), Refusal> {
     let mut accounts = flags.place.find()?.open()?;
     let name = composed(&flags.name);
     let user = accounts.user(&name)?;
+    let first_file = accounts.password_file.clone();
+    let first_file = PasswordFile::find(first_file.as_deref(), &user);
     match accounts.remove(&user, flags.force) {
         // Somebody else was faster.
         Ok(()) | Err(StoreError::Refused(Refused::Missing)) => {}
@@ -219,7 +221,7 @@ fn remove(flags: &Removal) -> Result<(), Refusal> {
     }
     wait_for_servers();
     said(format_args!("removed {name}"));
-    forget_first_password(&accounts, &name)
+    forget(first_file)
 }
 
 /// A password that may be one.

@@ -10,8 +10,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use super::Keys;
+use crate::clock;
 use crate::store::{Database, follow_links};
 
 const FILE: &str = "nouns.key";
@@ -19,6 +22,10 @@ const FILE: &str = "nouns.key";
 const FILE_BYTES_MAX: u64 = 4096;
 /// The group may not write, others may nothing.
 const OTHERS: u32 = 0o027;
+
+/// How long the lock of a folder is waited for, and how often it is tried: whoever has it writes small files.
+const LOCK_MAX: Duration = Duration::from_secs(10);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why there are no keys: what is wrong and the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +52,27 @@ impl fmt::Debug for Source {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
             Self::Environment(_) => f.write_str("Environment(…)"),
+        }
+    }
+}
+
+/// Waits for the lock of a folder, which is held until the file is closed. A file system without locks has to
+/// do without.
+pub fn wait_for_lock(folder: &File, path: &Path) -> Result<(), KeyError> {
+    let until = clock::now() + LOCK_MAX;
+    loop {
+        match folder.try_lock() {
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
+            Err(TryLockError::WouldBlock) if clock::now() < until => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+                return Err(KeyError(format!(
+                    "another process has held the lock of the folder {} for {} seconds, which nouns holds only \
+                     while it writes a key or the first password; end it, and start again",
+                    path.display(),
+                    LOCK_MAX.as_secs()
+                )));
+            }
         }
     }
 }
@@ -122,9 +150,8 @@ impl Source {
                 self.name()
             ))),
             (None, None) => {
-                // Whoever has it writes one small file.
                 let folder = self.open_folder()?;
-                let _ = folder.lock();
+                wait_for_lock(&folder, &self.folder())?;
                 let held = Held { _folder: folder };
                 match self.read()? {
                     Some(keys) => Ok(settled(keys, false)),

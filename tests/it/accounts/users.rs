@@ -176,12 +176,32 @@ on_every_backend! {
         let said = desk.done(&["user", "passwd", "admin", "--password-stdin"], "Hakuna Matata");
         assert_eq!(said, "nouns: set the password of admin\n");
         // Somebody else's password says nothing about it.
-        std::fs::write(&file, "kept\n").unwrap();
+        std::fs::write(&file, "Hakuna Matata\n").unwrap();
         desk.add("ann");
         desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
         assert!(file.exists());
         assert!(removed(&desk.done(&["user", "remove", "admin", "--force"], "")));
         assert!(!file.exists());
+    }
+
+    /// Databases of one name on several servers share a folder of keys, and with it the name of this file.
+    fn first_password_file_of_another_database_is_kept(backend: Backend) {
+        let desk = Desk::on(backend);
+        drop(desk.serve());
+        let file = desk.password_file();
+        let foreign = "the password of another database\n";
+        std::fs::write(&file, foreign).unwrap();
+        let unfinished = file.with_extension("admin-password.new");
+        std::fs::write(&unfinished, foreign).unwrap();
+        drop(desk.serve());
+        for args in [&["user", "passwd", "admin", "--password-stdin"][..], &["user", "remove", "admin", "--force"]] {
+            let said = desk.done(args, PASSWORD);
+            let left = format!("{} is left as it is: ", file.file_name().unwrap().display());
+            assert!(said.contains(&left), "{said}");
+        }
+        for file in [&file, &unfinished] {
+            assert_eq!(std::fs::read_to_string(file).unwrap(), foreign);
+        }
     }
 
     /// Without an admin nobody could manage users over HTTP.

@@ -86,6 +86,22 @@ on_every_backend! {
         }
     }
 
+    /// Another process may hold it for ever; the start says so instead of waiting.
+    fn first_user_behind_a_held_folder_lock_is_refused(backend: Backend) {
+        let folder = Folder::new();
+        let held = fs::File::open(folder.path()).unwrap();
+        held.lock().unwrap();
+        let setup = Setup::new(backend).closed();
+        let (ended, folder) = setup.clone().try_start_in(folder).unwrap_err();
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let said = "another process has held the lock of the folder ";
+        assert!(ended.stderr.contains(said) && ended.stderr.contains("end it, and start again"), "{ended:?}");
+        drop(held);
+        let server = setup.start_in(folder);
+        let basic = server.admin().basic();
+        assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
+    }
+
     /// A role that was renamed leaves users behind with one that grants nothing.
     fn undeclared_roles_of_users_are_told_at_start(backend: Backend) {
         const CLERKS: &str = "title = \"T\"\n[resources.thing]\n[roles.clerk]\nthing = [\"get\"]\n";
