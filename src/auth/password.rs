@@ -8,6 +8,7 @@
 mod argon;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -29,6 +30,15 @@ pub struct Record {
     pub argon2: String,
     /// The realm, the algorithm, the sealed HA1.
     pub digests: Vec<(String, Algorithm, String)>,
+}
+
+/// Realms of the model and of stored Digest credentials that do not fit each other.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DigestMismatch {
+    /// Offered, and without usable credentials.
+    pub lacking: BTreeSet<String>,
+    /// With credentials that the model has no use for.
+    pub unused: BTreeSet<String>,
 }
 
 /// What a new key means for a record.
@@ -223,16 +233,23 @@ impl Record {
         Some(Resealed { is_changed: self.digests != before, dropped })
     }
 
-    /// The realms of stored Digest credentials that the model has no use for, if the user lacks some that
-    /// it offers: such a user cannot log in by Digest there.
-    pub fn unusable_realms(&self, model: &Model) -> Vec<&str> {
-        if wanted(model).all(|(realm, algorithm)| self.find(realm, algorithm).is_some()) {
-            return Vec::new();
-        }
-        let is_unusable = |(realm, algorithm, _): &&(String, Algorithm, String)| {
+    /// What is amiss with the stored Digest credentials, if the model offers Digest in a realm for which the user
+    /// has none, and they have some that it has no use for: the realm was renamed, or had other algorithms.
+    /// A user who never had any is not meant.
+    pub fn digest_mismatch(&self, model: &Model) -> Option<DigestMismatch> {
+        let offered: BTreeSet<&str> = wanted(model).map(|(realm, _)| realm).collect();
+        let has_any = |realm: &str| {
+            let mut algorithms = wanted(model).filter(|(of, _)| *of == realm);
+            algorithms.any(|(realm, algorithm)| self.find(realm, algorithm).is_some())
+        };
+        let lacking: BTreeSet<_> = offered.into_iter().filter(|realm| !has_any(realm)).collect();
+        let is_unused = |(realm, algorithm, _): &&(String, Algorithm, String)| {
             !wanted(model).any(|offered| offered == (realm.as_str(), *algorithm))
         };
-        self.digests.iter().filter(is_unusable).map(|(realm, _, _)| realm.as_str()).collect()
+        let unused: BTreeSet<_> =
+            self.digests.iter().filter(is_unused).map(|(realm, _, _)| realm.clone()).collect();
+        let lacking: BTreeSet<_> = lacking.into_iter().map(str::to_owned).collect();
+        (!lacking.is_empty() && !unused.is_empty()).then_some(DigestMismatch { lacking, unused })
     }
 
     fn find(&self, realm: &str, algorithm: Algorithm) -> Option<&(String, Algorithm, String)> {

@@ -12,35 +12,44 @@ use crate::log::{Level, Log};
 use crate::model::Model;
 use crate::store::Beside;
 
-/// Warns if users have Digest credentials and yet none for a realm that offers Digest now.
+/// Warns if users have no usable Digest credentials for a realm that offers Digest now, and have some that the
+/// model has no use for. Whether the realm was renamed or is new cannot be known, so both ways out are named.
 pub(super) fn warn_unusable(beside: &mut Beside, model: &Model, log: &Log) -> Result<(), Refusal> {
-    let (mut count, mut realms) = (0_u64, BTreeSet::new());
+    let (mut count, mut lacking, mut unused) = (0_u64, BTreeSet::new(), BTreeSet::new());
     let mut after = None;
     loop {
         let (users, next) = user_page(beside, model, after)?;
         for user in &users {
             // What is damaged is told when its user logs in.
             let Some(record) = Record::parse(accounts::record(user)) else { continue };
-            let unusable = record.unusable_realms(model);
-            count += u64::from(!unusable.is_empty());
-            realms.extend(unusable.into_iter().map(str::to_owned));
+            let Some(mut mismatch) = record.digest_mismatch(model) else { continue };
+            count += 1;
+            lacking.append(&mut mismatch.lacking);
+            unused.append(&mut mismatch.unused);
         }
         match next {
             Some(next) => after = Some(next),
             None => break,
         }
     }
-    let Some(first) = realms.first() else { return Ok(()) };
+    let Some(first) = unused.first() else { return Ok(()) };
     let help = format!(
-        "declare the realm as it was, such as [realms.{first:?}]; or let each of them log in once by Basic \
-         where it is offered, or set their passwords: nouns user passwd NAME"
+        "if a realm was renamed or has other algorithms now, declare it as it was, such as [realms.{first:?}]; \
+         or let each of them log in once by Basic where it is offered, or set their passwords: nouns user passwd NAME"
     );
-    let realms = realms.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let joined = |realms: &BTreeSet<String>| {
+        realms.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    };
     log.event(
         Level::Warning,
-        "users cannot log in by Digest: their stored credentials are for realms or algorithms that the model \
-         does not offer",
-        &[("users", &count), ("realms", &realms), ("help", &help)],
+        "users cannot log in by Digest in some realms: their stored credentials are for realms or algorithms that \
+         the model does not offer",
+        &[
+            ("users", &count),
+            ("realms", &joined(&lacking)),
+            ("stored_for", &joined(&unused)),
+            ("help", &help),
+        ],
     );
     Ok(())
 }

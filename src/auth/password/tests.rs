@@ -94,7 +94,7 @@ fn credentials_of_an_absent_realm_are_kept_until_the_password_changes() {
     assert_eq!(record.digests.len(), 4);
     let md5 = |record: &Record| record.ha1(&keys, "ann", ("desk", Algorithm::Md5));
     assert_eq!(md5(&record), md5(&before));
-    assert!(record.unusable_realms(&without).is_empty(), "all that is offered is there");
+    assert_eq!(record.digest_mismatch(&without), None, "all that is offered is there");
     let new = make(&without, Some(&keys), "ann", "another").unwrap();
     assert_eq!((new.digests.len(), md5(&new)), (2, None));
 }
@@ -114,26 +114,38 @@ fn credentials_of_absent_realms_have_a_limit() {
 }
 
 #[test]
-fn credentials_that_a_model_cannot_use_are_named() {
+fn digest_mismatch_names_realms_without_credentials_and_credentials_without_use() {
     let keys = keys(1);
-    let of = |realms: &str| make(&store(realms), Some(&keys), "ann", "secret").unwrap();
-    let unusable = |record: &Record, realms: &str| {
-        record.unusable_realms(&store(realms)).iter().map(ToString::to_string).collect::<Vec<_>>()
+    let of = |realms: &[&str]| {
+        // Set for the first of them, and completed by a login by Basic for each of the others.
+        let mut record = make(&store(realms[0]), Some(&keys), "ann", "secret").unwrap();
+        for realms in &realms[1..] {
+            record.complete(&store(realms), &keys, "ann", "secret").unwrap();
+        }
+        record
     };
-    let desk = make(
-        &model::read("nouns.toml", "title = \"T\"\n[realms.desk]\n[resources.x]\n").unwrap(),
-        Some(&keys),
-        "ann",
-        "secret",
-    );
-    assert_eq!(unusable(&desk.unwrap(), DIGEST), ["desk", "desk"]);
-    assert!(unusable(&of(DIGEST), DIGEST).is_empty());
+    let mismatch = |stored: &[&str], now: &str| {
+        let found = of(stored).digest_mismatch(&store(now))?;
+        let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(" ");
+        Some((joined(found.lacking), joined(found.unused)))
+    };
+    let found = |lacking: &str, unused: &str| Some((lacking.to_owned(), unused.to_owned()));
+    let (one, other) = ("[realms.store]", "[realms.store]\n[realms.desk]");
+    assert_eq!(mismatch(&[one], one), None);
+    assert_eq!(mismatch(&[one], other), None, "a new realm is no loss");
+    assert_eq!(mismatch(&[other], one), None, "nor is one less");
+    let renamed = "[realms.store]\n[realms.counter]";
+    assert_eq!(mismatch(&[other], renamed), found("counter", "desk"));
+    assert_eq!(mismatch(&[other, renamed], renamed), None, "completed by a login");
     let basic = "[realms.store]\nschemes = [\"basic\"]";
-    assert!(unusable(&of(basic), DIGEST).is_empty(), "there was nothing");
-    assert!(unusable(&of(DIGEST), basic).is_empty(), "nothing is lacking");
-    let md5 = "[realms.store]\nalgorithms = [\"md5\"]";
-    let sha = "[realms.store]\nalgorithms = [\"sha-256\"]";
-    assert_eq!(unusable(&of(md5), sha), ["store"]);
+    assert_eq!(mismatch(&[basic], one), None, "there was nothing");
+    assert_eq!(mismatch(&[one], basic), None, "nothing is lacking");
+    let (md5, sha) =
+        ("[realms.store]\nalgorithms = [\"md5\"]", "[realms.store]\nalgorithms = [\"sha-256\"]");
+    assert_eq!(mismatch(&[md5], sha), found("store", "store"));
+    // One algorithm is enough to log in, whatever is kept of a realm that is gone.
+    let with_desk = "[realms.store]\nalgorithms = [\"md5\"]\n[realms.desk]";
+    assert_eq!(mismatch(&[with_desk], one), None);
 }
 
 #[test]

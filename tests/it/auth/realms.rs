@@ -98,7 +98,8 @@ on_every_backend! {
         let server = start_in(server.stop(), backend, &new);
         let told = warnings(&server);
         assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!((&told[0]["users"], &told[0]["realms"]), (&"3".into(), &"Shop".into()), "{told:?}");
+        assert_eq!(told[0]["users"], "3", "{told:?}");
+        assert_eq!((&told[0]["realms"], &told[0]["stored_for"]), (&"nouns".into(), &"Shop".into()), "{told:?}");
         let help = told[0]["help"].as_str().unwrap();
         assert!(help.contains("[realms.\"Shop\"]") && help.contains("nouns user passwd"), "{help}");
         assert_eq!(basic_status(&server, &admin), 200);
@@ -107,5 +108,18 @@ on_every_backend! {
         let server = start_in(server.stop(), backend, &old);
         assert!(warnings(&server).is_empty(), "{}", server.log());
         assert_eq!(digest_status(&server, &ann), 403);
+    }
+
+    /// What is kept of a former realm, and a realm that offers one more algorithm, take nothing away.
+    fn usable_digest_credentials_beside_those_of_a_former_realm_are_not_warned_of(backend: Backend) {
+        let realms = |text: &str| model("Shop", text);
+        let server = start_in(Folder::new(), backend, &realms("[realms.former]"));
+        let admin = server.admin();
+        let server = start_in(server.stop(), backend, &realms("[realms.shop]\nalgorithms = [\"md5\"]"));
+        assert_eq!(warnings(&server)[0]["realms"], "shop", "{}", server.log());
+        assert_eq!(basic_status(&server, &admin), 200);
+        let server = start_in(server.stop(), backend, &realms("[realms.shop]"));
+        assert!(warnings(&server).is_empty(), "{}", server.log());
+        assert_eq!(digest_status(&server, &admin), 200);
     }
 }
