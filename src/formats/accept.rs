@@ -85,11 +85,15 @@ pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
 
 /// JSON, for a client that lists only JSON with an unknown parameter, such as `application/json;version=1`.
 /// Strictly by RFC 9110 §12.5.1 there is nothing to send; but JSON has no parameters (RFC 8259 §11), and
-/// clients that add one can read the plain type.
+/// clients that add one can read the plain type. A client that lists the plain type with `q=0` does not get it.
 fn json_of_any_kind(ranges: &[Range<'_>], offered: &[Media]) -> Option<usize> {
     let is_listed = |media: &Media| {
         let is_json = matches!(media.essence, "application/json" | "application/problem+json");
-        is_json && ranges.iter().any(|range| range.weight > 0 && range.is_kind_of(media))
+        // No weight is above 0 here: what covers the type and nothing else refuses it.
+        let is_refused = ranges.iter().any(|range| range.is_exactly(media));
+        is_json
+            && !is_refused
+            && ranges.iter().any(|range| range.weight > 0 && range.is_kind_of(media))
     };
     offered.iter().position(is_listed)
 }
@@ -175,6 +179,11 @@ impl Range<'_> {
         };
         is_essence(media.essence, self.kind, self.subtype)
             && !self.parameters.iter().any(is_other_charset)
+    }
+
+    /// Whether it covers `media` by name, and not by a wildcard.
+    fn is_exactly(&self, media: &Media) -> bool {
+        self.subtype != "*" && self.specificity(media).is_some()
     }
 
     /// How specifically the range describes `media`; `None` when it does not cover it.

@@ -160,17 +160,17 @@ fn choose(lines: &[String], offered: &[Media]) -> Option<usize> {
     chosen.or_else(|| offered.iter().position(|media| is_some_json(&liked, media)))
 }
 
-/// Whether only JSON with unknown parameters is accepted, which gets plain JSON; a charset other than UTF-8
-/// does not count.
+/// Whether only JSON with unknown parameters is accepted, which gets plain JSON unless that is refused by name;
+/// a charset other than UTF-8 does not count.
 fn is_some_json(liked: &[Liked], media: &Media) -> bool {
-    let is_other =
-        |(name, value): &(String, String)| name == "charset" && value != "utf-8" && value != "utf8";
+    let is_utf8 = |(name, value): &(String, String)| {
+        name == "charset" && (value == "utf-8" || value == "utf8")
+    };
+    let is_other = |parameter: &(String, String)| parameter.0 == "charset" && !is_utf8(parameter);
+    let mut named = liked.iter().filter(|range| range.essence == media.essence);
     ["application/json", "application/problem+json"].contains(&media.essence)
-        && liked.iter().any(|range| {
-            range.weight > 0.0
-                && range.essence == media.essence
-                && !range.parameters.iter().any(is_other)
-        })
+        && named.clone().all(|range| range.weight > 0.0 || !range.parameters.iter().all(is_utf8))
+        && named.any(|range| range.weight > 0.0 && !range.parameters.iter().any(is_other))
 }
 
 /// RFC 9110 §12.5.1: the most specific range counts; of two equally specific ones, the higher weight.
