@@ -127,6 +127,20 @@ fn rights_of_unknown_roles_are_empty_and_of_admin_unrestricted() {
     assert_ne!(of(&["clerk"]).key(), of(&["shopper"]).key());
 }
 
+/// A grant of `/-/metrics` is none of a resource, and is lost all the same.
+#[test]
+fn is_same_counts_the_grant_of_the_metrics() {
+    let text = "title = \"T\"\n[resources.thing]\n[roles.reader]\nthing = [\"get\"]\n\
+                [roles.other]\nthing = [\"get\"]\n\
+                [roles.monitor]\nthing = [\"get\"]\n\"/-/metrics\" = [\"get\"]\n";
+    let model = model::read("t.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let of = |roles: &[&str]| Rights::of(&model, roles.iter().copied());
+    let (reader, monitor) = (of(&["reader"]), of(&["monitor"]));
+    assert!(reader.is_same(&of(&["other", "reader"])));
+    assert!(monitor.is_same(&of(&["reader", "monitor"])));
+    assert!(!reader.is_same(&monitor) && !monitor.is_same(&reader));
+}
+
 /// The fields that one role shows for its rows stay hidden in the rows of another role.
 #[test]
 fn rights_of_several_roles_do_not_mix_fields_and_rows() {
