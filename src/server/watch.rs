@@ -56,10 +56,8 @@ pub(super) struct Common {
     handshakes: Cell<usize>,
     /// Requests so far.
     requests: Cell<u64>,
-    /// The server is stopping.
-    is_stopping: Cell<bool>,
-    /// When it began to.
-    stopped_at: Cell<u64>,
+    /// When the server began to stop.
+    stopping_since: Cell<Option<u64>>,
 }
 
 impl Common {
@@ -342,7 +340,7 @@ impl Watch {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.common.is_stopping.get()
+        self.common.stopping_since.get().is_some()
     }
 
     /// It was asked to end now, not to leave.
@@ -377,10 +375,10 @@ impl Watch {
         if self.is_unread_too_long(patience, is_pressed) || self.is_greedy(patience) {
             return Ask::Cut;
         }
-        match self.phase.get() {
-            Phase::Streams => self.wake_revoked_streams(),
-            _ if self.has_revoked_stream() => return Ask::Cut,
-            _ => {}
+        if self.phase.get() == Phase::Streams {
+            self.wake_revoked_streams();
+        } else if self.has_revoked_stream() {
+            return Ask::Cut;
         }
         if self.holds_up_the_stop(patience) {
             return Ask::Cut;

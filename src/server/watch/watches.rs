@@ -58,8 +58,7 @@ impl Watches {
 
     /// The server is stopping: all are to finish what is in flight.
     pub(in crate::server) fn stop(&self) {
-        self.common.is_stopping.set(true);
-        self.common.stopped_at.set(self.common.ticks.get());
+        self.common.stopping_since.set(Some(self.common.ticks.get()));
         for watch in &self.list {
             watch.ask(Ask::Leave);
         }
@@ -76,8 +75,10 @@ impl Watch {
             Phase::Busy | Phase::Sending | Phase::Closing => return false,
         };
         // What was begun long before may still be completed now.
-        let age = self.age(last.max(self.common.stopped_at.get()));
-        self.common.is_stopping.get() && self.is_idle() && age >= patience.stop
+        self.common
+            .stopping_since
+            .get()
+            .is_some_and(|since| self.is_idle() && self.age(last.max(since)) >= patience.stop)
     }
 
     /// No request of HTTP/1 is in flight, and hyper holds buffers for the next one.
