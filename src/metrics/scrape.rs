@@ -99,7 +99,8 @@ impl Metrics {
         text.family(
             "nouns_connections_cut_total",
             Counter,
-            "Connections aborted: response not read (unread), too many open HTTP/2 streams \
+            "Connections aborted: response not read (unread), streaming response revoked and not \
+             read (revoked), too many open HTTP/2 streams \
              (streams), too many HTTP/2 frames without a request (frames), TLS handshake timed \
              out (handshake)",
         );
