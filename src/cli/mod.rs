@@ -4,6 +4,7 @@
 //! else the environment, else the model's `[server]` table, else the default.
 
 mod accounts;
+mod allocator;
 mod cert;
 mod changes;
 mod check;

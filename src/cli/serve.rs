@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::accounts;
+use super::allocator;
 use super::cert::quoted;
 use super::environment;
 use super::first::{self, FirstUser};
@@ -33,6 +34,7 @@ use crate::wire;
 const LISTEN: &str = "127.0.0.1:8080";
 
 pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
+    allocator::tune();
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::plant).map_err(refusal)?;
     let strange_variables = environment::check()?;

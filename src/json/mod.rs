@@ -14,7 +14,7 @@ mod write;
 use std::borrow::Cow;
 
 pub use number::{decimal_units, integer, is_number, number_exact, same_number};
-pub use parse::parse;
+pub use parse::{count_values, parse};
 pub use write::{quoted, write, write_moment, write_text, write_value};
 
 /// A JSON value as it was sent. Numbers keep their text, so that nothing is rounded before the field type has

@@ -57,6 +57,21 @@ pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Json<'_>, Error> {
     if parser.at < text.len() { Err(parser.expected("nothing after the value")) } else { Ok(json) }
 }
 
+/// At most how many values `parse` finds in this text, which may be several values or none.
+pub fn count_values(text: &[u8]) -> usize {
+    let (mut values, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_text,
+            b'"' => is_text = !is_text,
+            b',' | b'[' | b'{' if !is_text => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
 impl Error {
     /// `before` is the text up to the error.
     fn at_end_of(before: &str, message: String) -> Self {

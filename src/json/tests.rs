@@ -27,6 +27,28 @@ fn check(bytes: &[u8], expected: &Expect) {
 }
 
 #[test]
+fn count_values_is_never_less_than_what_is_parsed() {
+    fn count(json: &Json<'_>) -> usize {
+        1 + match json {
+            Json::List(list) => list.iter().map(count).sum(),
+            Json::Object(members) => members.iter().map(|(_, value)| count(value)).sum(),
+            Json::Null | Json::Boolean(_) | Json::Number(_) | Json::Text(_) => 0,
+        }
+    }
+    for (text, expected) in [
+        ("0", 1),
+        ("[]", 2),
+        ("[[0],[0]]", 5),
+        (r#"{"a":{"b":1},"c,{[\"":"x,y\\"}"#, 4),
+        (r#"["\",[,",","]"#, 3),
+    ] {
+        assert_eq!(count_values(text.as_bytes()), expected, "{text}");
+        let parsed = read(text).unwrap();
+        assert!(count(&parsed) <= expected, "{text}");
+    }
+}
+
+#[test]
 fn parse_keeps_values_as_sent() {
     check(
         b" \t\r\n{ \"a\" : [ 1 , -2.50e+7 , true , false , null ] , \"\" : { } } \n",

@@ -137,6 +137,7 @@ pub struct Now {
     pub under_way: usize,
     pub waiting: usize,
     pub held_bytes: usize,
+    pub connection_bytes: usize,
     pub flows: usize,
     pub log_lines_dropped: u64,
     /// `None` when the store does not answer.

@@ -85,6 +85,12 @@ impl Metrics {
             "Bytes of request bodies and large responses in memory",
         )
         .sample(&[], now.held_bytes);
+        text.family(
+            "nouns_connection_bytes",
+            Gauge,
+            "Bytes of connections, request headers and small responses in memory",
+        )
+        .sample(&[], now.connection_bytes);
         self.write_flows(text, now);
         text.family("nouns_connections_open", Gauge, "Open connections")
             .sample(&[], server.open.value());

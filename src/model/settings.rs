@@ -155,6 +155,7 @@ limits! {
     idle_seconds_max: u32 = 75, "time that a connection may be idle between requests";
     statement_seconds_max: u32 = 5, "time for one database statement that reads";
     connections_max: usize = 10_000, "concurrent connections";
+    memory_bytes_max: usize = 128 << 20, "memory for all connections, requests and responses together";
     requests_max: usize = 1024, "requests in flight; as many more are queued";
     streams_max: usize = 4096, "concurrent streaming responses";
     streams_per_caller_max: usize = 20, "concurrent streaming responses of one caller";

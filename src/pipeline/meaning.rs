@@ -5,13 +5,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{ASIDE_BODY_BYTES, App, aside};
+use super::{ASIDE_BODY_BYTES, App, Shared, aside};
 use crate::gate::Room;
 use crate::intent::{self, Route};
+use crate::json;
 use crate::model::Model;
 use crate::permit::{self, Caller};
 use crate::plan::{self, By, Plan};
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
+use crate::wire::BodyMemory;
+
+/// Values in one body, of any size. A body of one item, which has at most 1 MiB, cannot have more.
+const VALUES_MAX: usize = 512 << 10;
+/// What a parsed value takes up at most, on average: `[0]` is two values and 176 bytes.
+const VALUE_BYTES: usize = 96;
 
 /// What a large body means takes long enough to find out to be noticed by others.
 pub(super) async fn plan(
@@ -37,8 +44,18 @@ fn plan_here(
 ) -> Result<Plan, Problem> {
     let hidden = permit::hidden(caller, &route);
     let text = intent::text(model, &route, (body, hidden))?;
-    let query = (query, hidden);
-    plan::make(model, intent::read(model, route, query, &text)?, caller, by)
+    plan_text(model, route, (query, &text), caller, by)
+}
+
+fn plan_text(
+    model: &Model,
+    route: Route,
+    (query, text): (Option<&str>, &[u8]),
+    caller: &Caller,
+    by: impl FnOnce() -> By,
+) -> Result<Plan, Problem> {
+    let query = (query, permit::hidden(caller, &route));
+    plan::make(model, intent::read(model, route, query, text)?, caller, by)
 }
 
 async fn plan_aside(
@@ -52,7 +69,40 @@ async fn plan_aside(
     let memory = room.share();
     let work = move || {
         let _held = memory;
-        plan_here(&shared.model, route, (query.as_deref(), &bytes), &caller, || by)
+        let Shared { model, gate, .. } = &*shared;
+        let hidden = permit::hidden(&caller, &route);
+        let text = intent::text(model, &route, (&bytes, hidden))?;
+        let values = gate.room();
+        reserve_values(&text, &values)?;
+        plan_text(model, route, (query.as_deref(), &text), &caller, || by)
     };
     aside(work).await?
+}
+
+/// Reserves memory for the values of a body before it is parsed: a list of `[0]` takes up fifty times its
+/// text.
+fn reserve_values(text: &[u8], memory: &Room<'_>) -> Result<(), Problem> {
+    let values = json::count_values(text);
+    if values > VALUES_MAX {
+        let detail = format!("expected at most {VALUES_MAX} values of JSON, got {values}");
+        return Err(Problem::new(&problem::TOO_LARGE).detail(detail));
+    }
+    match memory.take(values * VALUE_BYTES) {
+        true => Ok(()),
+        false => Err(Problem::new(&problem::BUSY).detail("too many large bodies at once")),
+    }
+}
+
+impl BodyMemory for Room<'_> {
+    fn take(&self, bytes: usize) -> bool {
+        self.take(bytes)
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.is_hurried()
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.is_exhausted()
+    }
 }

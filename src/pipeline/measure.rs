@@ -13,6 +13,7 @@ pub(super) async fn text(app: &App) -> String {
         under_way: shared.gate.under_way(),
         waiting: shared.gate.waiting(),
         held_bytes: shared.gate.held_bytes(),
+        connection_bytes: shared.gate.connection_bytes(),
         flows: shared.gate.streams.count(),
         log_lines_dropped: shared.log.dropped(),
         positions,

@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
@@ -21,7 +22,9 @@ use super::refusal::Refusals;
 use super::worker::Worker;
 use crate::clock;
 use crate::formats::accept::Accept;
+use crate::gate::MemoryPressure;
 use crate::log::Level;
+use crate::pipeline;
 use crate::problem::{self, Problem};
 use crate::wire::Way;
 
@@ -38,6 +41,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Acceptor {
     workers: Vec<Worker>,
     connections_max: usize,
+    /// Of the pipeline: its gate says whether there is memory for one more.
+    shared: Arc<pipeline::Shared>,
     pub(super) refusals: Refusals,
     /// Under way at the moment.
     refusing: Cell<usize>,
@@ -45,10 +50,16 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(super) fn new(workers: Vec<Worker>, connections_max: usize, refusals: Refusals) -> Self {
+    pub(super) fn new(
+        workers: Vec<Worker>,
+        connections_max: usize,
+        shared: Arc<pipeline::Shared>,
+        refusals: Refusals,
+    ) -> Self {
         Self {
             workers,
             connections_max,
+            shared,
             refusals,
             refusing: Cell::new(0),
             complained: Cell::new(None),
@@ -61,6 +72,14 @@ impl Acceptor {
         stream.set_nodelay(true)?;
         self.refusals.metrics.server.accepted.add(1);
         if self.workers.iter().map(Worker::open).sum::<usize>() >= self.connections_max {
+            let cause = format!("at most {} are served at a time", self.connections_max);
+            self.complain("too many connections", &cause);
+            self.refuse(stream, peer, door);
+            return Ok(());
+        }
+        if self.shared.gate.memory_pressure() == MemoryPressure::Exhausted {
+            let cause = "what clients send and are sent takes up more than memory_bytes_max";
+            self.complain("connections refused: memory is exhausted", cause);
             self.refuse(stream, peer, door);
             return Ok(());
         }
@@ -78,10 +97,6 @@ impl Acceptor {
 
     fn refuse(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr, door: Door) {
         self.refusals.metrics.server.refused.add(1);
-        self.complain(
-            "too many connections",
-            &format!("at most {} are served at a time", self.connections_max),
-        );
         if self.refusing.get() >= REFUSALS_MAX {
             return;
         }

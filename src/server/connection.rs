@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderName, HeaderValue, Request, Response, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn;
 use hyper::service::Service;
@@ -34,6 +34,7 @@ use super::{Door, Settings};
 use crate::boxed::boxed;
 use crate::clock;
 use crate::formats::accept::Accept;
+use crate::gate::MemoryPressure;
 use crate::log::{Level, RequestLine, Stages};
 use crate::model::settings::Limits;
 use crate::pipeline::{self, App, StreamRights};
@@ -154,6 +155,18 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
             .await;
         });
     }
+}
+
+/// About what the head of a request takes up.
+fn head_bytes(request: &Request<Incoming>) -> usize {
+    // In the map of the header lines, beside their text.
+    const LINE_BYTES: usize = 100;
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let line =
+        |(name, value): (&HeaderName, &HeaderValue)| LINE_BYTES + name.as_str().len() + value.len();
+    let bytes = target + request.headers().iter().map(line).sum::<usize>();
+    // The buffer that they were read into is larger.
+    bytes + bytes / 2
 }
 
 /// The parsers let somewhat more through than the limits, so that it is our check that answers.
@@ -381,7 +394,9 @@ impl Service<Request<Incoming>> for Requests {
         if self.watch.phase() != Phase::Streams {
             self.follow_message(&mut request);
         }
-        if !self.watch.has_room() {
+        let is_exhausted =
+            || self.shared.app.shared.gate.memory_pressure() == MemoryPressure::Exhausted;
+        if !self.watch.has_room() || (self.watch.has_many_streams() && is_exhausted()) {
             self.shared.refusals.metrics.server.streams_refused.add(1);
             if self.watch.may_complain() {
                 let message = "requests refused: too many streams of HTTP/2 are under way";
@@ -392,6 +407,7 @@ impl Service<Request<Incoming>> for Requests {
             return Box::pin(ready(Ok(answer)));
         }
         let exchange = Exchange::begin(&self.watch);
+        exchange.has_head(head_bytes(&request));
         let (app, way) = (Rc::clone(&self.shared.app), self.way);
         if self.door == Door::Redirect {
             let response = pipeline::redirect(&app, request, way);

@@ -125,6 +125,8 @@ pub fn run(
         let settings = Arc::new(settings);
         // HTTP/1 has a request for each connection; with HTTP/2 there shall be no more of them.
         let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_LEAST);
+        let shared = apps.first().map(|app| Arc::clone(&app.shared));
+        let shared = shared.ok_or_else(|| io::Error::other("there is no worker to start"))?;
         let (mut workers, mut reports) = (Vec::new(), Vec::new());
         for (index, app) in apps.into_iter().enumerate() {
             let seed = Seed {
@@ -140,7 +142,7 @@ pub fn run(
         }
         let connections_max =
             files::connections_max(settings.limits.connections_max, &refusals.log);
-        let acceptor = Acceptor::new(workers, connections_max, refusals);
+        let acceptor = Acceptor::new(workers, connections_max, shared, refusals);
         runtime.block_on(until_told(listeners, (acceptor, tls), reports, &stage, ready))
     };
     serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))

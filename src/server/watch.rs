@@ -6,6 +6,7 @@
 //! that a request is under way, so both write here, and `Exchange` is how the service does.
 
 mod exchange;
+mod memory;
 mod revocation;
 mod watches;
 
@@ -19,7 +20,7 @@ use self::revocation::GuardedStream;
 pub(super) use self::watches::Watches;
 use super::frames::Allowance;
 use super::message::MessageFraming;
-use crate::gate;
+use crate::gate::MemoryPressure;
 
 /// After so many ticks without a request a connection gives hyper's buffers back.
 const PARK_TICKS: u64 = 1;
@@ -27,8 +28,6 @@ const PARK_TICKS: u64 = 1;
 /// How often the sweep runs.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// Bytes of unfinished heads that one worker keeps before it hurries them.
-const HEADS_BYTES_MAX: usize = 16 << 20;
 /// After the time that sending may stand still, this much must have been read of an answer with every
 /// tick: 32 KiB a second.
 const ANSWER_BYTES_PER_TICK: usize = 8 << 10;
@@ -44,8 +43,6 @@ const STREAMS_FAIR: usize = 10;
 pub(super) struct Common {
     /// The time: how many sweeps there have been.
     ticks: Cell<u64>,
-    /// Of all heads that took more than one read.
-    heads_bytes: Cell<usize>,
     /// Requests of HTTP/2 under way, and how many there may be.
     streams: Cell<usize>,
     streams_max: usize,
@@ -124,6 +121,8 @@ impl Patience {
 struct UnderWay {
     number: u32,
     begun: u64,
+    /// Of its head.
+    head_bytes: usize,
     /// When hyper had the answer, and its size; from then on the client is to read it.
     answered: Option<(u64, usize)>,
     kind: Kind,
@@ -145,8 +144,10 @@ pub(super) struct Watch {
     since: Cell<u64>,
     /// When bytes of an answer last got away.
     progress: Cell<u64>,
-    /// What the connection has added to those of `Common`.
+    /// Of a head that took more than one read.
     head_bytes: Cell<usize>,
+    /// What the connection has beside HTTP.
+    tls_bytes: Cell<usize>,
     /// Requests so far.
     requests: Cell<u32>,
     under_way: RefCell<Vec<UnderWay>>,
@@ -176,6 +177,7 @@ impl Watch {
             since: Cell::new(now),
             progress: Cell::new(now),
             head_bytes: Cell::new(0),
+            tls_bytes: Cell::new(0),
             requests: Cell::new(0),
             under_way: RefCell::new(Vec::new()),
             streams: RefCell::new(Vec::new()),
@@ -200,7 +202,7 @@ impl Watch {
     }
 
     pub(super) fn enter(&self, phase: Phase) {
-        self.forget_head();
+        self.head_bytes.set(0);
         self.count_handshake(phase == Phase::Handshake);
         self.phase.set(phase);
         self.since.set(self.now());
@@ -210,11 +212,6 @@ impl Watch {
         let count = &self.common.handshakes;
         let ends = self.phase.get() == Phase::Handshake && !self.ended.get();
         count.set(count.get() + usize::from(begins) - usize::from(ends));
-    }
-
-    fn forget_head(&self) {
-        let bytes = self.head_bytes.take();
-        self.common.heads_bytes.set(self.common.heads_bytes.get() - bytes);
     }
 
     /// Whether an answer of ours can be on its way. When none can, what hyper writes is its own.
@@ -230,9 +227,7 @@ impl Watch {
             Phase::Fresh | Phase::Idle => self.enter(Phase::Head),
             Phase::Head => {
                 // hyper has a copy, and `message` another.
-                let bytes = 2 * bytes;
-                self.head_bytes.set(self.head_bytes.get() + bytes);
-                self.common.heads_bytes.set(self.common.heads_bytes.get() + bytes);
+                self.head_bytes.set(self.head_bytes.get() + 2 * bytes);
             }
             Phase::Handshake | Phase::Busy | Phase::Sending | Phase::Streams | Phase::Closing => {}
         }
@@ -359,7 +354,6 @@ impl Watch {
     }
 
     pub(super) fn end(&self) {
-        self.forget_head();
         self.count_handshake(false);
         self.ended.set(true);
         self.waker.borrow_mut().take();
@@ -370,9 +364,9 @@ impl Watch {
         self.now().saturating_sub(since).saturating_sub(1)
     }
 
-    /// What this connection should be asked now. `is_pressed` says that answers take up much memory.
-    fn verdict(&self, patience: &Patience, is_pressed: bool) -> Ask {
-        if self.is_unread_too_long(patience, is_pressed) || self.is_greedy(patience) {
+    /// What this connection should be asked now.
+    fn verdict(&self, patience: &Patience, pressure: MemoryPressure) -> Ask {
+        if self.is_unread_too_long(patience, pressure) || self.is_greedy(patience) {
             return Ask::Cut;
         }
         if self.phase.get() == Phase::Streams {
@@ -389,23 +383,22 @@ impl Watch {
             Ask::Nothing if self.can_park() && age >= PARK_TICKS => Ask::Park,
             ask => ask,
         };
-        let is_crowded = self.common.heads_bytes.get() > HEADS_BYTES_MAX;
+        let hurry =
+            |limit: u64, is_hurried| if is_hurried { limit.min(patience.hurry) } else { limit };
+        let is_short = pressure >= MemoryPressure::High;
         match self.phase.get() {
-            Phase::Head if is_crowded && self.head_bytes.get() > 0 => {
-                over(patience.head.min(patience.hurry))
+            Phase::Head => over(hurry(patience.head, pressure.hurries(self.head_bytes.get()))),
+            Phase::Handshake => {
+                over(hurry(patience.handshake, is_short || self.is_one_of_many_that_wait()))
             }
-            Phase::Handshake if self.is_one_of_many_that_wait() => {
-                over(patience.handshake.min(patience.hurry))
-            }
-            Phase::Handshake => over(patience.handshake),
-            Phase::Fresh | Phase::Head => over(patience.head),
-            Phase::Idle => over(patience.idle),
+            Phase::Fresh => over(hurry(patience.head, is_short && self.holds_buffers())),
+            Phase::Idle => over(hurry(patience.idle, is_short && self.holds_buffers())),
             Phase::Sending => over(patience.sending),
             Phase::Busy | Phase::Closing => self.ask.get(),
             Phase::Streams if !self.is_idle() => self.ask.get(),
-            Phase::Streams if self.requests.get() == 0 => over(patience.head),
+            Phase::Streams if self.requests.get() == 0 => over(hurry(patience.head, is_short)),
             Phase::Streams => match self.ask.get() {
-                Ask::Nothing if age >= patience.idle => Ask::Leave,
+                Ask::Nothing if age >= hurry(patience.idle, is_short) => Ask::Leave,
                 // Something of hyper's own may still wait for a client that does not read.
                 Ask::Leave => over(patience.sending),
                 ask @ (Ask::Nothing | Ask::Park | Ask::Cut) => ask,
@@ -417,7 +410,7 @@ impl Watch {
         self.common.handshakes.get() > HANDSHAKES_MANY && !self.is_held_up.get()
     }
 
-    fn is_unread_too_long(&self, patience: &Patience, is_pressed: bool) -> bool {
+    fn is_unread_too_long(&self, patience: &Patience, pressure: MemoryPressure) -> bool {
         let stands_still =
             self.phase.get() == Phase::Streams && self.age(self.progress.get()) >= patience.sending;
         let under_way = self.under_way.borrow();
@@ -426,17 +419,22 @@ impl Watch {
             let ticks = u64::try_from(bytes / ANSWER_BYTES_PER_TICK).unwrap_or(u64::MAX);
             age >= patience.sending.saturating_add(ticks)
                 || (age >= patience.sending && stands_still)
-                || (age >= patience.hurry && is_pressed && bytes > gate::SMALL_BYTES)
+                || (age >= patience.hurry && pressure.hurries(bytes))
         })
     }
 
     /// It has more streams than its share, and has not finished them for long.
     fn is_greedy(&self, patience: &Patience) -> bool {
-        let under_way = self.under_way.borrow();
+        self.common.is_busy()
+            && self.has_many_streams()
+            && self.under_way.borrow().iter().any(|it| self.age(it.begun) >= patience.hurry)
+    }
+
+    /// More streams are under way on it than every connection may have.
+    pub(super) fn has_many_streams(&self) -> bool {
+        let is_request = |request: &&UnderWay| request.kind != Kind::Part;
         self.phase.get() == Phase::Streams
-            && self.common.is_busy()
-            && under_way.iter().filter(|request| request.kind != Kind::Part).count() > STREAMS_FAIR
-            && under_way.iter().any(|request| self.age(request.begun) >= patience.hurry)
+            && self.under_way.borrow().iter().filter(is_request).count() > STREAMS_FAIR
     }
 
     /// Whether there is room for one more request; in HTTP/1 there is one for each connection.

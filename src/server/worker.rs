@@ -127,6 +127,7 @@ async fn run(
     let shared = Rc::new(Shared::new(seed.app, seed.refusals, &seed.settings));
     let _ = say_ready.send(());
     let mut watches = Watches::new(seed.streams_max);
+    let mut memory = shared.app.shared.gate.reserve_connections();
     let ended = Rc::new(Notify::new());
     let revocations = Revocations::default();
     let mut sweep = interval(TICK);
@@ -162,7 +163,10 @@ async fn run(
                 tokio::task::spawn_local(place.serve(stream, door));
             },
             _ = sweep.tick(), if !watches.is_empty() => {
-                watches.sweep(&patience, shared.app.shared.gate.is_pressed());
+                watches.sweep(&patience, |bytes| {
+                    memory.set(bytes);
+                    shared.app.shared.gate.memory_pressure()
+                });
                 revocations.look(&shared.app, watches.streams());
             },
             () = ended.notified(), if leaving => {}

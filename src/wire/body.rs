@@ -37,6 +37,18 @@ pub enum After {
     Close,
 }
 
+/// The memory that a body takes up while it is read.
+pub trait BodyMemory {
+    /// Asked for each piece; false when there is no room for it.
+    fn take(&self, bytes: usize) -> bool;
+
+    /// Asked now and then while the next piece does not come: a body that is this slow is given up.
+    fn is_hurried(&self) -> bool;
+
+    /// Asked when the body is not here with its head: it is not waited for.
+    fn is_exhausted(&self) -> bool;
+}
+
 #[derive(Debug)]
 pub struct Body {
     incoming: Incoming,
@@ -68,14 +80,12 @@ impl Body {
         Self { incoming, state, is_http_1: parts.version < Version::HTTP_2 }
     }
 
-    /// Reads the whole body; a second call returns nothing. Calls `has_room` for each chunk, and `is_pressed`
-    /// now and then while waiting for the next one.
+    /// Reads the whole body; a second call returns nothing.
     pub async fn read(
         &mut self,
         bytes_max: usize,
         deadline: Instant,
-        has_room: impl Fn(usize) -> bool,
-        is_pressed: impl Fn() -> bool,
+        memory: &impl BodyMemory,
     ) -> Result<Bytes, Problem> {
         crate::fault::point("body");
         // Refused before the first poll: a client that waits for `100 Continue` need not send the body.
@@ -88,18 +98,21 @@ impl Body {
             State::HeldBack | State::Open => self.state = State::Open,
         }
         {
-            let mut gathering = pin!(self.gather(bytes_max, has_room));
+            let mut gathering = pin!(self.gather(bytes_max, |bytes| memory.take(bytes)));
             // A body that arrived together with the head needs neither the clock nor a timer.
             let first = poll_fn(|context| Poll::Ready(gathering.as_mut().poll(context)));
             if let Poll::Ready(result) = first.await {
                 return result;
+            }
+            if memory.is_exhausted() {
+                return Err(Problem::new(&problem::BUSY).detail("too many slow requests at once"));
             }
             let mut look = clock::now() + HURRY;
             loop {
                 if let Ok(result) = timeout_at(look.min(deadline).into(), &mut gathering).await {
                     return result;
                 }
-                if look >= deadline || is_pressed() {
+                if look >= deadline || memory.is_hurried() {
                     break;
                 }
                 look += HURRY;

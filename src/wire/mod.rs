@@ -16,7 +16,7 @@ mod secure;
 use std::net::SocketAddr;
 
 pub use apart::{Purpose, check_reader, keep_apart};
-pub use body::{After, Body};
+pub use body::{After, Body, BodyMemory};
 pub use cors::{Visitor, preflight};
 pub use forwarded::{Sender, sender};
 pub use head::{TargetFragment, check_head};

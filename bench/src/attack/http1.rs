@@ -86,6 +86,16 @@ pub(super) async fn slow_bodies(front: Rc<Front>) -> io::Result<End> {
     drip(&front, opening, b" ").await
 }
 
+/// The largest head there may be, whole, and a body that comes byte by byte.
+pub(super) async fn slow_bodies_behind_large_heads(front: Rc<Front>) -> io::Result<End> {
+    front.pace(20).await;
+    let opening = format!(
+        "POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX: {}\r\nContent-Length: 100000\r\n\r\n{{",
+        "x".repeat(30 << 10)
+    );
+    drip(&front, opening.as_bytes(), b" ").await
+}
+
 /// All of a body but its last byte.
 pub(super) async fn stalled_bodies(front: Rc<Front>) -> io::Result<End> {
     front.pace(1).await;

@@ -306,6 +306,7 @@ attacks! {
     "slow heads", "bytes": 2_000 at 20_000 for 14 => http1::slow_heads;
     "large heads without an end", "heads": 9_000 at 1_000 for 14 => http1::large_heads;
     "slow bodies", "bytes": 2_000 at 20_000 for 34 => http1::slow_bodies;
+    "slow bodies behind large heads", "bytes": 9_000 at 20_000 for 34 => http1::slow_bodies_behind_large_heads;
     "large bodies that stall", "bodies": 1_000 at 100 for 34 => http1::stalled_bodies;
     "answers never read", "requests": 500 at 20 for 34 => http1::never_reading;
     "answers read byte by byte", "requests": 500 at 20 for 34 => http1::slow_readers;

@@ -98,6 +98,11 @@ pub static CASES: &[Case] = &[
         request: || sized(&format!("{{\"customers\":[{}0]}}", "[],".repeat(2_500_000))),
     },
     Case {
+        name: "values of JSON in lists",
+        status: 413,
+        request: || sized(&format!("{{\"customers\":[{}0]}}", "[0],".repeat(2_000_000))),
+    },
+    Case {
         name: "members of JSON",
         status: 400,
         request: || {

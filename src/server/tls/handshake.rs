@@ -106,6 +106,7 @@ pub(in crate::server) async fn serve(
 ) {
     let Some(tls) = shared.tls.clone() else { return };
     watch.enter(Phase::Handshake);
+    watch.begin_tls();
     let (done, server) = {
         // What it needs is given back before the first request.
         let handshake = Box::pin(handshake(stream, &tls, &shared.turns, &watch));

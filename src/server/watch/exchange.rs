@@ -22,7 +22,9 @@ impl Exchange {
         let number = watch.requests.get().wrapping_add(1).max(1);
         watch.requests.set(number);
         watch.common.requests.set(watch.common.requests.get() + 1);
-        let request = UnderWay { number, begun: watch.now(), answered: None, kind: Kind::Request };
+        let begun = watch.now();
+        let request =
+            UnderWay { number, begun, head_bytes: 0, answered: None, kind: Kind::Request };
         watch.under_way.borrow_mut().push(request);
         if watch.phase() == Phase::Streams {
             watch.common.streams.set(watch.common.streams.get() + 1);
@@ -37,6 +39,14 @@ impl Exchange {
     /// Whether its answer is the last one on a connection of HTTP/1, which the client should know.
     pub(in crate::server) fn is_last(&self) -> bool {
         self.watch.ask.get() == Ask::Leave && self.watch.phase() != Phase::Streams
+    }
+
+    /// What the head of the request takes up.
+    pub(in crate::server) fn has_head(&self, bytes: usize) {
+        let mut under_way = self.watch.under_way.borrow_mut();
+        if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
+            request.head_bytes = bytes;
+        }
     }
 
     /// The answer is with hyper.
@@ -69,7 +79,8 @@ impl Exchange {
     pub(in crate::server) fn part(&self, bytes: usize) -> Part {
         let watch = &self.watch;
         let answered = Some((watch.now(), bytes));
-        let part = UnderWay { number: self.number, begun: watch.now(), answered, kind: Kind::Part };
+        let (number, begun) = (self.number, watch.now());
+        let part = UnderWay { number, begun, head_bytes: 0, answered, kind: Kind::Part };
         watch.under_way.borrow_mut().push(part);
         if watch.phase() == Phase::Busy {
             watch.enter(Phase::Sending);

@@ -1,9 +1,14 @@
 //! How long each kind of connection is waited for, in sweeps.
 
 use super::*;
+use crate::gate;
 
 const PATIENCE: Patience =
     Patience { handshake: 3, head: 4, idle: 8, sending: 6, hurry: 2, stop: 1 };
+
+fn sweep(watches: &mut Watches, pressure: MemoryPressure) {
+    watches.sweep(&PATIENCE, |_| pressure);
+}
 
 /// How many sweeps a connection survives in this state.
 fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
@@ -11,7 +16,7 @@ fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
     let watch = watches.add();
     prepare(&watch);
     (1..100).find(|_| {
-        watches.sweep(&PATIENCE, false);
+        sweep(&mut watches, MemoryPressure::None);
         watch.ask.get() == Ask::Cut
     })
 }
@@ -57,7 +62,7 @@ fn stop_cuts_connections_without_a_request_and_no_others() {
         prepare(&watch);
         watches.stop();
         (1..100).find(|_| {
-            watches.sweep(&PATIENCE, false);
+            sweep(&mut watches, MemoryPressure::None);
             watch.ask.get() == Ask::Cut
         })
     };
@@ -82,14 +87,14 @@ fn sent(watch: &Rc<Watch>, bytes: usize) {
 }
 
 /// How many sweeps an answer survives of which a little is read all the time.
-fn sweeps_of_a_slow_reader(phase: Phase, bytes: usize, is_pressed: bool) -> Option<u64> {
+fn sweeps_of_a_slow_reader(phase: Phase, bytes: usize, pressure: MemoryPressure) -> Option<u64> {
     let mut watches = Watches::new(100);
     let watch = watches.add();
     watch.enter(phase);
     sent(&watch, bytes);
     (1..10_000).find(|_| {
         watch.has_written(100);
-        watches.sweep(&PATIENCE, is_pressed);
+        sweep(&mut watches, pressure);
         watch.ask.get() == Ask::Cut
     })
 }
@@ -99,9 +104,17 @@ fn an_answer_must_be_read_at_some_speed() {
     for phase in [Phase::Fresh, Phase::Streams] {
         let large = gate::SMALL_BYTES * 8;
         let ticks = u64::try_from(large / ANSWER_BYTES_PER_TICK).unwrap();
-        assert_eq!(sweeps_of_a_slow_reader(phase, large, false), Some(7 + ticks));
-        assert_eq!(sweeps_of_a_slow_reader(phase, large, true), Some(3), "under pressure");
-        assert_eq!(sweeps_of_a_slow_reader(phase, 10, true), Some(7), "small ones stay");
+        assert_eq!(sweeps_of_a_slow_reader(phase, large, MemoryPressure::None), Some(7 + ticks));
+        assert_eq!(
+            sweeps_of_a_slow_reader(phase, large, MemoryPressure::Elevated),
+            Some(3),
+            "under pressure"
+        );
+        assert_eq!(
+            sweeps_of_a_slow_reader(phase, 10, MemoryPressure::Elevated),
+            Some(7),
+            "small ones stay"
+        );
     }
     let stuck = sweeps(|watch| {
         watch.enter(Phase::Streams);
@@ -123,10 +136,10 @@ fn who_has_many_streams_finishes_some_when_there_are_too_many() {
         })
         .collect();
     for _ in 0..PATIENCE.hurry {
-        watches.sweep(&PATIENCE, false);
+        sweep(&mut watches, MemoryPressure::None);
         assert!(connections.iter().all(|(watch, _)| watch.ask.get() == Ask::Nothing));
     }
-    watches.sweep(&PATIENCE, false);
+    sweep(&mut watches, MemoryPressure::None);
     let asks: Vec<_> = connections.iter().map(|(watch, _)| watch.ask.get()).collect();
     assert_eq!(asks, [Ask::Cut, Ask::Cut, Ask::Nothing]);
     assert!(connections[0].0.has_room());
@@ -142,17 +155,80 @@ fn large_heads_are_hurried_when_there_are_many() {
     let (small, large) = (watches.add(), watches.add());
     small.has_read(100);
     large.has_read(100);
-    large.has_read(HEADS_BYTES_MAX + 1);
+    large.has_read(gate::SMALL_BYTES + 1);
     let cut_at = |watch: &Watch, watches: &mut Watches| {
         (1..100).find(|_| {
-            watches.sweep(&PATIENCE, false);
+            sweep(watches, MemoryPressure::Elevated);
             watch.ask.get() == Ask::Cut
         })
     };
     assert_eq!(cut_at(&large, &mut watches), Some(3));
     large.end();
-    assert_eq!(watches.common.heads_bytes.get(), 0);
     assert_eq!(cut_at(&small, &mut watches), Some(2), "with the patience of every head");
+}
+
+/// How many sweeps a connection survives in this state when all memory is taken.
+fn sweeps_under_high_pressure(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
+    let mut watches = Watches::new(100);
+    let watch = watches.add();
+    prepare(&watch);
+    (1..100).find(|_| {
+        sweep(&mut watches, MemoryPressure::High);
+        matches!(watch.ask.get(), Ask::Leave | Ask::Cut)
+    })
+}
+
+#[test]
+fn memory_pressure_high_ends_whatever_is_slow_and_holds_buffers() {
+    let soon = Some(PATIENCE.hurry + 1);
+    assert_eq!(sweeps_under_high_pressure(|watch| watch.has_read(1)), soon, "head");
+    assert_eq!(sweeps_under_high_pressure(|watch| sent(watch, 10)), soon, "small answer");
+    let enter = |phase| sweeps_under_high_pressure(|watch| watch.enter(phase));
+    assert_eq!(enter(Phase::Handshake), soon, "handshake");
+    assert_eq!(enter(Phase::Streams), soon, "HTTP/2 without a request");
+    let idle_stream = |watch: &Rc<Watch>| {
+        watch.enter(Phase::Streams);
+        drop(Exchange::begin(watch));
+    };
+    assert_eq!(sweeps_under_high_pressure(idle_stream), soon, "HTTP/2 idle");
+    assert_eq!(enter(Phase::Idle), Some(PATIENCE.idle + 1), "HTTP/1 idle");
+    let idle_tls = |watch: &Rc<Watch>| {
+        watch.begin_tls();
+        watch.enter(Phase::Idle);
+    };
+    assert_eq!(sweeps_under_high_pressure(idle_tls), soon, "TLS idle");
+    let busy = |watch: &Rc<Watch>| std::mem::forget(Exchange::begin(watch));
+    assert_eq!(sweeps_under_high_pressure(busy), None, "a request has limits of its own");
+}
+
+#[test]
+fn connection_memory_counts_heads_requests_and_small_answers() {
+    let watches = &mut Watches::new(100);
+    let watch = watches.add();
+    let fresh = watch.held_bytes();
+    watch.set_parked(true);
+    assert!(watch.held_bytes() < fresh, "without the buffers of hyper");
+    watch.set_parked(false);
+    watch.has_read(10);
+    watch.has_read(10_000);
+    assert_eq!(watch.held_bytes(), fresh + 20_000, "both copies of a head");
+    let exchange = Exchange::begin(&watch);
+    let begun = watch.held_bytes();
+    assert!(begun > fresh);
+    exchange.has_head(10_000);
+    exchange.answered(300);
+    assert_eq!(watch.held_bytes(), begun + 10_300);
+    exchange.answered(gate::SMALL_BYTES + 1);
+    assert_eq!(watch.held_bytes(), begun + 10_000, "the gate counts large answers");
+    let part = exchange.part(500);
+    assert_eq!(watch.held_bytes(), begun + 10_500, "a part is no request");
+    drop((part, exchange));
+    let mut all = 0;
+    watches.sweep(&PATIENCE, |bytes| {
+        all = bytes;
+        MemoryPressure::None
+    });
+    assert_eq!(all, fresh, "the sum of all connections");
 }
 
 #[test]
@@ -161,12 +237,12 @@ fn a_head_is_timed_from_its_first_byte_and_sending_from_its_last_progress() {
     let watch = watches.add();
     watch.has_read(1);
     for _ in 0..3 {
-        watches.sweep(&PATIENCE, false);
+        sweep(&mut watches, MemoryPressure::None);
         watch.has_read(1);
     }
     assert_eq!((watch.phase(), watch.since.get()), (Phase::Head, 0));
     Exchange::begin(&watch).answered(0);
-    watches.sweep(&PATIENCE, false);
+    sweep(&mut watches, MemoryPressure::None);
     watch.has_written(1);
     assert_eq!((watch.phase(), watch.since.get()), (Phase::Sending, 4));
 }
@@ -190,7 +266,7 @@ fn ended_connections_are_forgotten() {
     let mut watches = Watches::new(100);
     watches.add().end();
     assert!(!watches.is_empty());
-    watches.sweep(&PATIENCE, false);
+    sweep(&mut watches, MemoryPressure::None);
     assert!(watches.is_empty());
 }
 
@@ -213,12 +289,12 @@ fn handshakes_are_hurried_when_there_are_many() {
     held_up.hold_up(true);
     let others: Vec<_> = (0..HANDSHAKES_MANY).map(|_| begin(&mut watches)).collect();
     for _ in 0..PATIENCE.hurry {
-        watches.sweep(&PATIENCE, false);
+        sweep(&mut watches, MemoryPressure::None);
         assert_eq!(first.ask.get(), Ask::Nothing);
     }
-    watches.sweep(&PATIENCE, false);
+    sweep(&mut watches, MemoryPressure::None);
     assert_eq!((first.ask.get(), held_up.ask.get()), (Ask::Cut, Ask::Nothing));
-    watches.sweep(&PATIENCE, false);
+    sweep(&mut watches, MemoryPressure::None);
     assert_eq!(held_up.ask.get(), Ask::Cut, "with the patience of every handshake");
     for (number, watch) in others.iter().enumerate() {
         // However it ends, it is counted once.
@@ -238,7 +314,7 @@ fn a_drip_does_not_make_a_handshake_last() {
     watch.enter(Phase::Handshake);
     let cut = (1..100).find(|_| {
         watch.has_read(1);
-        watches.sweep(&PATIENCE, false);
+        sweep(&mut watches, MemoryPressure::None);
         watch.is_cut()
     });
     assert_eq!(cut, Some(4));
@@ -284,5 +360,5 @@ fn parts_are_no_requests_and_the_last_one_may_outlive_its_own() {
     drop(last);
     watch.has_flushed();
     assert_eq!(watch.phase(), Phase::Idle);
-    watches.sweep(&PATIENCE, false);
+    sweep(&mut watches, MemoryPressure::None);
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Ask, Common, Patience, Phase, Watch};
+use crate::gate::MemoryPressure;
 use crate::pipeline::StreamRights;
 
 /// All connections of one worker.
@@ -33,11 +34,17 @@ impl Watches {
         self.list.is_empty()
     }
 
-    pub(in crate::server) fn sweep(&mut self, patience: &Patience, is_pressed: bool) {
+    /// `pressure` is asked with what all connections take up.
+    pub(in crate::server) fn sweep(
+        &mut self,
+        patience: &Patience,
+        pressure: impl FnOnce(usize) -> MemoryPressure,
+    ) {
         self.common.ticks.set(self.common.ticks.get() + 1);
         self.list.retain(|watch| !watch.ended.get());
+        let pressure = pressure(self.list.iter().map(|watch| watch.held_bytes()).sum());
         for watch in &self.list {
-            watch.ask(watch.verdict(patience, is_pressed));
+            watch.ask(watch.verdict(patience, pressure));
         }
     }
 

@@ -43,6 +43,7 @@ sieges! {
     slow_heads: "slow heads", Siege { cut: &[End::Status(408)], ..USUAL };
     large_heads: "large heads without an end", Siege { connections: 200, cut: &[End::Status(408)], ..USUAL };
     slow_bodies: "slow bodies", Siege { cut: &[End::Status(408)], ..USUAL };
+    slow_bodies_behind_large_heads: "slow bodies behind large heads", Siege { cut: &[End::Status(408)], ..USUAL };
     stalled_bodies: "large bodies that stall", Siege { cut: &[End::Status(408)], megabytes_max: 100, ..USUAL };
     // More than the system's own buffers take.
     never_reading: "answers never read", Siege { page_bytes: 1_000_000, cut: &[End::Reset], megabytes_max: 100, ..USUAL };

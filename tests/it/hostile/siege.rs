@@ -27,13 +27,17 @@ pub(super) struct Siege {
     pub(super) megabytes_max: u64,
 }
 
-pub(super) fn start(limits: &str) -> Server {
-    let model = format!(
+/// The model of servers that are attacked, with these lines of `[server.limits]`.
+pub(super) fn besieged(limits: &str) -> String {
+    format!(
         "title = \"Besieged\"\n[server]\nhttp2_prior_knowledge = true\n\
          [resources.customer.fields]\nname = {{ type = \"text\" }}\nemail = {{ type = \"email\" }}\n\
          note = {{ type = \"text\" }}\n[server.limits]\n{limits}\n"
-    );
-    Setup::new(Backend::Sqlite).model(&model).start()
+    )
+}
+
+pub(super) fn start(limits: &str) -> Server {
+    Setup::new(Backend::Sqlite).model(&besieged(limits)).start()
 }
 
 /// Makes the first page of customers about so large.

@@ -4,6 +4,7 @@
 //! The one surprising thing: of a limit of time, "at" says that nothing is cut earlier; how much later
 //! depends on the machine.
 
+mod memory;
 mod numbers;
 mod rates;
 mod sizes;
@@ -29,6 +30,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("idle_seconds_max", "connections.rs", "an_idle_connection_is_closed"),
     ("statement_seconds_max", "limits/times.rs", "a_read_that_takes_too_long"),
     ("connections_max", "connections.rs", "too_many_connections_are_told_so"),
+    ("memory_bytes_max", "limits/memory.rs", "memory_bytes_max_refuses_what_does_not_fit"),
     ("requests_max", "operate/locked.rs", "the_gate_is_full"),
     ("database_connections_max", "limits/numbers.rs", "connections_to_postgres"),
     ("page_items_default", "limits/numbers.rs", "items_of_a_page"),

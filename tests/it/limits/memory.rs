@@ -1,0 +1,53 @@
+//! The limit of what all clients together make the server keep in memory.
+
+use super::limited;
+use crate::harness::{Backend, Client, Server, wait_until};
+
+fn padded(bytes: usize) -> String {
+    let body = r#"{"customers":[{"text":"x"}]}"#;
+    format!("{body}{}", " ".repeat(bytes - body.len()))
+}
+
+/// The status that a new connection is given; 0 when it is closed without a word.
+fn status_of_new_connection(server: &Server) -> u16 {
+    let mut client = server.client();
+    client.write(b"GET /-/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let answer = client.read_to_close();
+    let digits = answer.get(9..12).and_then(|digits| str::from_utf8(digits).ok());
+    digits.map_or(0, |digits| digits.parse().unwrap())
+}
+
+on_every_backend! {
+    fn memory_bytes_max_refuses_what_does_not_fit(backend: Backend) {
+        let server = limited(backend, "memory_bytes_max = 400000");
+        assert_eq!(server.post("/customers", padded(200_000)).status, 201);
+        let refused = server.post("/customers", padded(500_000));
+        assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"), "{refused:?}");
+        assert_eq!(server.post("/customers", padded(200_000)).status, 201);
+    }
+}
+
+/// Small bodies that never end, each far below what is refused for its size.
+#[test]
+fn memory_bytes_max_ends_small_requests_that_are_slow() {
+    let server = limited(Backend::Sqlite, "memory_bytes_max = 400000");
+    let begin = |_| -> Client {
+        let mut client = server.client();
+        let head = "POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
+        client.write(head.as_bytes());
+        client
+    };
+    let mut slow: Vec<Client> = (0..30).map(begin).collect();
+    wait_until("connections are refused", || {
+        (status_of_new_connection(&server) == 503).then_some(())
+    });
+    assert!(server.log().contains("memory is exhausted"), "{}", server.log());
+    for client in &mut slow {
+        let status = client.read_answer(false).status;
+        // Those that came when nothing was left are not waited for.
+        assert!([408, 503].contains(&status), "{status}");
+    }
+    wait_until("there is memory again", || {
+        (status_of_new_connection(&server) == 200).then_some(())
+    });
+}
