@@ -1,4 +1,4 @@
-//! An nginx in front of a server, by the configuration of `docs/operating.md`.
+//! An nginx in front of a server, by the configuration of `docs/guides/run-as-a-service.md`.
 //!
 //! It has a folder of its own and no rights beyond the test's.
 //! The one surprising thing: it cannot say which port it was given, so one is found for it, and where
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Client, Ended, Folder, PATIENCE, Process, Secrets, wait_until};
 
-const OPERATING: &str = include_str!("../../../docs/operating.md");
+const SERVICE_GUIDE: &str = include_str!("../../../docs/guides/run-as-a-service.md");
 
 /// A proxy that runs; killed when dropped.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Drop for Nginx {
 
 /// What the document shows, with the places of this test.
 fn documented(server: SocketAddr, own: SocketAddr, folder: Option<&Path>) -> String {
-    let (_, rest) = OPERATING.split_once("```nginx\n").unwrap();
+    let (_, rest) = SERVICE_GUIDE.split_once("```nginx\n").unwrap();
     let mut text = rest.split_once("```").unwrap().0.to_owned();
     let mut change = |from: &str, to: &str| {
         assert_eq!(text.matches(from).count(), 1, "{from}");
