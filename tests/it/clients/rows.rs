@@ -1,4 +1,4 @@
-//! The clients, a row for each of their ways to log in. `docs/reference/clients.md` shows them.
+//! The clients, a row for each of their ways to log in. `docs/explanation/tested-clients.md` shows them.
 
 use super::kind::Act::{Children, Create, Delete, Gone, List, Query, Read, Replace};
 use super::kind::Asks::{EachTime, Never, Once};

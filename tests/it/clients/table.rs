@@ -1,4 +1,5 @@
-//! `docs/reference/clients.md` shows what the tests hold the clients to, and how the tests use them.
+//! `docs/explanation/tested-clients.md` shows what the tests hold the clients to, and
+//! `docs/reference/clients.md` how the tests use them.
 //!
 //! The one surprising thing: the code in the document is that of `tests/clients/`, between two comments.
 
@@ -8,8 +9,24 @@ use std::path::Path;
 use super::kind::{Act, Asks, Fate, Kind, Offered};
 use super::rows::ALL;
 
-const TABLE: (&str, &str) = ("|---|---|---|---|---|---|---|---|---|---|\n", "\n");
-const CODE: (&str, &str) = ("<!-- from tests/clients -->\n", "<!-- so far -->\n");
+/// A part of a document that the tests know, and the lines around it.
+#[derive(Debug)]
+struct KnownPart {
+    path: &'static str,
+    begin: &'static str,
+    end: &'static str,
+}
+
+const TABLE: KnownPart = KnownPart {
+    path: "docs/explanation/tested-clients.md",
+    begin: "|---|---|---|---|---|---|---|---|---|---|\n",
+    end: "\n",
+};
+const CODE: KnownPart = KnownPart {
+    path: "docs/reference/clients.md",
+    begin: "<!-- from tests/clients -->\n",
+    end: "<!-- so far -->\n",
+};
 
 /// The comments around what a client's file has for the document.
 const SHOWN: (&str, &str) = ("In docs/reference/clients.md:", "Not in it:");
@@ -18,7 +35,7 @@ const SHOWN: (&str, &str) = ("In docs/reference/clients.md:", "Not in it:");
 fn the_document_shows_what_was_seen() {
     let rows: String = ALL.iter().map(row).collect();
     println!("{rows}");
-    check(TABLE, &rows);
+    check(&TABLE, &rows);
 }
 
 #[test]
@@ -27,12 +44,13 @@ fn the_document_shows_how_they_are_used() {
         ALL.iter().filter(|kind| is_in(kind)).map(|kind| kind.file).collect();
     files.dedup();
     let blocks: String = files.into_iter().map(block).collect();
-    check(CODE, &format!("\n{blocks}"));
+    check(&CODE, &format!("\n{blocks}"));
 }
 
-/// Holds the document to what it should have between two marks.
-fn check((begin, end): (&str, &str), wanted: &str) {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/clients.md");
+/// Holds a document to what it should have between two marks.
+fn check(part: &KnownPart, wanted: &str) {
+    let KnownPart { path, begin, end } = *part;
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let text = fs::read_to_string(&document).unwrap();
     let (front, rest) = text.split_once(begin).unwrap();
     // What is wanted may hold the end as well, such as an empty line.
@@ -45,7 +63,7 @@ fn check((begin, end): (&str, &str), wanted: &str) {
     } else {
         assert!(
             shown == wanted && back.starts_with(end),
-            "docs/reference/clients.md is not what it should be:\n{wanted}"
+            "{path} is not what it should be:\n{wanted}"
         );
     }
 }
