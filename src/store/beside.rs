@@ -1,7 +1,7 @@
-//! The store beside a server that may have it open: for the command line, one call after another.
+//! The admin store: a second connection for CLI commands, which may run while a server has the database open.
 //!
-//! It reads and writes by the same code as a server, each row with its entry in the change log, and has
-//! no threads, queue or pool. It never makes a database: that is a server's.
+//! It uses the same code as a server, so each row is written with its change log entry; it has no threads,
+//! queue or pool. It never creates a database: only a server does.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Database, OpenError, RoleGroup, StoreError, postgres, sqlite};
 use crate::model::Model;
 use crate::plan::{Outcome, Read, Write};
 
-/// A store for one caller, who waits for each answer.
+/// A store for one caller, with blocking calls.
 #[derive(Debug)]
 pub enum Beside {
     Sqlite(sqlite::Beside),
@@ -21,7 +21,7 @@ impl Beside {
         Self::find(database, model)?.ok_or_else(|| database.is_missing())
     }
 
-    /// `None`: there is no such database, or no table in it.
+    /// `None` if there is no such database, or it has no tables.
     pub fn find(database: &Database, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
         Ok(match database {
             Database::Sqlite(path) => sqlite::Beside::find(path, model)?.map(Self::Sqlite),
@@ -38,7 +38,7 @@ impl Beside {
         }
     }
 
-    /// When it answers, the disk has it.
+    /// Returns after the commit is durable.
     pub fn write(&mut self, write: Write) -> Result<Outcome, StoreError> {
         match self {
             Self::Sqlite(beside) => beside.write(write),
@@ -46,7 +46,7 @@ impl Beside {
         }
     }
 
-    /// The word that the database keeps under a name.
+    /// Reads a value of the key-value table `nouns_system`.
     pub fn recall(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         match self {
             Self::Sqlite(beside) => beside.recall(name),
@@ -54,7 +54,7 @@ impl Beside {
         }
     }
 
-    /// Keeps a word unless there is one; the one that is there then.
+    /// Writes a value unless the key exists; returns the value that is stored then.
     pub fn remember_first(&mut self, name: &str, value: &str) -> Result<String, StoreError> {
         match self {
             Self::Sqlite(beside) => beside.remember_first(name, value),
@@ -62,7 +62,7 @@ impl Beside {
         }
     }
 
-    /// The users by their roles.
+    /// Groups the users by their roles.
     pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
         match self {
             Self::Sqlite(beside) => beside.role_groups(),
@@ -70,7 +70,7 @@ impl Beside {
         }
     }
 
-    /// Keeps a word of our own in the database.
+    /// Writes a value into the key-value table `nouns_system`.
     pub fn remember(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(beside) => beside.remember(name, value),

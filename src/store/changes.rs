@@ -1,7 +1,7 @@
-//! The change log, read in order from beside the servers.
+//! Reader of the change log for `nouns changes`, in order, beside the running servers.
 //!
-//! A reader never misses a change that is committed late with a smaller number: it goes only as far as
-//! nothing smaller can come any more (`Dialect::settled`). Nothing is written here.
+//! It never misses a change that commits late with a smaller number: it reads only up to the low-water mark
+//! (`Dialect::low_watermark`). It writes nothing.
 
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::sql::{Dialect, changes_between};
@@ -9,10 +9,10 @@ use super::{Broken, Database, OpenError, postgres, sqlite};
 use crate::model::settings::Pooling;
 use crate::value::Change;
 
-/// Changes that are read at once.
+/// Changes per batch.
 pub(super) const CHANGES_MAX: i64 = 500;
 
-/// The change log of one database.
+/// A reader of one database's change log.
 #[derive(Debug)]
 pub enum Changes {
     Sqlite(sqlite::Changes),
@@ -31,7 +31,7 @@ impl Changes {
         found.ok_or_else(|| database.is_missing())
     }
 
-    /// The next changes after a number, in their order; none when there are none yet.
+    /// The next changes after a number, in order; empty if there are none yet.
     pub fn after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {
         match self {
             Self::Sqlite(changes) => changes.after(sequence),
@@ -40,7 +40,8 @@ impl Changes {
     }
 }
 
-/// One step of a reader. Two statements, in this order: the second must see all that the first counts on.
+/// Reads one batch. Two statements, in this order: the second must see every change up to the low-water mark
+/// that the first returns.
 pub(super) async fn read<D: Driver>(
     driver: &mut D,
     dialect: &Dialect,

@@ -1,11 +1,12 @@
-//! Which counts of which nonces were used: each count once, in any order (RFC 7616 §3.4: `nc`).
+//! Replay protection for Digest authentication: each (nonce, count) pair is accepted once, in any order (RFC
+//! 7616 §3.4: `nc`).
 //!
-//! Here: what is asked and answered, and the memory of a server that is alone with its data. Servers
-//! that share a database share this memory there (`postgres/claims.rs`).
-//! A clock that is set back begins a new epoch: floors from before it would make every nonce stale until
-//! the time has caught up.
-//! The one surprising thing: what has to be forgotten for want of room is never taken for unused. A
-//! floor is raised instead, and whatever lies below it is stale, so that the client asks for a new nonce.
+//! This file has the types, and the in-memory table of a server that has the data to itself (SQLite). Servers
+//! that share a database share the table there (`postgres/replay_protection.rs`).
+//! A clock that is set back starts a new epoch: the floors of the old epoch would make every nonce stale
+//! until the clock has caught up.
+//! The invariant: state that is evicted for lack of memory never counts as unused. Eviction raises a floor,
+//! and every nonce issued before the floor is stale, so that the client asks for a new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,47 +16,47 @@ use std::sync::{Mutex, PoisonError};
 /// One use of a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Of the store that gave it out: `Worker::epoch`.
+    /// The epoch of the store that issued it: `StoreWorker::nonce_epoch`.
     pub epoch: u64,
     pub nonce: u128,
-    /// How many requests the client has sent with it, this one included: 1 for the first.
+    /// The nonce count (`nc`): how many requests the client has sent with this nonce, including this one.
     pub count: u32,
-    /// When it was given out, in seconds since 1970.
+    /// When the nonce was issued, in Unix seconds.
     pub issued: i64,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed {
-    /// Nobody has used this count of this nonce before.
+    /// The first use of this count of this nonce.
     First,
-    /// Somebody has.
+    /// A replay: this count was used before.
     Again,
-    /// It is no longer known who has: the client needs a new nonce.
+    /// Unknown, because the state was evicted: the client needs a new nonce.
     Stale,
 }
 
-/// How long a nonce lives, in seconds; what is older is refused before it is claimed.
+/// The lifetime of a nonce in seconds; older ones are refused before they are claimed.
 pub const NONCE_SECONDS: i64 = 300;
-/// By how much clocks may differ.
+/// The tolerated clock skew between servers.
 pub(super) const SKEW_SECONDS: i64 = 120;
 
-/// A clock that goes back by more than this was set back. Nonces that were given out by the former time
-/// are refused then as from the future (`auth::nonce`), so that a new epoch takes nothing away.
+/// A clock that goes back by more than this was set back. Nonces issued by the former time are then refused
+/// as issued in the future (`auth::nonce`), so that a new epoch invalidates nothing that is still valid.
 const SET_BACK_SECONDS: i64 = 60;
 
-/// How many nonces are remembered, and how much of each: 64 counts a word.
+/// Capacity: the number of nonces, and the words of 64 counts kept for each.
 const NONCES_MAX: usize = 262_144;
 const WORDS_MAX: usize = 16;
-/// So many threads rarely meet in one.
+/// Enough shards that threads rarely contend for one.
 const SHARDS: usize = 64;
-/// Nonces that one claim clears away at most.
+/// Nonces that one claim evicts at most.
 const CLEARED_MAX: usize = 4;
 
-/// The memory of one process.
+/// The used nonces of one process.
 pub(super) struct Claims {
     epoch: AtomicU64,
-    /// The latest time that was seen in this epoch.
+    /// The latest time seen in this epoch.
     latest: AtomicI64,
     shards: Box<[Mutex<Shard>]>,
     shard_nonces_max: usize,
@@ -68,7 +69,7 @@ impl fmt::Debug for Claims {
 }
 
 impl Claims {
-    /// With a new epoch: what another process knew of its nonces is gone with it.
+    /// With a new random epoch: the state of an earlier process is lost.
     pub(super) fn new() -> Result<Self, getrandom::Error> {
         Ok(Self::with(getrandom::u64()?, SHARDS, NONCES_MAX))
     }
@@ -80,17 +81,17 @@ impl Claims {
         Self { epoch: AtomicU64::new(epoch), latest, shards, shard_nonces_max }
     }
 
-    /// The epoch of nonces that are given out at this time, in seconds since 1970.
+    /// The epoch of nonces that are issued at `now`, in Unix seconds.
     pub(super) fn epoch(&self, now: i64) -> u64 {
         let epoch = self.epoch.load(Ordering::SeqCst);
         let latest = self.latest.fetch_max(now, Ordering::SeqCst);
         if now >= latest.saturating_sub(SET_BACK_SECONDS) {
             return epoch;
         }
-        // No epoch comes twice, also without randomness.
+        // An epoch never repeats, even without a random source.
         let next = getrandom::u64().unwrap_or_else(|_| epoch.wrapping_add(1));
-        // Of threads that find out together, one begins it; another that sees the former time a moment
-        // later begins one more, which does no harm.
+        // Of threads that notice together, one starts the epoch. Another one that still sees the former time
+        // a moment later starts one more, which is harmless.
         match self.epoch.compare_exchange(epoch, next, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => {
                 self.latest.store(now, Ordering::SeqCst);
@@ -100,17 +101,17 @@ impl Claims {
         }
     }
 
-    /// `now` is in seconds since 1970.
+    /// `now` is in Unix seconds.
     pub(super) fn claim(&self, claim: &Claim, now: i64) -> Claimed {
         if claim.epoch != self.epoch(now) {
             return Claimed::Stale;
         }
-        // A nonce is random, so any part of it is.
+        // A nonce is random, so it can choose its shard directly.
         let count = u128::try_from(self.shards.len()).unwrap_or(1).max(1);
         let at = usize::try_from(claim.nonce % count).unwrap_or(0);
         let Some(shard) = self.shards.get(at) else { return Claimed::Stale };
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once more, under the lock: what the shard knows of an epoch goes only when that is over.
+        // Checked again under the lock: a shard drops the state of an epoch only when that epoch is over.
         if claim.epoch != self.epoch.load(Ordering::SeqCst) {
             return Claimed::Stale;
         }
@@ -125,9 +126,9 @@ impl Claims {
 struct Shard {
     epoch: u64,
     nonces: HashMap<u128, Used>,
-    /// The same, by when they were given out.
+    /// The nonces by the second in which they were issued.
     by_age: BTreeMap<i64, Vec<u128>>,
-    /// What was given out earlier is stale; what of it is still here is only not cleared away yet.
+    /// Nonces issued before this are stale; those still in the map are not evicted yet.
     floor: i64,
 }
 
@@ -153,7 +154,7 @@ impl Shard {
         self.nonces.entry(claim.nonce).or_default().claim(claim.count)
     }
 
-    /// Some of what lies below the floor: more than one claim adds, and never so many that others wait.
+    /// Evicts some nonces below the floor: more than one claim adds, and few enough that others do not wait.
     fn clear_away(&mut self) {
         for _ in 0..CLEARED_MAX {
             let Some(mut oldest) = self.by_age.first_entry() else { return };
@@ -170,20 +171,20 @@ impl Shard {
     }
 }
 
-/// The used counts of one nonce. Clients count up, so that all but the last few are one number.
+/// The used counts of one nonce. Clients count up, so that all but the last few are a prefix.
 #[derive(Default)]
 struct Used {
-    /// Words before this one are used, every count of them.
+    /// All counts of the words before this one are used.
     whole: u32,
-    /// Words before this one are not known any more.
+    /// The words before this one are evicted.
     lost: u32,
-    /// The others that have a used count: their place and their bits, in order.
+    /// The other words with a used count, in order: their index and their bits.
     words: Vec<(u32, u64)>,
 }
 
 impl Used {
     fn claim(&mut self, count: u32) -> Claimed {
-        // RFC 7616 §3.4: the first request has 1.
+        // RFC 7616 §3.4: the first request has nc=1.
         let Some(index) = count.checked_sub(1) else { return Claimed::Stale };
         let (place, bit) = (index / 64, 1 << (index % 64));
         if place < self.whole {
@@ -206,23 +207,23 @@ impl Used {
         Claimed::First
     }
 
-    /// The first use of a word. The oldest is given up when there are too many.
+    /// The first use of a word. Evicts the oldest word if there are too many.
     fn begin(&mut self, at: usize, word: (u32, u64)) -> Claimed {
         if self.words.len() < WORDS_MAX {
-            // Most nonces have one, and there are many nonces.
+            // Most nonces have one word, and there are many nonces.
             self.words.reserve_exact(usize::from(self.words.is_empty()));
             self.words.insert(at, word);
             return Claimed::First;
         }
         let (oldest, _) = self.words.remove(0);
         self.lost = oldest + 1;
-        // One that is older still is as lost as the oldest.
+        // A word older than the evicted one is evicted as well.
         let Some(at) = at.checked_sub(1) else { return Claimed::Stale };
         self.words.insert(at, word);
         Claimed::First
     }
 
-    /// Takes in what became whole.
+    /// Folds full words into the prefix.
     fn settle(&mut self) {
         while let Some((place, u64::MAX)) = self.words.first().copied() {
             if place == self.whole {

@@ -1,8 +1,8 @@
-//! What a backend has to be able to do inside one transaction, and the values that go in and out.
+//! The driver trait: what a backend provides inside one transaction, and the types of parameters and rows.
 //!
-//! `transaction` is written once against this trait. It is async because PostgreSQL's driver waits
-//! on a socket; SQLite's never waits, so its futures are ready at the first poll (`at_once`), and
-//! the same code runs on the writer thread without a runtime.
+//! `transaction` is written once against this trait. It is async because PostgreSQL's driver waits on a
+//! socket. SQLite's driver never waits, so its futures are ready at the first poll (`poll_once`), and the
+//! same code runs on the writer thread without a runtime.
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -14,10 +14,11 @@ use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
 /// A connection inside a transaction.
 pub(super) trait Driver {
-    /// Whether others share its commit, so that what fails the commit must be found before.
+    /// Whether transactions of several requests share one commit (group commit), so that an error which would
+    /// fail the commit has to be found before it.
     const SHARES_COMMIT: bool;
 
-    /// Runs a statement and reads rows until one is enough.
+    /// Runs a statement and reads rows until `is_enough` holds.
     async fn rows_until<T>(
         &mut self,
         sql: &str,
@@ -36,8 +37,8 @@ pub(super) trait Driver {
         self.rows_until(sql, binds, read, |_| false).await
     }
 
-    /// As `rows_until`, for a statement that may never come again: it takes no place among those that are
-    /// kept.
+    /// As `query_until`, for a statement that is unlikely to be repeated: it is not put into the statement
+    /// cache.
     async fn rows_once<T>(
         &mut self,
         stroke: &Stroke<'_>,
@@ -47,7 +48,8 @@ pub(super) trait Driver {
         self.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await
     }
 
-    /// Runs one statement and another behind it; of the second, rows are read until one is enough.
+    /// Runs two statements in one round trip where the backend can; reads rows of the second until
+    /// `is_enough` holds.
     async fn rows_behind<A, T>(
         &mut self,
         (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
@@ -59,10 +61,10 @@ pub(super) trait Driver {
         Ok((before, self.rows_until(&then.sql, &then.binds, read, is_enough).await?))
     }
 
-    /// Runs a statement and counts the rows it changed.
+    /// Runs a statement and returns the number of rows it changed.
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure>;
 
-    /// Runs statements in order, and reads the rows of each; `read` is told which one it is.
+    /// Runs statements in order and reads the rows of each; `read` gets the index of the statement.
     async fn rows_each<T>(
         &mut self,
         strokes: &[Stroke<'_>],
@@ -75,7 +77,7 @@ pub(super) trait Driver {
         Ok(all)
     }
 
-    /// Runs statements in order, each of which must change one row.
+    /// Runs statements in order, each of which must change exactly one row.
     async fn execute_each(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
         for (at, stroke) in strokes.iter().enumerate() {
             let done = self.execute(&stroke.sql, &stroke.binds).await;
@@ -87,31 +89,32 @@ pub(super) trait Driver {
         Ok(())
     }
 
-    /// Makes the connection fit to look at what is stored, after a statement that was refused. What the
-    /// transaction has written may be gone by then.
+    /// Makes the connection usable for reads after a statement was refused. The writes of the transaction may
+    /// be rolled back by then.
     async fn recover(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// The last statements of a transaction: a backend that commits by itself does so behind them.
+    /// Runs the last statements of a transaction. A backend that commits by itself commits with them.
     async fn finish(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
         self.execute_each(strokes).await
     }
 
-    /// From here on `undo` takes back what is done, and `finish` does not end the transaction: `end` does.
+    /// Sets a savepoint: from here on `rollback_to_savepoint` undoes the writes, and `finish` no longer ends
+    /// the transaction; `finish_savepoint` does.
     async fn hold(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Takes back all since `hold`.
+    /// Undoes everything since `begin_savepoint`.
     async fn undo(&mut self) -> Result<(), Failure>;
 
-    /// The last statements after `hold`.
+    /// Runs the last statements after `begin_savepoint`.
     async fn end(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
         self.execute_each(strokes).await
     }
 
-    /// Does what takes long where nobody has to wait for it.
+    /// Runs slow computation where it blocks no other task.
     async fn aside<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -119,7 +122,7 @@ pub(super) trait Driver {
         Ok(work())
     }
 
-    /// Ids for new items, never given before.
+    /// Allocates ids for new items; an id is never allocated twice.
     async fn allocate(
         &mut self,
         resource: &Resource,
@@ -127,20 +130,20 @@ pub(super) trait Driver {
         now: Moment,
     ) -> Result<Vec<Id>, Failure>;
 
-    /// The time; a transaction asks once.
+    /// The current time; a transaction asks once.
     fn now(&self) -> Moment;
 
-    /// The number up to which the change log is known to be complete. With one writer, that is all that
-    /// can be seen of it.
+    /// The low-water mark of the change log: every change up to this number is visible. With a single writer
+    /// all visible changes are complete.
     fn settled(&self) -> i64 {
         i64::MAX
     }
 
-    /// Keeps such a number for the next who asks.
+    /// Caches a low-water mark for the next reader.
     fn settle(&self, _number: i64) {}
 }
 
-/// A statement with its parameters.
+/// An SQL statement with its parameters.
 #[derive(Debug)]
 pub(super) struct Stroke<'a> {
     pub(super) sql: Cow<'a, str>,
@@ -153,38 +156,38 @@ impl<'a> Stroke<'a> {
     }
 }
 
-/// Which of several statements failed.
+/// Which of several statements failed, and how.
 #[derive(Debug)]
 pub(super) struct Stopped {
     pub(super) at: usize,
     pub(super) failure: Failure,
 }
 
-/// A guarded statement did not find its row.
+/// A statement guarded by a version did not find its row.
 pub(super) fn changed_while_locked() -> Failure {
     Failure::Engine("the item changed while it was locked".into())
 }
 
-/// Why a statement did not do its work.
+/// Why a statement failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// A unique index stood in the way; the engine's own words, or the index's name, say which.
+    /// A unique index was violated. The text is the engine's message or the index's name.
     Taken(String),
-    /// It took too long and was stopped.
+    /// The statement exceeded its time limit and was cancelled.
     TimedOut,
-    /// Another process holds the database.
+    /// Another process holds the lock of the database.
     Locked,
-    /// The storage failed (a full disk, an I/O error); the transaction may be gone.
+    /// The storage failed (disk full, I/O error); the transaction may be rolled back.
     Storage(String),
-    /// What was written could not be synced: nobody knows what the disk has.
+    /// fsync failed: it is unknown what is on the disk.
     Sync(String),
-    /// The engine does not understand us.
+    /// Any other error of the engine, such as an invalid statement.
     Engine(String),
     Broken(Broken),
 }
 
 impl Failure {
-    /// For the operator.
+    /// The message for the operator.
     pub(super) fn words(&self) -> &str {
         match self {
             Self::TimedOut => "it took too long",
@@ -198,7 +201,7 @@ impl Failure {
     }
 }
 
-/// A value on its way into a statement.
+/// The value of a statement's parameter.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bind<'a> {
     Null,
@@ -207,14 +210,14 @@ pub(super) enum Bind<'a> {
     Real(f64),
     Text(&'a str),
     Moment(Moment),
-    /// In its one spelling.
+    /// As text in its canonical form.
     MomentText(Moment),
     Id(Id),
 }
 
 impl<'a> Bind<'a> {
-    /// A field's value in its storage class. Lists and objects are sealed by now, and a secret is
-    /// never stored as it was sent.
+    /// A field's value in its storage class. Lists and objects are canonical JSON by now, and a secret is
+    /// never stored in clear text.
     pub(super) fn value(value: &'a Value) -> Self {
         match value {
             Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => Self::Null,
@@ -242,7 +245,7 @@ pub(super) trait Columns {
     fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, Broken>;
 }
 
-/// Runs a future that never waits.
+/// Polls a future once; `None` if it is not ready.
 pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

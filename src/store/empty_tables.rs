@@ -1,4 +1,4 @@
-//! Tables without rows, which a start may drop and make anew: where nothing is stored, nothing can be lost.
+//! Migration of empty tables, which startup may drop and create again, because there is no data to lose.
 //!
 //! A change of the model that would be refused for a resource with items makes the table of one without
 //! items anew, and with it the empty tables that refer to it. What is left of the resource elsewhere stays:
@@ -21,18 +21,18 @@ pub(super) struct Conflict {
     pub(super) reason: String,
 }
 
-/// The tables that are made anew.
+/// The tables to rebuild.
 #[derive(Debug, Default)]
 pub(super) struct Rebuild {
     /// In the old model.
     old: Vec<ResourceIndex>,
     /// In the new model; a resource that it does not have is only dropped.
     pub(super) new: Vec<ResourceIndex>,
-    /// Fields of tables with rows that refer to tables made anew, in the new model.
+    /// Fields of tables with rows that refer to rebuilt tables, in the new model.
     relinked: Vec<(ResourceIndex, usize)>,
 }
 
-/// Finds out whether only resources without items are in the way. Nothing is locked or changed.
+/// Finds the tables to rebuild, or refuses if a conflicting resource has items. Locks and changes nothing.
 pub(super) async fn find<D: Driver>(
     driver: &mut D,
     (old, new): (&Model, &Model),
@@ -123,7 +123,7 @@ impl Rebuild {
         }
     }
 
-    /// Drops the old tables and makes the new ones, all inside of the start's transaction.
+    /// Drops the old tables and creates the new ones, inside the transaction of the migration.
     pub(super) async fn run<D: Driver>(
         &self,
         driver: &mut D,
@@ -174,7 +174,7 @@ impl Rebuild {
     }
 }
 
-/// Nobody writes to the table from here on, and nobody has.
+/// Locks the table against writers, and checks again that it is empty.
 async fn lock<D: Driver>(
     driver: &mut D,
     resource: &Resource,

@@ -1,9 +1,9 @@
-//! A collection that is read whole, from one state of the data, and given out piece by piece.
+//! Streaming export of a whole collection from one snapshot.
 //!
-//! How an item is written is told from outside; which statement reads the items is said here, once for
-//! every backend. Each backend has a file of its own that runs it.
-//! The one surprising thing: what fits into one piece is given out as one, so that a small collection is
-//! an answer like any other.
+//! The caller passes the encoder of an item; this module chooses the statements that read the items, once for
+//! both backends. Each backend has its own file that runs them.
+//! The one surprising thing: a collection that fits into one chunk is returned whole, so that a small
+//! collection gets an ordinary response.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::metrics::Metrics;
 use crate::plan::Collection;
 use crate::value::{Id, Item};
 
-/// Writes one item.
+/// Encodes one item.
 pub type Scribe = dyn Fn(&mut Vec<u8>, &Item) + Send;
 
-/// What is to be read, and how it is written.
+/// The collection to read, and how to encode its items.
 pub struct Export {
     pub collection: Collection,
     pub list: Arc<List>,
-    /// What comes before the first item.
+    /// Bytes that precede the first item.
     pub head: Vec<u8>,
     pub write: Box<Scribe>,
 }
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Export {
     }
 }
 
-/// What came of it: an end, or a beginning.
+/// A complete body, or the first chunk of a streaming response.
 #[derive(Debug)]
 pub enum Exported {
     Whole(Bytes),
@@ -47,7 +47,7 @@ pub enum Exported {
 }
 
 impl Exported {
-    /// Waits until it is known whether there is something to send at all.
+    /// Waits for the first chunk, so that an early failure is still an error response.
     pub(super) async fn begin(mut fetcher: Fetcher) -> Result<Self, StoreError> {
         Ok(match fetcher.first().await? {
             (first, true) => Self::Whole(first),
@@ -57,7 +57,7 @@ impl Exported {
 }
 
 impl Export {
-    /// 404 comes before everything else. It begins the state of the data that all the rest is read from.
+    /// A missing parent (404) takes precedence. This read also opens the snapshot for the rest.
     pub(super) async fn check<D: Driver>(
         &self,
         driver: &mut D,
@@ -66,7 +66,7 @@ impl Export {
         transaction::require_parents(driver, context, &self.collection).await
     }
 
-    /// Where its statements come from.
+    /// The statements that read the collection.
     pub(super) fn source<'a>(&'a self, context: &'a Context) -> Source<'a> {
         let Self { collection, list, .. } = self;
         if list.is_plain() {
@@ -85,7 +85,7 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// All of it is what the first one reads, then the second, and so on.
+    /// The export is the concatenation of their rows, in this order.
     pub(super) fn strokes(&self) -> Vec<Stroke<'_>> {
         match self {
             Self::Plain { reached, after, ancestors } => {
@@ -99,7 +99,7 @@ impl Source<'_> {
     }
 }
 
-/// An export that is counted, until it is dropped.
+/// Counts an export in the metrics until it is dropped.
 #[derive(Debug)]
 pub(super) struct Counted(Arc<Metrics>);
 
@@ -116,12 +116,12 @@ impl Drop for Counted {
     }
 }
 
-/// Items on their way to become pieces.
+/// Encoded items, collected into chunks.
 #[derive(Debug)]
 pub(super) struct Press(Vec<u8>);
 
 impl Press {
-    /// What comes first is taken out of `head`.
+    /// Starts with the bytes of `head`, which is left empty.
     pub(super) fn new(head: &mut Vec<u8>) -> Self {
         let mut out = Self::room();
         out.append(head);
@@ -132,7 +132,7 @@ impl Press {
         Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 8)
     }
 
-    /// Writes one item, and says how many bytes it has.
+    /// Encodes one item; returns its size in bytes.
     pub(super) fn write(
         &mut self,
         export: &Export,
@@ -146,13 +146,13 @@ impl Press {
         Ok(self.0.len() - before)
     }
 
-    /// A piece, if there is enough for one.
+    /// The next chunk, if it is full.
     pub(super) fn piece(&mut self) -> Option<Bytes> {
         let is_enough = self.0.len() >= PIECE_BYTES;
         is_enough.then(|| std::mem::replace(&mut self.0, Self::room()).into())
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub(super) fn rest(self) -> Bytes {
         self.0.into()
     }

@@ -1,8 +1,7 @@
-//! A driver that fails when it is told to: at the N-th step from now on, in a chosen way.
+//! Fault injection for tests: a driver that fails at the N-th step, in a chosen way.
 //!
-//! For tests alone. It wraps the real one and does nothing else; the writer's own statements
-//! (`BEGIN`, `COMMIT` and the like) pass by here too.
-//! The one surprising thing: what is planted belongs to the thread, so tests run side by side.
+//! It wraps the real driver. The writer's own statements (`BEGIN`, `COMMIT` and the like) count as steps too.
+//! The one surprising thing: an injected fault belongs to its thread, so that tests run in parallel.
 
 use std::cell::RefCell;
 
@@ -13,16 +12,16 @@ use super::driver::{Bind, Columns, Driver, Failure};
 use crate::model::Resource;
 use crate::value::{Id, Moment};
 
-/// In which way a step fails.
+/// How a step fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Taken,
     TimedOut,
-    /// Timed out, and the engine has rolled everything back by itself, as SQLite does in a write.
+    /// Timed out, and the engine has rolled back by itself, as SQLite does in a write.
     Interrupted,
     Locked,
     Full,
-    /// An I/O error after which the engine has rolled everything back by itself.
+    /// An I/O error after which the engine has rolled back by itself.
     Gone,
     Sync,
     Engine,
@@ -74,11 +73,11 @@ impl Way {
     }
 }
 
-/// What is planted, and the steps that have passed.
+/// The injected fault, and the steps since.
 #[derive(Debug, Default)]
 struct Planted {
     fault: Option<(usize, Way)>,
-    /// Every step from then on fails too.
+    /// Every later step fails too.
     is_lasting: bool,
     steps: Vec<String>,
 }
@@ -87,24 +86,24 @@ thread_local! {
     static PLANTED: RefCell<Planted> = RefCell::default();
 }
 
-/// Counts from here on; the step `at` (from 1) fails.
+/// Restarts the count; step `at` (from 1) fails.
 pub(super) fn plant(fault: Option<(usize, Way)>) {
     PLANTED.set(Planted { fault, is_lasting: false, steps: Vec::new() });
 }
 
-/// As `plant`, and every step after that one fails as well.
+/// As `inject`, and every later step fails as well.
 pub(super) fn plant_lasting(at: usize, way: Way) {
     PLANTED.set(Planted { fault: Some((at, way)), is_lasting: true, steps: Vec::new() });
 }
 
-/// The steps since `plant`. A fault was met when there are as many as it was planted at.
+/// The steps since `inject`. The fault was hit if there are at least as many as its step.
 pub(super) fn steps() -> Vec<String> {
     PLANTED.with_borrow(|planted| planted.steps.clone())
 }
 
 fn pass(step: &str) -> Option<Way> {
     PLANTED.with_borrow_mut(|planted| {
-        // Two words, or three, say enough.
+        // Two words are enough to identify a step.
         let words = step.split(' ').filter(|word| !["INTO", "FROM", "*", "OR"].contains(word));
         let count = if step.starts_with("SELECT") { 1 } else { 2 };
         planted.steps.push(words.take(count).collect::<Vec<_>>().join(" "));
@@ -115,12 +114,12 @@ fn pass(step: &str) -> Option<Way> {
     })
 }
 
-/// A statement that is no driver's.
+/// Counts a statement that does not go through a driver.
 pub(super) fn statement(sql: &str) -> rusqlite::Result<()> {
     pass(sql).map_or(Ok(()), |way| Err(way.error()))
 }
 
-/// The driver that fails.
+/// The wrapped driver.
 #[derive(Debug)]
 pub(super) struct Faulty<D>(pub(super) D);
 

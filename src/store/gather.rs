@@ -1,4 +1,4 @@
-//! What goes with a removed item, and what stands in the way.
+//! Cascading delete: collects the dependents of a deleted item, and finds those that restrict the deletion.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -12,10 +12,10 @@ use crate::permit::Reach;
 use crate::plan::{Collection, Dependent, Refusal};
 use crate::value::Id;
 
-/// Items whose dependents are asked for together: each may have as many as a removal may take along.
+/// Items whose dependents are queried together: each may have as many as one deletion may include.
 const ASKED_MAX: usize = 20;
 
-/// Everything that goes with a removed item: found by following the links, level by level.
+/// Everything that a deletion removes, found breadth-first by following incoming references.
 pub(super) struct Gathering {
     all: Vec<Dependent>,
     known: HashSet<(usize, Id)>,
@@ -36,7 +36,7 @@ impl Gathering {
     ) -> Result<(), Halt<()>> {
         let mut at = 0;
         while at < self.all.len() {
-            // Those known already must not hide one that is not.
+            // The limit must not be used up by dependents that are known already.
             let limit = self.dependents_max.saturating_add(self.all.len() + 1);
             let some: Vec<_> = self.all.iter().skip(at).take(ASKED_MAX).collect();
             at += some.len();
@@ -64,13 +64,14 @@ impl Gathering {
         Ok(())
     }
 
-    /// An item that stands in the way: it refers to one that goes, and does not go itself.
+    /// A resource whose items restrict the deletion: they refer to a deleted item and are not deleted
+    /// themselves.
     pub(super) async fn restricted<D: Driver>(
         &self,
         driver: &mut D,
         context: &Context,
     ) -> Result<Option<ResourceIndex>, Halt<()>> {
-        // So many may go along; one more cannot be among them.
+        // One row more than the deletion removes: at least one of them stays.
         let limit = self.all.len().saturating_add(1);
         let all: Vec<_> = self.all.iter().collect();
         for some in all.chunks(ASKED_MAX) {
@@ -87,8 +88,8 @@ impl Gathering {
         Ok(None)
     }
 
-    /// In an order that no parent key forbids. The removed item need not be the last: a reference
-    /// may lead from it up to its own parent.
+    /// Sorted so that no parent key is violated. The deleted item itself need not be the last: it may refer
+    /// to its own parent.
     pub(super) fn children_first(self, model: &Model) -> Vec<Dependent> {
         let mut going = self.all;
         going.reverse();
@@ -97,7 +98,7 @@ impl Gathering {
     }
 }
 
-/// Whether an item that is gone is still referred to. Never, unless the gathering is wrong.
+/// Whether a deleted item is still referred to. Never true, unless the collection above has a bug.
 pub(super) async fn is_referred_to<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -114,7 +115,7 @@ pub(super) async fn is_referred_to<D: Driver>(
     Ok(false)
 }
 
-/// The links of some items, with the item of each.
+/// The incoming references of some items, each with the item's id.
 fn links<'a>(
     context: &'a Context,
     items: &[&Dependent],
@@ -128,7 +129,7 @@ fn links<'a>(
     items.iter().flat_map(of).collect()
 }
 
-/// What depends on items by their links: a list for each.
+/// The dependents of items by their incoming references: a list for each.
 async fn dependents<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -146,7 +147,7 @@ async fn dependents<D: Driver>(
     let missing = || Broken("an item without an id".into());
     let read = |at: usize, row: &dyn Columns| {
         let resource = asked.get(at).ok_or_else(missing)?.0.resource;
-        // The id itself, then its ancestors, the nearest first: the lineage backwards.
+        // The id itself, then its ancestors from the nearest: the lineage reversed.
         let lineage = context.model.lineage(resource);
         let ids = lineage.iter().rev().enumerate();
         let ids = ids.map(|(at, resource)| row.id(at, resource.id)?.ok_or_else(missing));

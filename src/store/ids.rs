@@ -1,10 +1,9 @@
-//! Ids for new items: UUIDs of version 7 (RFC 9562), in the order they are asked for.
+//! Generator of UUIDv7 ids for new items (RFC 9562), monotonic within a thread.
 //!
-//! They begin with the time to the microsecond (§6.2, method 3), and that time is when the item was
-//! created: whoever sorts by id sorts by time, at every server and whatever their clocks say.
-//! Within a microsecond, and while the clock is behind, each is a random step larger than the last
-//! (method 2). The one surprising thing: randomness is drawn from the system in advance, so that an id
-//! costs no system call.
+//! An id begins with the creation time of its item to the microsecond (§6.2, method 3), so that sorting by id
+//! sorts by creation time, on every server and whatever their clocks say.
+//! Within a microsecond, and while the clock is behind, each id is larger than the last by a random increment
+//! (method 2). Random bytes are drawn from the system in blocks, so that an id costs no system call.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,12 +12,12 @@ use uuid::{Builder, Uuid};
 
 use crate::value::Moment;
 
-/// RFC 9562 §5.7: what remains of 128 bits beside time, version and variant, when the 12 bits behind the
-/// version have a part of the time too.
+/// RFC 9562 §5.7: the bits that remain beside time, version and variant, when the 12 bits after the version
+/// hold a part of the time too.
 const RANDOM_BITS: u32 = 62;
 const DRAWN_BYTES: usize = 1_024;
 
-/// Makes ids; each thread has its own.
+/// Generates ids; each thread has its own generator.
 #[derive(Default)]
 pub(super) struct Ids(RefCell<State>);
 
@@ -26,7 +25,7 @@ pub(super) struct Ids(RefCell<State>);
 struct State {
     micros: u64,
     random: u64,
-    /// From the system; bytes from `used` on were never given out.
+    /// Random bytes from the system; those from `used` on are unused.
     drawn: Vec<u8>,
     used: usize,
 }
@@ -38,7 +37,7 @@ impl fmt::Debug for Ids {
 }
 
 impl Ids {
-    /// The next id. Fails only when the system has no randomness.
+    /// The next id. Fails only if the system's random source fails.
     pub(super) fn next(&self, now: Moment) -> Result<Uuid, getrandom::Error> {
         let mut state = self.0.borrow_mut();
         let (seconds, nanos) = now.since_1970();
@@ -47,13 +46,13 @@ impl Ids {
         let next = state.random + 1 + u64::from(u32::from_le_bytes(step));
         if micros > state.micros || next >> RANDOM_BITS != 0 {
             state.micros = micros.max(state.micros + 1);
-            // Half of the numbers stay free above it.
+            // The upper half of the range stays free for increments.
             state.random = u64::from_le_bytes(state.draw()?) >> (64 - RANDOM_BITS + 1);
         } else {
             state.random = next;
         }
         let (millis, micros) = (state.micros / 1_000, state.micros % 1_000);
-        // Of a millisecond, 4,096 parts: more than microseconds, so that each is told from the next.
+        // 4,096 fractions of a millisecond: more than the 1,000 microseconds, so that these stay distinct.
         let part = u16::try_from(micros * 4_096 / 1_000).unwrap_or(0);
         let mut bytes = [0; 10];
         let (before, after) = bytes.split_at_mut(2);
@@ -86,7 +85,7 @@ mod tests {
     use crate::value::Id;
 
     #[test]
-    fn ids_grow_within_a_microsecond_and_when_the_clock_is_set_back() {
+    fn uuid_is_monotonic_within_a_microsecond_and_after_clock_set_back() {
         let (ids, later) = (Ids::default(), Moment::from_micros(1_700_000_000_123_999).unwrap());
         let earlier = Moment::from_micros(1_600_000_000_000_000).unwrap();
         let mut last = Uuid::nil();
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_microsecond_that_is_used_up_is_followed_by_the_next() {
+    fn uuid_random_bits_exhausted_moves_to_the_next_microsecond() {
         let (ids, now) = (Ids::default(), Moment::from_micros(1_700_000_000_123_999).unwrap());
         let first = ids.next(now).unwrap();
         ids.0.borrow_mut().random = (1 << RANDOM_BITS) - 1;
@@ -113,9 +112,9 @@ mod tests {
     }
 
     proptest! {
-        /// By id is by time: also between two servers.
+        /// Ids of different servers sort by their times as well.
         #[test]
-        fn ids_are_sorted_as_their_times(one in 0..4_000_000_000_000_000_i64, more in 0..3_000_i64) {
+        fn uuids_of_two_servers_sort_by_time(one in 0..4_000_000_000_000_000_i64, more in 0..3_000_i64) {
             let (one, other) = (Moment::from_micros(one).unwrap(), Moment::from_micros(one + more).unwrap());
             let ids = [one, other].map(|now| Ids::default().next(now).unwrap());
             let times = ids.map(|id| Id::Uuid(id).created_at().unwrap());
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_make_different_ids() {
+    fn uuid_generators_of_two_threads_differ() {
         let now = Moment::from_micros(1_700_000_000_000_000).unwrap();
         let (one, other) = (Ids::default(), Ids::default());
         assert_ne!(one.next(now).unwrap(), other.next(now).unwrap());

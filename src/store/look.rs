@@ -1,6 +1,6 @@
-//! What a write must know of what is stored, before anything is decided.
+//! The read phase of a write: loads (and locks) the stored state that `decide` needs.
 //!
-//! The one surprising thing: what does not depend on each other is asked for all at once.
+//! Independent lookups are sent together, in one round trip.
 
 use super::driver::{Driver, Failure};
 use super::gather::Gathering;
@@ -14,7 +14,7 @@ use crate::plan::{
 };
 use crate::value::{Id, Item};
 
-/// What `decide` needs to know. What is stored is looked at in a box: a create has no need of the room.
+/// Loads what `decide` needs. All but creates are boxed, so that the future of a create stays small.
 pub(super) async fn look<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -105,7 +105,7 @@ async fn removed<D: Driver>(
     Ok(found)
 }
 
-/// The item that a write is about, which nobody else changes until its end.
+/// Reads the item that a write is about and locks its row until the transaction ends.
 async fn locked<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -118,7 +118,7 @@ async fn locked<D: Driver>(
     item(driver, context, collection.resource, stroke).await
 }
 
-/// The references of an item to be that lead nowhere.
+/// The references of a draft whose targets do not exist.
 async fn lost<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -130,11 +130,11 @@ async fn lost<D: Driver>(
     Ok(surroundings(driver, context, place, &references).await?.1)
 }
 
-/// What must be there for a request to make sense.
+/// What must exist for a request to be valid.
 pub(super) enum Place<'a> {
-    /// Nothing that is not looked at anyway.
+    /// Nothing that is not read anyway.
     Nowhere(&'a Reach),
-    /// The item that a collection lies under, if it does.
+    /// The parent item of a collection, if it has one.
     Collection(&'a Collection),
     Item(&'a Collection, Id),
 }
@@ -148,8 +148,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Finds out, all at once, whether a place is there, and which references lead nowhere: what is out of
-/// the caller's sight is not there.
+/// Checks in one round trip whether the required item exists, and which references are dangling. An item that
+/// the caller may not see does not exist.
 pub(super) async fn surroundings<D: Driver>(
     driver: &mut D,
     context: &Context,

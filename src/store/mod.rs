@@ -1,7 +1,7 @@
-//! 3, done: where items live. The only stage that touches anything.
+//! Storage of items: stage 3 of the pipeline (execute), and the only stage with side effects.
 //!
-//! A `Store` is opened once; each worker thread takes a `Worker` from it. What goes in is a plan,
-//! what comes out is an outcome or a `StoreError`. The store knows no HTTP.
+//! `open` opens a `Store` once; each worker thread takes a `StoreWorker` from it. A plan goes in, an
+//! `Outcome` or a `StoreError` comes out. The store knows nothing of HTTP.
 
 mod beside;
 mod changes;
@@ -54,33 +54,33 @@ pub use pipe::{Fetcher, Stopper};
 pub use postgres::{Address, Environment};
 pub use users::RoleGroup;
 
-/// Why a plan came to nothing.
+/// Why a plan was not carried out.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The data does not allow it.
+    /// The stored data does not allow it: not found, a conflict, a failed precondition.
     Refused(Refusal),
-    /// Too many are waiting; nothing was done.
+    /// Load shedding: a queue is full; nothing was written.
     Busy,
-    /// It took too long; nothing was done.
+    /// The deadline passed; nothing was written.
     TimedOut,
-    /// The data cannot be reached or written; nothing was done. The cause is for the log.
+    /// The database cannot be reached or written; nothing was written. The cause is for the log.
     Unavailable(String),
-    /// Whoever asked may no longer do it, or is no user any more; nothing was done.
+    /// The caller has lost the right to do this, or the account is gone; nothing was written.
     RightsChanged,
-    /// It failed at the moment of saving.
+    /// The commit itself failed, so it is unknown whether the change is durable.
     OutcomeUnknown(String),
-    /// What is stored does not fit the model, or our code is wrong.
+    /// The stored data does not fit the model, or there is a bug in this program.
     Broken(Broken),
 }
 
 impl StoreError {
-    /// With the words for the log.
+    /// An internal error with a message for the log.
     pub fn broken(words: impl Into<String>) -> Self {
         Self::Broken(Broken(words.into()))
     }
 }
 
-/// For the operator; a client is told by `reply`.
+/// For the operator; `reply` writes what the client sees.
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -97,7 +97,7 @@ impl fmt::Display for StoreError {
     }
 }
 
-/// Something that cannot be, with the words for the log.
+/// A violated invariant (corrupt data or a bug), with a message for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Broken(pub String);
 
@@ -110,17 +110,17 @@ impl From<Failure> for StoreError {
             }
             Failure::Storage(cause) => Self::Unavailable(cause),
             Failure::Sync(cause) => Self::OutcomeUnknown(cause),
-            // A statement that is wrong, or a unique index that no rule of the model explains.
+            // An invalid statement, or a unique index that no rule of the model explains.
             Failure::Engine(cause) | Failure::Taken(cause) => Self::Broken(Broken(cause)),
             Failure::Broken(broken) => Self::Broken(broken),
         }
     }
 }
 
-/// As many as the kernel follows.
+/// The limit of the Linux kernel on symbolic links in one path.
 const LINKS_MAX: usize = 40;
 
-/// The file that a path leads to. A link that leads nowhere yet is as good as the file it names.
+/// Resolves symbolic links. A dangling link resolves to the path it names, where a file can be created.
 pub fn follow_links(path: &Path) -> PathBuf {
     let mut target = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -130,7 +130,7 @@ pub fn follow_links(path: &Path) -> PathBuf {
     target
 }
 
-/// Which engine, and where: the `--database` setting.
+/// The database engine and its location: the `--database` setting.
 #[derive(Debug, Clone)]
 pub enum Database {
     Sqlite(PathBuf),
@@ -146,18 +146,18 @@ impl Database {
         }
         match text.split_once(':') {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            // The rest may hold a password.
+            // Not shown further: the rest may contain a password.
             Some((scheme, _)) => Err(format!("{EXPECTED}, got \"{scheme}:…\"")),
             None => Err(format!("{EXPECTED}, got \"{text}\"")),
         }
     }
 
-    /// Where the password of the first user is written: named after the database, and beside the SQLite
-    /// file, or in the folder of the key file.
+    /// The file for the generated password of the first user. It is named after the database, and lies in the
+    /// folder of the SQLite file or of the key file.
     pub fn password_file(&self, key_folder: &Path) -> PathBuf {
         const END: &str = "admin-password";
         match self {
-            // Other files of the same name may hold other databases, but not in other folders.
+            // Two databases with the same file name lie in different folders, so the names cannot clash.
             Self::Sqlite(path) => follow_links(path).with_extension(END),
             Self::Postgres(address) => {
                 let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -167,7 +167,7 @@ impl Database {
         }
     }
 
-    /// For commands that work only on a database that is there.
+    /// The error of a command that needs an existing database.
     fn is_missing(&self) -> OpenError {
         OpenError(match self {
             Self::Sqlite(path) => format!(
@@ -183,7 +183,7 @@ impl Database {
 }
 
 impl Database {
-    /// SQLite alone: whether there is no database yet, or an empty file in its place.
+    /// SQLite only: whether the database does not exist yet, or is an empty file.
     pub fn is_absent(&self) -> bool {
         match self {
             Self::Sqlite(path) => sqlite::is_absent(path),
@@ -191,7 +191,7 @@ impl Database {
         }
     }
 
-    /// SQLite alone: whether another database of ours is in the same folder.
+    /// SQLite only: whether the same folder has another `nouns` database.
     pub fn has_neighbour(&self) -> bool {
         match self {
             Self::Sqlite(path) => sqlite::has_neighbour(path),
@@ -200,7 +200,7 @@ impl Database {
     }
 }
 
-/// Why a store could not be opened: one message for the operator, and nothing was changed.
+/// Why a store could not be opened: one message for the operator. Nothing was changed.
 #[derive(Debug)]
 pub struct OpenError(pub String);
 
@@ -217,8 +217,8 @@ pub enum Store {
     Postgres(Arc<postgres::Shared>),
 }
 
-/// Opens the store for serving: takes its lock, brings its tables up to the model, starts its threads.
-/// `is_patient`: a database that cannot be reached yet is waited for.
+/// Opens the store for serving: takes its lock, migrates its tables to the model, starts its threads. With
+/// `is_patient` it retries until the database can be reached.
 pub fn open(
     database: &Database,
     model: &Arc<Model>,
@@ -233,15 +233,15 @@ pub fn open(
     }
 }
 
-/// Whether the tables of one model can be made, brought up to another, and used: `Ok(false)` says
-/// that bringing them up was refused.
+/// Whether the tables of one model can be created, migrated to another and queried. `Ok(false)`: the
+/// migration was refused.
 #[cfg(any(fuzzing, test))]
 pub fn rehearse(before: &Model, after: &Model) -> Result<bool, String> {
     sqlite::rehearse(before, after)
 }
 
 impl Store {
-    /// A handle for one worker thread, of so many.
+    /// A handle for one of `workers` worker threads.
     pub fn worker(&self, workers: usize) -> Result<Worker, OpenError> {
         match self {
             Self::Sqlite(shared) => {
@@ -251,7 +251,7 @@ impl Store {
         }
     }
 
-    /// Finishes what is queued and lets go of the files.
+    /// Drains the write queue and closes the files and connections.
     pub fn close(&self) {
         match self {
             Self::Sqlite(shared) => shared.close(),
@@ -260,27 +260,27 @@ impl Store {
     }
 }
 
-/// How a write is carried out.
+/// How a write is executed.
 #[derive(Debug)]
 pub struct WriteOptions {
-    /// The size of what the client sent: what is written together has a limit.
+    /// The size of the request body: a commit group has a limit in bytes.
     pub bytes: usize,
-    /// Still in the queue then, it is not done at all; once begun, it is waited for.
+    /// A write that is still queued at the deadline is dropped; one that has begun runs to its end.
     pub deadline: Instant,
-    /// Held until the write has ended, also when its client has left.
+    /// Memory reservation, held until the write has ended, even if the client disconnects.
     pub memory: Option<Arc<Reservation>>,
-    /// A place of the gate, held for as long as something is done that nothing else bounds.
+    /// Admission permit, held while the write does work that no other limit bounds.
     pub place: Option<OwnedSemaphorePermit>,
 }
 
 impl WriteOptions {
-    /// For a write that the server makes by itself.
+    /// For a write that the server makes on its own behalf.
     pub fn until(deadline: Instant) -> Self {
         Self { bytes: 0, deadline, memory: None, place: None }
     }
 }
 
-/// One thread's way into the store.
+/// The handle of one worker thread to the store.
 #[derive(Debug)]
 pub enum Worker {
     Sqlite(Box<sqlite::Worker>),
@@ -305,7 +305,7 @@ impl Worker {
         }
     }
 
-    /// Reads a collection whole, from one state of the data; answers when the first of it is there.
+    /// Streams a whole collection from one snapshot. Returns when the first chunk is ready.
     pub async fn export(&self, export: Export) -> Result<Exported, StoreError> {
         match self {
             Self::Sqlite(worker) => worker.export(export).await,
@@ -313,7 +313,7 @@ impl Worker {
         }
     }
 
-    /// What the nonces that are given out now carry; those of another epoch are stale.
+    /// The epoch that new nonces carry; nonces of another epoch are stale.
     pub async fn epoch(&self) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(worker) => Ok(worker.epoch()),
@@ -321,7 +321,7 @@ impl Worker {
         }
     }
 
-    /// Whether `claim_here` can tell.
+    /// Whether `claim_nonce_locally` can decide.
     pub fn can_claim_here(&self, claim: &Claim) -> bool {
         match self {
             Self::Sqlite(_) => true,
@@ -329,7 +329,7 @@ impl Worker {
         }
     }
 
-    /// `claim` without waiting, where no other server has to be asked; nothing where one has.
+    /// `claim_nonce` without I/O. `None` where the other servers have to be asked.
     pub fn claim_here(&self, claim: &Claim) -> Option<Claimed> {
         match self {
             Self::Sqlite(worker) => Some(worker.claim(claim)),
@@ -337,7 +337,7 @@ impl Worker {
         }
     }
 
-    /// Uses one count of a nonce: of all who try, at all servers, one is the first.
+    /// Replay protection: claims one (nonce, count) pair. Across all servers exactly one claim is the first.
     pub async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         match self {
             Self::Sqlite(worker) => Ok(worker.claim(claim)),
@@ -345,7 +345,7 @@ impl Worker {
         }
     }
 
-    /// When it answers, the disk has it.
+    /// Returns after the commit is durable.
     pub async fn write(
         &self,
         write: Box<Write>,

@@ -1,10 +1,10 @@
-//! A write that may be sent again, done once: what was said to it is stored with what it did.
+//! Idempotency keys: a write that is retried is executed once, and its stored answer is replayed.
 //!
-//! The transaction first looks whether the key was used, and at the end keeps the answer, so that one
-//! is never there without the other. What the answer is made of, it does not know.
-//! The one surprising thing: a refusal is kept by a commit too, after what it undoes is undone. And where
-//! several servers write, whoever finds the key in use is sent away at once and comes again, so that
-//! nobody holds a connection while waiting.
+//! The transaction first looks up the key, and at its end stores the answer, so that neither the write nor
+//! the answer exists without the other. The content of the answer is opaque here.
+//! A refusal is stored and committed too, after its writes are rolled back to a savepoint. Where several
+//! servers write, a request that finds its key locked is refused at once and retried by the caller, so that
+//! it holds no connection while it waits.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::transaction::{self, Context, Given, Halt, Pace, broken};
 use super::{Broken, StoreError};
 use crate::plan::{Once, Outcome, Refusal, Said, Write};
 
-/// Under this name `nouns_system` says that the table is there.
+/// The key in `nouns_system` that records that the table exists.
 const FORM: &str = "keys_form";
 
-/// Makes the table, unless it is there.
+/// Creates the table, unless it exists.
 pub(super) async fn create<D: Driver>(driver: &mut D, dialect: &Dialect) -> Result<(), Failure> {
     if recall(driver, dialect, FORM).await?.is_some() {
         return Ok(());
@@ -29,12 +29,12 @@ pub(super) async fn create<D: Driver>(driver: &mut D, dialect: &Dialect) -> Resu
     remember(driver, dialect, FORM, "1").await
 }
 
-/// How long an answer is kept.
+/// How long an answer is stored.
 pub(super) fn keep(context: &Context) -> Duration {
     Duration::from_secs(context.model.server.limits.idempotency_key_seconds.into())
 }
 
-/// What was said to this very request.
+/// Reads the stored answer to this request.
 pub(super) async fn read<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -56,7 +56,7 @@ fn find_binds<'a, D: Driver>(
     Ok([Bind::Text(&once.scope), Bind::Moment(expired)])
 }
 
-/// A row of the table.
+/// A row of `nouns_keys`.
 struct Kept {
     print: String,
     answer: String,
@@ -71,7 +71,7 @@ impl Kept {
         Ok(Self { print: text(0)?, answer: text(1)? })
     }
 
-    /// The same answer to the same request.
+    /// The stored answer, if it belongs to the same request; a refusal if the key was used for another one.
     fn again(self, once: &Once) -> Result<Outcome, Refusal> {
         match once.is(&self.print) {
             true => Ok(Outcome::Said(Said { text: self.answer, is_again: true })),
@@ -80,7 +80,7 @@ impl Kept {
     }
 }
 
-/// Does what was not done yet, and keeps what is said to it.
+/// Replays the stored answer, or executes the write and stores its answer.
 pub(super) async fn write<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -88,7 +88,7 @@ pub(super) async fn write<D: Driver>(
     pace: Pace,
 ) -> Result<Outcome, Halt<Box<Write>>> {
     if let Some(kept) = claim(driver, context, once).await? {
-        // What was begun has nothing to end with.
+        // Nothing was written, so there is nothing to commit.
         driver.recover().await?;
         return Ok(kept);
     }
@@ -108,7 +108,7 @@ pub(super) async fn write<D: Driver>(
     Ok(Outcome::Said(Said { text, is_again: false }))
 }
 
-/// Makes sure that nobody else works under the key, and looks whether somebody has.
+/// Locks the key, and looks up its stored answer.
 async fn claim<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -120,7 +120,7 @@ async fn claim<D: Driver>(
         let kept = driver.rows(&find.sql, &find.binds, Kept::read).await?.pop();
         return Ok(kept.map(|kept| kept.again(once)).transpose()?);
     };
-    // Two statements: the second sees what the last one that held the claim has committed.
+    // Two statements, in this order: the second one sees what the previous holder of the lock has committed.
     let strokes = [Stroke::new(claim, vec![Bind::Integer(once.number)]), find];
     let read = |at: usize, row: &dyn Columns| match at {
         0 => Ok((row.boolean(0)? == Some(true), None)),
@@ -129,7 +129,7 @@ async fn claim<D: Driver>(
     let mut found = driver.rows_each(&strokes, read).await?.into_iter().flatten();
     let is_claimed = found.next().is_some_and(|(is_claimed, _)| is_claimed);
     match found.next() {
-        // What is kept is kept, whoever looks at it now.
+        // A stored answer is final, whoever holds the lock now.
         Some((_, Some(kept))) => Ok(Some(kept.again(once)?)),
         _ if is_claimed => Ok(None),
         _ => Err(Refusal::KeyUnderWay.into()),

@@ -1,8 +1,9 @@
-//! A way for pieces from whoever makes them to whoever sends them, on any two threads.
+//! A bounded byte channel from the thread that produces an export to the task that sends it.
 //!
-//! It holds a few pieces; when it is full, the maker waits, and one that waits too long is stopped.
-//! The one surprising thing: whoever stops it takes back what was not fetched yet, so that its reader sees
-//! an end that is none, and not a shorter whole.
+//! It buffers a few chunks; when it is full, the producer waits (backpressure), and is cancelled if it waits
+//! too long.
+//! The one surprising thing: cancelling discards the chunks that were not consumed yet, so that the consumer
+//! sees an error and never a truncated body that ends cleanly.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,15 +17,15 @@ use super::StoreError;
 use crate::clock;
 use crate::model::settings::Limits;
 
-/// A piece is sent when it has this size.
+/// The size of a full chunk.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that wait in a pipe.
+/// Chunks that the channel buffers.
 const PIECES_MAX: usize = 2;
 
-/// How long it may take.
+/// Time limits of a channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// While nothing is fetched.
+    /// While the consumer takes nothing.
     pub(super) idle: Duration,
     pub(super) whole: Duration,
 }
@@ -51,13 +52,13 @@ struct State {
     pieces: VecDeque<Bytes>,
     end: End,
     has_sent: bool,
-    /// All of it was one piece.
+    /// The whole body was one chunk.
     is_one: bool,
-    /// Nobody will fetch anything any more.
+    /// The consumer was dropped.
     is_left: bool,
     fetcher: Option<Waker>,
     maker: Option<Waker>,
-    /// Since when the maker waits.
+    /// Since when the producer has waited for capacity.
     full_since: Option<Instant>,
 }
 
@@ -65,15 +66,15 @@ struct State {
 enum End {
     None,
     Whole,
-    /// Why, until it was told.
+    /// The error, until the consumer has taken it.
     Broken(Option<StoreError>),
 }
 
-/// The maker must stop: nobody fetches, or it was cut.
+/// The producer must stop: the consumer was dropped, or the channel was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Halted;
 
-/// Why an export was ended by us.
+/// The error of an export that the server cancelled.
 pub(super) fn cut(why: &str) -> StoreError {
     StoreError::Unavailable(format!("cut: {why}"))
 }
@@ -92,7 +93,7 @@ impl State {
 }
 
 impl Pipe {
-    /// Both ends of a new pipe.
+    /// Creates a channel; returns both ends.
     pub(super) fn open(patience: Patience) -> (Maker, Fetcher) {
         let state = State {
             pieces: VecDeque::with_capacity(PIECES_MAX),
@@ -117,20 +118,20 @@ impl Pipe {
         self.state().is_halted()
     }
 
-    /// How long the maker has waited for the client.
+    /// How long the producer has waited for the client.
     pub(super) fn stalled_for(&self, now: Instant) -> Duration {
         let since = self.state().full_since;
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Ends it in the middle, if it has not ended yet.
+    /// Ends the channel with an error, unless it has ended already.
     pub(super) fn cut(&self, error: StoreError) {
         let mut state = self.state();
         state.cut(error);
         self.wake(state);
     }
 
-    /// Wakes both sides: something has changed.
+    /// Wakes both sides after a change of the state.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         let wakers = [state.fetcher.take(), state.maker.take()];
         drop(state);
@@ -138,7 +139,7 @@ impl Pipe {
         self.has_room.notify_all();
     }
 
-    /// Puts a piece in, if there is room; if not, says until when there has to be.
+    /// Pushes a chunk if there is capacity; if not, returns the deadline for it.
     fn put(
         &self,
         state: &mut State,
@@ -171,7 +172,7 @@ impl Pipe {
     }
 }
 
-/// The end where pieces go in. Dropped without `finish`, it breaks the other end off.
+/// The sending end. Dropped without `finish`, it fails the channel.
 #[derive(Debug)]
 pub(super) struct Maker(Arc<Pipe>);
 
@@ -180,7 +181,7 @@ impl Maker {
         &self.0
     }
 
-    /// Puts a piece in, and waits for room as long as it may, on a thread of its own.
+    /// Sends a chunk; blocks the thread until there is capacity or a time limit passes.
     pub(super) fn send_here(&self, piece: Bytes) -> Result<(), Halted> {
         let mut piece = Some(piece);
         let mut state = self.0.state();
@@ -193,7 +194,7 @@ impl Maker {
         }
     }
 
-    /// Puts a piece in, and waits for room as long as it may, on a thread that others share.
+    /// Sends a chunk; waits asynchronously until there is capacity or a time limit passes.
     pub(super) async fn send(&self, piece: Bytes) -> Result<(), Halted> {
         let mut piece = Some(piece);
         loop {
@@ -222,7 +223,7 @@ impl Maker {
         }
     }
 
-    /// Waits until there is nobody left to send to.
+    /// Waits until the channel is cancelled or the consumer is dropped.
     pub(super) async fn halted(&self) {
         poll_fn(|context| {
             let mut state = self.0.state();
@@ -235,7 +236,7 @@ impl Maker {
         .await;
     }
 
-    /// The last piece, which may be empty; with it the whole is told, or why it is none.
+    /// Ends the channel with the last chunk, which may be empty, or with an error.
     pub(super) fn finish(self, last: Result<Bytes, StoreError>) {
         self.end(last);
     }
@@ -263,17 +264,17 @@ impl Drop for Maker {
     }
 }
 
-/// The end where pieces come out. Dropped, it stops the maker.
+/// The receiving end. Dropped, it cancels the producer.
 #[derive(Debug)]
 pub struct Fetcher(Arc<Pipe>);
 
 impl Fetcher {
-    /// A way to end it from elsewhere.
+    /// A handle that cancels the export from elsewhere.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::downgrade(&self.0))
     }
 
-    /// The next piece, which is not empty; `None` at the end of the whole, and never after a failure.
+    /// The next chunk, which is never empty. `None` at the clean end, and never after an error.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, StoreError>>> {
         let mut state = self.0.state();
         if let Some(piece) = state.pieces.pop_front() {
@@ -297,14 +298,14 @@ impl Fetcher {
         }
     }
 
-    /// The first piece, and whether it is all; nothing when all is nothing.
+    /// The first chunk, and whether it is the whole body. Empty if the body is.
     pub(super) async fn first(&mut self) -> Result<(Bytes, bool), StoreError> {
         let first = poll_fn(|context| self.poll(context)).await.transpose()?;
         Ok((first.unwrap_or_default(), self.0.state().is_one))
     }
 }
 
-/// Ends an export in the middle, if it has not ended yet.
+/// Cancels an export, unless it has ended already.
 #[derive(Debug)]
 pub struct Stopper(Weak<Pipe>);
 

@@ -1,10 +1,10 @@
-//! Where a collection stands in the change log: the number of its last change, by which a client's copy of
-//! it is known to be right.
+//! The version of a collection: the number of its last entry in the change log, from which list ETags are
+//! made.
 //!
-//! Once for every backend. No list is read here, and nothing is written.
-//! The one surprising thing: a number is told only when no smaller one can come any more, found out
-//! before the list is read. So the list has every change up to its number, and as long as no larger one
-//! is there, nothing has changed.
+//! Written once for both backends. It reads no list and writes nothing.
+//! The invariant: a version is given out only at or below the low-water mark, which is read before the list.
+//! So the list contains every change up to its version, and while no larger number appears, the list is
+//! unchanged.
 
 use super::driver::{Bind, Columns, Driver, Stroke};
 use super::transaction::Context;
@@ -14,7 +14,7 @@ use crate::intent::conditions::Verdict;
 use crate::plan::{Collection, Refusal};
 use crate::value::Page;
 
-/// A collection as the change log names it.
+/// A collection as the change log identifies it.
 #[derive(Debug)]
 pub(super) struct Standing<'a> {
     sql: &'a str,
@@ -22,22 +22,21 @@ pub(super) struct Standing<'a> {
     parent: Option<String>,
 }
 
-/// A place, and the number up to which the log is complete.
+/// The last change of a collection, and the low-water mark of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
     at: i64,
     settled: i64,
 }
 
-/// What one of two statements has found.
+/// A row of one of the two statements.
 enum Seen {
     Place(Found),
     Parent,
 }
 
 impl<'a> Standing<'a> {
-    /// `None` for those who reach only some of its rows: of the others they learn nothing, also not when
-    /// they change.
+    /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see.
     pub(super) fn of(context: &'a Context, collection: &Collection) -> Option<Self> {
         let Collection { resource, ancestors, reach } = collection;
         if !reach.rows(*resource).is_empty() {
@@ -49,7 +48,7 @@ impl<'a> Standing<'a> {
         Some(Self { sql, resource: &context.model.resource(*resource).label, parent })
     }
 
-    /// `settled`: up to which number the log is known to be complete.
+    /// The statement that reads the position; it needs a newer low-water mark only above the known one.
     pub(super) fn stroke(&self, settled: i64) -> Stroke<'_> {
         let mut binds = vec![Bind::Integer(settled), Bind::Text(self.resource)];
         binds.extend(self.parent.as_deref().map(Bind::Text));
@@ -65,15 +64,15 @@ pub(super) fn read(row: &dyn Columns) -> Result<Found, Broken> {
     Ok(Found { at: number(0)?, settled: number(1)? })
 }
 
-/// The place, if nothing smaller can come any more.
+/// The version, if it is at or below the low-water mark.
 pub(super) fn settled<D: Driver>(driver: &D, found: &[Found]) -> Option<i64> {
     let Found { at, settled } = *found.first()?;
     driver.settle(settled);
     (at <= settled).then_some(at)
 }
 
-/// What is said to whom asks whether the list has changed, when that can be said without reading it: the
-/// page without its items. That the parent is there comes first.
+/// Answers a conditional request without reading the list: a page without items if the list is unchanged. A
+/// missing parent takes precedence.
 pub(super) async fn unchanged<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -86,7 +85,8 @@ pub(super) async fn unchanged<D: Driver>(
     let Some(standing) = Standing::of(context, collection) else { return Ok(None) };
     let seen = collection.reach.seen();
     let parent = context.parent(collection, &seen);
-    // A tag was given for a number that was settled by then, so that need not be asked again.
+    // An ETag is given out only at or below the low-water mark, so there is no need to check that
+    // again.
     let place = standing.stroke(i64::MAX);
     let look = parent.as_ref().map(|(parent, id, above)| parent.exists(*id, above));
     let strokes: Vec<_> = [place].into_iter().chain(look).collect();

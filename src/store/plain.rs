@@ -1,7 +1,7 @@
-//! Creates that need nothing of what is stored, and that nothing stored can stand in the way of.
+//! Creates that can be batched: they read nothing that is stored, and nothing stored can conflict with them.
 //!
-//! Several of them can be decided beside each other and written by one statement: none waits for a lock
-//! that another request holds, and none is refused for what another one wrote.
+//! Several of them can be decided independently and written by one multi-row INSERT: none waits for a row
+//! lock that another request holds, and none is refused because of another's write.
 
 use super::StoreError;
 use super::driver::Stroke;
@@ -13,8 +13,8 @@ use crate::plan::decide::Said;
 use crate::plan::{Action, Found, Outcome, Write, decide};
 use crate::value::{Id, IdKind, Moment};
 
-/// Whether a write is of this kind: one item at the top, with an id that is made here, without references
-/// and unique rules, and not to be kept for a retry.
+/// Whether a write can be batched: one top-level item with a generated id, without references or unique
+/// rules, and without an idempotency key.
 pub(super) fn is_plain(model: &Model, write: &Write) -> bool {
     let Action::Create { drafts, .. } = &write.action else { return false };
     let [draft] = &**drafts else { return false };
@@ -26,7 +26,7 @@ pub(super) fn is_plain(model: &Model, write: &Write) -> bool {
         && draft.references.is_empty()
 }
 
-/// A new item on its way to the disk.
+/// A new item to insert.
 pub(super) struct Creation<'a> {
     log: Log<'a>,
     saving: Saving<'a>,
@@ -34,7 +34,7 @@ pub(super) struct Creation<'a> {
 }
 
 impl<'a> Creation<'a> {
-    /// Of a plain create.
+    /// Decides a create that `is_batchable` accepts.
     pub(super) fn decide(
         context: &'a Context,
         write: &'a Write,
@@ -56,7 +56,7 @@ impl<'a> Creation<'a> {
         self.saving.strokes(context, &self.log)
     }
 
-    /// What came of it, once it is written.
+    /// The outcome, once it is written.
     pub(super) fn outcome(self) -> Result<Outcome, StoreError> {
         let outcome = self.said.outcome(self.saving.into_items());
         outcome.ok_or_else(|| StoreError::broken("a create without an item"))
@@ -111,14 +111,14 @@ other = { type = "ref", to = "plain" }
     }
 
     #[test]
-    fn nothing_stored_stands_in_the_way_of_a_plain_create() {
+    fn batchable_create_has_no_parent_reference_unique_rule_or_key() {
         check("plain", |_, _| {}, true);
         for label in ["counted", "below", "single"] {
             check(label, |_, _| {}, false);
         }
         check("plain", |_, drafts| drafts.push(drafts[0].clone()), false);
         check("plain", |_, drafts| drafts.clear(), false);
-        // Without a value there is nothing to look up.
+        // Without a value there is no reference to look up.
         check("referring", |_, _| {}, true);
         let refer = |write: &mut Write, drafts: &mut Vec<Draft>| {
             let to = write.collection.resource;

@@ -1,7 +1,7 @@
-//! How far the change log goes: its first and last entry, for whoever watches the server.
+//! The bounds of the change log: its first and last entry, for the metrics.
 //!
-//! Once for every backend. The one surprising thing: no answer is no error. Who asks wants to see a server
-//! whose database is away, and will not wait for it.
+//! Written once for both backends. The one surprising thing: a failure is `None` and no error. A scrape must
+//! succeed while the database is down, without waiting for it.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::driver::{Columns, Driver, Failure};
 use super::sql::POSITIONS;
 use crate::plan::{Outcome, Positions, Read};
 
-/// How long it may take: scrapes are far apart, and have limits of their own.
+/// The timeout: scrapes are far apart, and have timeouts of their own.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Reads them through any driver.
+/// Reads the bounds through any driver.
 pub(super) async fn read<D: Driver>(driver: &mut D) -> Result<Positions, Failure> {
     let read =
         |row: &dyn Columns| Ok(Positions { oldest: row.integer(0)?, newest: row.integer(1)? });
@@ -22,7 +22,7 @@ pub(super) async fn read<D: Driver>(driver: &mut D) -> Result<Positions, Failure
 }
 
 impl Worker {
-    /// `None` when the store does not answer, or not soon.
+    /// `None` if the store fails, or does not answer in time.
     pub async fn positions(&self) -> Option<Positions> {
         match tokio::time::timeout(WAIT_MAX, self.read(Read::Positions)).await {
             Ok(Ok(Outcome::Positions(positions))) => Some(positions),

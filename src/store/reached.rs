@@ -1,7 +1,7 @@
-//! The statements about a resource, as far as a caller reaches.
+//! Row-level security: the statements of a resource for the access scope of a caller.
 //!
-//! For those who reach all rows they are the ones made at start, unchanged; for others they are made
-//! when first needed, and kept for all who have the same rights.
+//! For a caller with access to all rows these are the statements made at startup. For others they are made on
+//! first use, and cached for all callers with the same rights.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::permit::Reach;
 use crate::plan::Collection;
 use crate::value::Id;
 
-/// Parts that are kept: a few kilobytes each.
+/// Capacity of the cache of row filters: a few kilobytes each.
 pub(super) const PARTS_MAX: usize = 1_000;
 
-/// One resource within reach.
+/// The statements of one resource within an access scope.
 #[derive(Debug)]
 pub(super) struct Reached<'a> {
     table: &'a Table,
@@ -28,12 +28,12 @@ pub(super) struct Reached<'a> {
 /// What the transaction is about to do with an item that it locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowLock {
-    /// Change it: others may add children meanwhile.
+    /// Change it: others may insert children meanwhile.
     Update,
     Delete,
 }
 
-/// The text for all rows, and which one of a part stands for it.
+/// The statement for all rows, and a function that picks its counterpart from a row filter.
 type Texts<'a> = (&'a str, fn(&Part) -> &String);
 
 impl Context {
@@ -41,7 +41,7 @@ impl Context {
         Reached { table: self.sql.table(resource), part: self.part(resource, reach), reach }
     }
 
-    /// The item that a collection lies under, if it does, with its id and those above it.
+    /// The parent item of a collection, if it has one: its statements, its id and the ids of its ancestors.
     pub(super) fn parent<'a>(
         &'a self,
         collection: &'a Collection,
@@ -52,7 +52,7 @@ impl Context {
         Some((self.reached(parent, seen), *id, above))
     }
 
-    /// `None` when all rows are within reach.
+    /// `None` if the caller has access to all rows.
     fn part(&self, resource: ResourceIndex, reach: &Reach) -> Option<Arc<Part>> {
         if !reach.is_part(&self.model, resource) {
             return None;
@@ -72,7 +72,7 @@ impl Reached<'_> {
         self.stroke((&self.table.item, |part| &part.item), &[Bind::Id(id)], ancestors)
     }
 
-    /// The item, locked until the end of the transaction.
+    /// Reads the item and locks its row until the transaction ends.
     pub(super) fn locked_item(&self, id: Id, ancestors: &[Id], lock: RowLock) -> Stroke<'_> {
         let texts: Texts<'_> = match lock {
             RowLock::Update => (&self.table.item_for_update, |part| &part.item_for_update),
@@ -90,7 +90,7 @@ impl Reached<'_> {
         self.stroke(texts, &[Bind::Id(id)], &[])
     }
 
-    /// `limit` rows, after an id or from the first one on.
+    /// `limit` rows, after an id (keyset pagination) or from the first one.
     pub(super) fn page(&self, limit: i64, after: Option<Id>, ancestors: &[Id]) -> Stroke<'_> {
         let limit = Bind::Integer(limit);
         match after {
@@ -102,8 +102,8 @@ impl Reached<'_> {
         }
     }
 
-    /// The text for all rows, or that of the part; its parameters: the first ones, the chain (the
-    /// ancestors, the nearest first), the terms of the conditions.
+    /// The statement for all rows or that of the row filter. Its parameters: the first ones, the ids of the
+    /// ancestors from the nearest, the parameters of the conditions.
     fn stroke<'s>(
         &'s self,
         (whole, pick): Texts<'s>,

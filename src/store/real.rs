@@ -1,6 +1,6 @@
-//! Real stores for tests: one on each engine, empty, with the tables of a model.
+//! Stores for tests: an empty one on each engine, with the tables of a model.
 //!
-//! PostgreSQL is the server that the tests share, or, where there is none, one of the test's own.
+//! PostgreSQL is the server that the tests share or, if there is none, one that the test starts.
 
 use std::io::{BufRead, BufReader, Write as _, sink};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::model::Model;
 
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 
-/// Runs some work on a store of each engine; `name` is that of the test alone.
+/// Runs `work` on a store of each engine; `name` must be unique to the test.
 pub fn on_each(name: &str, model: &Arc<Model>, work: &impl AsyncFn(&Worker)) {
     let folder = Folder::new(name);
     on(&Database::Sqlite(folder.0.join("test.db")), model, work);
@@ -26,7 +26,7 @@ pub fn on_each(name: &str, model: &Arc<Model>, work: &impl AsyncFn(&Worker)) {
     server.sql(&format!("DROP DATABASE {database} WITH (FORCE)"));
 }
 
-/// What psql prints when it runs a script in an empty database; `name` is that of the test alone.
+/// The output of psql for a script in an empty database; `name` must be unique to the test.
 pub fn psql(name: &str, script: &str) -> String {
     let server = Server::start();
     let database = format!("{name}_{}", std::process::id());
@@ -35,7 +35,7 @@ pub fn psql(name: &str, script: &str) -> String {
     command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-", "-d"]);
     command.arg(format!("{}/{database}", server.address));
     let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // It reads all of it before the pipe of its answers is full: what it prints is short.
+    // No deadlock: psql reads the whole script before its output, which is short, fills the pipe.
     psql.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     let output = psql.wait_with_output().unwrap();
     server.sql(&format!("DROP DATABASE {database} WITH (FORCE)"));
@@ -73,7 +73,7 @@ impl Drop for Folder {
 
 struct Server {
     address: String,
-    /// Reads its input to the end, and then the server goes.
+    /// Keeps the server running until its standard input is closed.
     keeper: Option<Child>,
 }
 

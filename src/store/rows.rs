@@ -1,6 +1,6 @@
-//! Items as rows, and rows as items.
+//! Mapping between items and rows.
 //!
-//! The order of the columns is that of `sql::columns`: id, parent, times, version, fields.
+//! The columns are in the order of `sql::columns`: id, parent, times, version, fields.
 
 use super::Broken;
 use super::driver::{Bind, Columns};
@@ -9,7 +9,7 @@ use crate::metrics::Count;
 use crate::model::{Class, Field, Model, Resource, Unique, UniqueScope};
 use crate::value::{Decimal, Id, IdKind, Item, Value};
 
-/// With room for an entry of the change log behind them.
+/// The parameters of an INSERT, with capacity for a change log entry after them.
 pub(super) fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<'a>> {
     let mut binds = Vec::with_capacity(item.values.len() + 5 + ENTRY_BINDS);
     binds.push(Bind::Id(item.id));
@@ -23,7 +23,7 @@ pub(super) fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<
     binds
 }
 
-/// With room for an entry of the change log behind them.
+/// The parameters of an UPDATE, with capacity for a change log entry after them.
 pub(super) fn update_binds<'a>(
     resource: &Resource,
     before: &Item,
@@ -40,7 +40,7 @@ pub(super) fn update_binds<'a>(
     binds
 }
 
-/// The columns of a unique rule, in their order; `None` when one of them has no value.
+/// The parameters of a unique rule's columns, in order; `None` if one of them is null.
 pub(super) fn unique_binds<'a>(
     resource: &Resource,
     unique: &Unique,
@@ -60,7 +60,7 @@ pub(super) fn unique_binds<'a>(
     Some(binds)
 }
 
-/// A reference is kept as the id that it is.
+/// A reference is stored as an id, not as text.
 fn bind<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
     match value {
         Value::Text(text) if field.rules.to.is_some() => {
@@ -70,7 +70,7 @@ fn bind<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
     }
 }
 
-/// The item of a row. One that is damaged is counted, and named to the operator.
+/// Decodes a row into an item. A damaged row is counted, and the error names its id.
 pub(super) fn read_item(
     model: &Model,
     resource: &Resource,
@@ -106,7 +106,7 @@ fn read_columns(model: &Model, resource: &Resource, row: &dyn Columns) -> Result
     Ok(Item { id, parent, created_at, updated_at, version, values })
 }
 
-/// Says of a column that cannot be read which one it is.
+/// Adds the column's name to an error.
 fn named<T>(column: &str, read: Result<T, Broken>) -> Result<T, Broken> {
     read.map_err(|Broken(cause)| Broken(format!("{column}: {cause}")))
 }

@@ -1,9 +1,10 @@
-//! Brings the tables up to the model, in one transaction, once for every backend.
+//! Schema migration: brings the tables up to the model, in one transaction, written once for both backends.
 //!
-//! What adds is applied; what could lose or break data is refused with all that differs, unless there is no
-//! data (`empty_tables`). What would take a rule from a server that runs is refused as long as it does.
-//! The database remembers the model it holds as text, and two models are compared, not two catalogues.
-//! Only the start of a server does this; commands beside it change no table.
+//! Additive changes are applied. A change that could lose or break data is refused with a list of all
+//! differences, unless the tables are empty (`empty_tables`). A change that would drop a rule a running
+//! server relies on is refused while that server runs.
+//! The database stores the text of its model, so two models are compared, not two catalogues.
+//! Only the startup of a server migrates; commands that run beside it change no table.
 
 use super::Broken;
 use super::OpenError;
@@ -14,12 +15,12 @@ use super::{once, users};
 use crate::model::diff::{Difference, compare, loosened};
 use crate::model::{self, Model, ResourceIndex};
 
-/// Why the tables were not brought up to the model.
+/// Why the tables were not migrated.
 #[derive(Debug)]
 pub(super) enum Mismatch {
     /// What differs, a line each.
     Refused(Vec<String>),
-    /// What servers that run with another model rely on, a line each.
+    /// What running servers with another model rely on, a line each.
     InUse(Vec<String>),
     Failed(Failure),
 }
@@ -64,21 +65,21 @@ impl Mismatch {
     }
 }
 
-/// What is there was written by a later version than this one.
+/// The error for a database written by a newer version.
 pub(super) fn newer(database: &str, format: i64, known: i64) -> OpenError {
     OpenError(format!(
         "{database} was written by a newer nouns (form {format}, this one knows {known}); use that version, or name another --database"
     ))
 }
 
-/// What is there was made by a version that had no users.
+/// The error for a database made by a version without users.
 pub(super) fn without_users(database: &str) -> OpenError {
     OpenError(format!(
         "{database} was made by an earlier nouns, which had no users; start a server of this version first: nouns serve"
     ))
 }
 
-/// Makes the tables of an empty database.
+/// Creates the tables of an empty database.
 pub(super) async fn create<D: Driver>(
     driver: &mut D,
     model: &Model,
@@ -102,7 +103,7 @@ pub(super) async fn create<D: Driver>(
     }
     users::create(driver, model, dialect).await?;
     once::create(driver, dialect).await?;
-    // Before the first look, the time at which the database was made is the last sign of life.
+    // Until the first sweep, the clock marks hold the creation time of the database.
     let now = driver.now().to_string();
     for mark in [sql::CHANGES_CLOCK, sql::KEYS_CLOCK] {
         remember(driver, dialect, mark, &now).await?;
@@ -315,11 +316,11 @@ async fn change_tables<D: Driver>(
     Ok(ChangedTables { made, has_rebuilt })
 }
 
-/// The index by which places in the change log are found.
+/// The index that finds the last change of a collection.
 const PLACE_INDEX: &str = "nouns_changes_place";
 
-/// An index's name says all that it is: what no model asks for goes, what is missing comes. An index of a
-/// model that another server runs with stays: that server needs it.
+/// Drops indexes that no model asks for and creates missing ones; an index's name states its whole
+/// definition. An index that the model of another running server asks for stays.
 async fn reconcile_indexes<D: Driver>(
     driver: &mut D,
     (model, made): (&Model, &[ResourceIndex]),
@@ -354,7 +355,7 @@ async fn reconcile_indexes<D: Driver>(
     Ok(pending)
 }
 
-/// Makes the index of a table that is in use, or leaves it for later, where it can be made beside that use.
+/// Creates the index of a table that is in use, or defers it where the engine can build it concurrently.
 async fn make_index<D: Driver>(
     driver: &mut D,
     index: Index,
@@ -368,7 +369,7 @@ async fn make_index<D: Driver>(
     Ok(())
 }
 
-/// Keeps a word of our own in the database.
+/// Writes a value into the key-value table `nouns_system`.
 pub(super) async fn remember<D: Driver>(
     driver: &mut D,
     dialect: &Dialect,
@@ -396,7 +397,7 @@ pub(super) async fn remember_first<D: Driver>(
     kept.ok_or_else(|| Failure::Broken(Broken(format!("{name} was kept and is not there"))))
 }
 
-/// The word that the database keeps under a name.
+/// Reads a value of the key-value table `nouns_system`.
 pub(super) async fn recall<D: Driver>(
     driver: &mut D,
     dialect: &Dialect,

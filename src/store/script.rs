@@ -1,7 +1,7 @@
-//! A script run: each row with its entry in the change log.
+//! Execution of a script: each row is written with its entry in the change log.
 //!
-//! There is no way here to write one without the other. The one surprising thing: rows are deleted
-//! before their entries are made, since what the entry shows is what the engine gives back.
+//! No function here writes one without the other. The one surprising thing: rows are deleted before their
+//! entries are written, because an entry records what `DELETE … RETURNING` returns.
 
 use super::Broken;
 use super::driver::{Bind, Columns, Driver, Failure, Stopped, Stroke};
@@ -17,11 +17,10 @@ use crate::plan::decide::taken;
 use crate::plan::{By, Collection, Dependent, Refusal, Step, Write};
 use crate::value::{ChangeKind, Id, Item, Moment};
 
-/// Items deleted and recorded together: enough for one way to the database and back, and not so many
-/// that their values fill the memory.
+/// Items deleted and logged per round trip; bounded, because their values are held in memory.
 const REMOVED_MAX: usize = 100;
 
-/// What every entry that a write makes in the change log shares.
+/// The columns that all change log entries of one write share.
 #[derive(Debug)]
 pub(super) struct Log<'a> {
     pub(super) collection: &'a Collection,
@@ -29,7 +28,7 @@ pub(super) struct Log<'a> {
     pub(super) now: Moment,
 }
 
-/// Runs the steps of a script; what is there afterwards comes back.
+/// Runs the steps of a script; returns the items as stored.
 pub(super) async fn run<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -45,14 +44,14 @@ pub(super) async fn run<D: Driver>(
     Ok(saving.into_items())
 }
 
-/// Items on their way to the disk, each with its entry for the change log.
+/// Items to insert or update, each with its entry for the change log.
 pub(super) struct Saving<'a> {
     saved: Vec<Saved>,
     entries: Vec<Entry<'a>>,
 }
 
 impl<'a> Saving<'a> {
-    /// What steps save, and what they remove.
+    /// Splits steps into the items to save and the items to delete.
     pub(super) fn new(
         context: &'a Context,
         collection: &Collection,
@@ -75,7 +74,7 @@ impl<'a> Saving<'a> {
         (Self { saved, entries }, going)
     }
 
-    /// What writes each item with its entry: as many statements for each.
+    /// The statements that write the items and their entries: the same number for each item.
     pub(super) fn strokes<'b>(&'b self, context: &'b Context, log: &'b Log<'_>) -> Vec<Stroke<'b>> {
         let resource = context.model.resource(log.collection.resource);
         let mut strokes = Vec::with_capacity(2 * self.saved.len());
@@ -91,7 +90,7 @@ impl<'a> Saving<'a> {
     }
 }
 
-/// An item that is inserted, or updated: then it was another one before, and some fields changed.
+/// One item to insert, or to update; an update has the former item and the indexes of the changed fields.
 struct Saved {
     before: Option<(Item, Vec<usize>)>,
     after: Item,
@@ -148,7 +147,7 @@ async fn save<D: Driver>(
                 return Err(Refusal::Outside(Vec::new()).into());
             }
             let rules: Vec<_> = rules.into_iter().map(|rule| rule.unique).collect();
-            // Whoever stood in the way may be gone by now.
+            // The conflicting row may have been deleted since.
             let rules = if rules.is_empty() { vec![rule] } else { rules };
             Err(taken(resource, &rules, (&blamed.root, &hidden.concat())).into())
         }
@@ -156,8 +155,8 @@ async fn save<D: Driver>(
     }
 }
 
-/// A clash with a unique rule that this server's model does not have. One with a newer model may have added
-/// it to the same database; which fields it is about is not known here.
+/// A violation of a unique index that this server's model does not declare. A server with a newer model may
+/// have added it to the same database; its fields are unknown here.
 fn undeclared_rule(resource: &Resource, reach: &Reach, index: String) -> Halt<Box<Write>> {
     if !is_unique_index(resource, &index) {
         return Failure::Engine(index).into();
@@ -169,18 +168,18 @@ fn undeclared_rule(resource: &Resource, reach: &Reach, index: String) -> Halt<Bo
     }
 }
 
-/// A unique rule that an item breaks.
+/// A unique rule that an item violates.
 struct BrokenRule<'a> {
     resource: &'a Resource,
     unique: &'a Unique,
-    /// Which of the resource's rules it is.
+    /// The index of the rule in the resource.
     at: usize,
-    /// By a stored item, and not only by one of the same request.
+    /// Whether a stored item conflicts, and not only an item of the same request.
     is_stored: bool,
 }
 
-/// Whether the caller can see every stored item that an item clashes with. One that is gone by now
-/// was, for all we know, out of sight.
+/// Whether the caller may see every stored item that conflicts with an item. One that has been deleted since
+/// counts as invisible.
 async fn are_holders_seen<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -208,8 +207,8 @@ async fn are_holders_seen<D: Driver>(
     Ok(found.iter().all(|rows| !rows.is_empty()))
 }
 
-/// All unique rules that an item breaks, of which an engine names one: by what is stored, and by the
-/// items that came before it in the same request.
+/// All unique rules that an item violates (an engine reports only one): against stored items, and against
+/// earlier items of the same request.
 async fn broken_rules<'a, D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -222,7 +221,7 @@ async fn broken_rules<'a, D: Driver>(
     let mut strokes = Vec::new();
     let holders = &context.sql.table(resource.index).holders;
     for (at, (unique, sql)) in resource.unique.iter().zip(holders).enumerate() {
-        // What is null is not the same as anything.
+        // NULL is distinct from everything.
         if let Some(columns) = unique_binds(resource, unique, item) {
             asked.push((at, unique));
             strokes.push(Stroke::new(sql, [vec![Bind::Id(item.id)], columns].concat()));
@@ -275,7 +274,7 @@ async fn remove<D: Driver>(
         let done = if pieces.peek().is_some() {
             driver.execute_each(&strokes).await
         } else {
-            // A reference to what is gone would fail the commit, and with it everyone who shares it.
+            // A dangling reference would fail the commit of the whole group.
             if D::SHARES_COMMIT && is_referred_to(driver, context, going).await? {
                 return Err(broken("a removal that leaves a reference behind"));
             }

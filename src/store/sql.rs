@@ -1,8 +1,8 @@
-//! Every statement there is: the only place that writes SQL.
+//! All SQL statements: no other module writes SQL.
 //!
-//! Texts are made once, at start, from the model: names come from it alone and are quoted, values
-//! are always bound. What differs between engines is data in a `Dialect`. Parameters are numbered,
-//! and each statement says in its comment what they are. Tables and indexes are in `define`.
+//! The texts are made once, at startup, from the model: names come only from it and are quoted, values are
+//! always bound. The differences between the engines are data in a `Dialect`. Parameters are numbered, and
+//! the comment of each statement lists them. DDL is in `ddl`.
 
 mod condition;
 mod define;
@@ -27,33 +27,33 @@ pub(super) use keys::{KEYS_CLOCK, Keys, NEWEST_KEY};
 pub(super) use list::Listing;
 pub(super) use part::{Part, seen_holders};
 
-/// The parameters of an entry in the change log: its columns but for the sequence.
+/// The number of parameters of a change log entry: its columns without the sequence.
 pub(super) const ENTRY_BINDS: usize = 11;
 const ENTRY_COLUMNS: &str =
     "time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after";
 
-/// Whether the database answers at all.
+/// The readiness check.
 pub(super) const READY: &str = "SELECT 1 FROM nouns_system";
 
-/// The first and the last entry of the change log. Each half looks at one end of an index; `min` and
-/// `max` in one would read the whole table.
+/// The first and the last number of the change log. Each subquery reads one end of the primary key; `min` and
+/// `max` in one query would scan the table.
 pub(super) const POSITIONS: &str = "SELECT (SELECT min(sequence) FROM nouns_changes), \
      (SELECT max(sequence) FROM nouns_changes)";
 
-/// Under this name `nouns_system` keeps when the change log was last looked at, as with `KEYS_CLOCK`.
+/// The key in `nouns_system` of the last sweep of the change log, as with `IDEMPOTENCY_CLOCK`.
 pub(super) const CHANGES_CLOCK: &str = "changes_clock";
 
-/// The time of the newest entry of the change log.
+/// The time of the newest change log entry.
 pub(super) const NEWEST_CHANGE: &str =
     "SELECT time FROM nouns_changes ORDER BY sequence DESC LIMIT 1";
 
-/// The last id given in a table with integer keys. 1: the table.
+/// The last allocated id of a table with integer keys. 1: the table.
 pub(super) const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
 
-/// The next ids of a table with integer keys. 1: the table, quoted; 2: how many.
+/// Allocates ids of a table with integer keys. 1: the table, quoted; 2: how many.
 pub(super) const POSTGRES_NEXT_IDS: &str = "SELECT nextval(pg_get_serial_sequence($1, 'id')::regclass) FROM generate_series(1, $2::bigint)";
 
-/// Entries of the change log. 1: after which number, 2: up to which, 3: how many.
+/// Change log entries. 1: after which number, 2: up to which, 3: how many.
 pub(super) fn changes_between(dialect: &Dialect) -> String {
     let p = dialect.placeholder;
     format!(
@@ -62,9 +62,9 @@ pub(super) fn changes_between(dialect: &Dialect) -> String {
     )
 }
 
-/// The place of a collection in the change log, and up to where the log is complete. 1: up to where that
-/// is known; 2: the resource; 3: the parent, if `has_parent`.
-/// Of a collection without an entry nothing has happened since the oldest one that is kept.
+/// The version of a collection and the low-water mark of the change log. 1: the low-water mark that is
+/// already known; 2: the resource; 3: the parent, if `has_parent`.
+/// A collection without an entry has not changed since the oldest entry that is kept.
 fn place(dialect: &Dialect, has_parent: bool) -> String {
     let Dialect { placeholder: p, place_resource, place_parent, place_order, .. } = dialect;
     let parent = match has_parent {
@@ -77,7 +77,7 @@ fn place(dialect: &Dialect, has_parent: bool) -> String {
     ))
 }
 
-/// More combinations of roles than an operator reads about.
+/// More combinations of roles than an operator reads.
 const ROLE_GROUPS_MAX: usize = 1000;
 
 /// The statements of a model in one dialect.
@@ -87,57 +87,57 @@ pub(super) struct Sql {
     tables: Vec<Table>,
     entry: String,
     joins_entry: bool,
-    /// The columns of a user. 1: name.
+    /// Reads a user. 1: name.
     pub(super) user: String,
-    /// The number that grows with every change of the users.
+    /// Reads the stamp, which every change of the users changes.
     pub(super) stamp: &'static str,
-    /// Finds an enabled admin. 1: the id of one who does not count.
+    /// Finds an enabled admin. 1: the id of a user to leave out.
     pub(super) other_admin: String,
-    /// Whether some would go. 1: the time before which, 2: how many a step looks at.
+    /// Whether entries have expired. 1: the time before which, 2: how many a batch examines.
     pub(super) sweep_due: String,
-    /// 1: the time before which entries go, 2: how many at most.
+    /// Deletes expired entries. 1: the time before which, 2: how many at most.
     pub(super) sweep: String,
-    /// See `place`: of a collection at the top, and of one under a parent.
+    /// See `collection_version_query`: of a top-level collection, and of one with a parent.
     pub(super) places: [String; 2],
     pub(super) keys: Keys,
 }
 
-/// The statements of one resource. "chain" stands for the ids of the ancestors, the nearest first.
+/// The statements of one resource. "chain" stands for the ids of the ancestors from the nearest.
 #[derive(Debug)]
 pub(super) struct Table {
     /// 1: id, then the chain.
     pub(super) item: String,
-    /// As `item`, and nobody else changes it before the transaction ends.
+    /// As `item`, and locks the row against changes until the transaction ends.
     pub(super) item_for_update: String,
-    /// As `item`, and nobody else changes it or adds children before the transaction ends.
+    /// As `item`, and locks the row against changes and new children until the transaction ends.
     pub(super) item_for_delete: String,
     /// 1: id, then the chain.
     pub(super) exists: String,
     /// 1: id.
     pub(super) exists_anywhere: String,
-    /// 1: how many, then the chain.
+    /// 1: the limit, then the chain.
     pub(super) page: String,
-    /// 1: how many, 2: after which id, then the chain.
+    /// Keyset pagination. 1: the limit, 2: after which id, then the chain.
     pub(super) page_after: String,
-    /// The columns in the order of `columns`; then the entry, where the engine joins both.
+    /// The columns in the order of `columns`; then the change log entry, where one statement writes both.
     pub(super) insert: String,
-    /// The same for several rows at once, where the engine joins both: each parameter is an array with one
-    /// value for each row.
+    /// Multi-row INSERT with the change log entries, where one statement writes both: each parameter is an
+    /// array with one value for each row.
     pub(super) insert_all: Option<String>,
-    /// The start of an update.
+    /// The text before the changed fields.
     update: String,
     dialect: &'static Dialect,
     /// 1: id.
     pub(super) delete: String,
     pub(super) links: Vec<Link>,
-    /// For each unique rule: who else has these values. 1: id, then the rule's columns.
+    /// For each unique rule: finds another row with these values. 1: id, then the rule's columns.
     pub(super) holders: Vec<String>,
 }
 
 impl Table {
-    /// Sets what changed and nothing else: an index is touched only when its own columns are set.
-    /// 1: id, 2: the version it had, 3: updated_at, 4: version, then the fields; then the entry, where
-    /// the engine joins both.
+    /// Sets only the changed fields: the engine then updates only the indexes of these columns.
+    /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields; then the change log entry,
+    /// where one statement writes both.
     pub(super) fn update(&self, resource: &Resource, changed: &[usize]) -> String {
         let dialect = self.dialect;
         let p = dialect.placeholder;
@@ -150,7 +150,7 @@ impl Table {
         let _ = write!(text, " WHERE \"id\" = {p}1 AND \"version\" = {p}2");
         match dialect.next_change {
             None => text,
-            // No entry without a row.
+            // No entry if the update matched no row.
             Some(_) => {
                 let entry = entry(dialect, 5 + changed.len(), Some("written"));
                 format!("WITH written AS ({text} RETURNING 1) {entry}")
@@ -159,12 +159,12 @@ impl Table {
     }
 }
 
-/// Where items may depend on an item of a table: as its children, or by a `ref` field.
+/// Items that may refer to an item of this table: its children, or items with a `ref` field.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) resource: ResourceIndex,
     pub(super) on_delete: OnDelete,
-    /// 1: id, 2: how many. Gives the id of each dependent, then its chain.
+    /// 1: id, 2: the limit. Returns the id of each dependent, then its chain.
     pub(super) dependents: String,
 }
 
@@ -189,7 +189,7 @@ impl Sql {
                 "SELECT 1 FROM (SELECT time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest \
                  WHERE time < {p}1 LIMIT 1"
             ),
-            // Sequence is the true order; a clock that was wrong for a while must not hold it up.
+            // Deletes by sequence, the true order: entries with a wrong time must not block the sweep.
             // The newest entry stays: the next one is numbered after it.
             sweep: format!(
                 "DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM \
@@ -199,7 +199,7 @@ impl Sql {
         }
     }
 
-    /// Every statement there is.
+    /// All statements, for tests.
     #[cfg(any(fuzzing, test))]
     pub(super) fn texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];
@@ -218,7 +218,7 @@ impl Sql {
         all
     }
 
-    /// An entry for the change log alone. `is_first`: of its transaction.
+    /// A change log entry alone. `is_first`: the first of its transaction.
     pub(super) fn entry<'a>(&'a self, binds: &[Bind<'a>], is_first: bool) -> Stroke<'a> {
         let mut binds = binds.to_vec();
         if self.joins_entry {
@@ -227,7 +227,7 @@ impl Sql {
         Stroke::new(&self.entry, binds)
     }
 
-    /// A row and its entry in the change log: two statements, or one that does both.
+    /// Appends the statements of a row and its change log entry: two statements, or one that writes both.
     pub(super) fn push_with_entry<'a>(
         &'a self,
         strokes: &mut Vec<Stroke<'a>>,
@@ -253,12 +253,12 @@ impl Sql {
     }
 }
 
-/// A name as SQL writes it. Names hold no quotes: the model has checked them.
+/// A quoted name. Names contain no quotes: the model has checked them.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-/// The columns of a table in their one order: id, parent, times, version, fields.
+/// The columns of a table in their canonical order: id, parent, times, version, fields.
 fn columns(resource: &Resource) -> Vec<String> {
     let own = ["created_at", "updated_at", "version"].map(str::to_owned);
     let fields = resource.fields.iter().map(|field| field.name.to_string());
@@ -270,7 +270,7 @@ fn columns(resource: &Resource) -> Vec<String> {
         .collect()
 }
 
-/// All columns, each with something before its name.
+/// The select list of all columns, each with a prefix.
 fn selected(resource: &Resource, before: &str) -> String {
     let columns = columns(resource);
     let columns = columns.iter().map(|column| format!("{before}{}", quoted(column)));
@@ -282,8 +282,8 @@ fn placeholders(dialect: &Dialect, from: usize, count: usize) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// Makes an entry in the change log; the columns are numbered from `first`. With `from`, one for each of
-/// its rows. Where the engine has a function for the next number, its parameter comes last.
+/// Inserts a change log entry; its parameters are numbered from `first`. With `from`, one entry for each row
+/// of that relation. Where the engine has a function for the next number, its parameter comes last.
 fn entry(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
     let mut columns = ENTRY_COLUMNS.to_owned();
     let mut values = placeholders(dialect, first, ENTRY_BINDS);
@@ -343,7 +343,7 @@ fn user(users: &Resource, dialect: &Dialect) -> String {
     format!("SELECT {columns} FROM {table} WHERE {same}")
 }
 
-/// The roles are a list of names in JSON, where only a whole name stands between quotes.
+/// The roles are a JSON array of names, in which only a whole name stands between quotes.
 fn other_admin(users: &Resource, dialect: &Dialect) -> String {
     let (table, p) = (quoted(&users.table), dialect.placeholder);
     format!(
@@ -352,7 +352,7 @@ fn other_admin(users: &Resource, dialect: &Dialect) -> String {
     )
 }
 
-/// The users by their roles and whether they are disabled: how many, and the first name.
+/// Groups the users by roles and disabled flag, with the count and the first name.
 pub(super) fn role_groups(users: &Resource) -> String {
     let table = quoted(&users.table);
     format!(
@@ -361,15 +361,15 @@ pub(super) fn role_groups(users: &Resource) -> String {
     )
 }
 
-/// How a row is tied to the ids in its path: by its own parent column, and those of its ancestors.
+/// The join of a row to the ids in its path: its own parent column, and those of its ancestors.
 struct Chain {
     from: String,
-    /// The nearest first.
+    /// From the nearest ancestor.
     columns: Vec<String>,
 }
 
 impl Chain {
-    /// `is_whole`: the topmost ancestor's own row takes part too.
+    /// `is_whole`: also joins the row of the topmost ancestor.
     fn new(model: &Model, resource: &Resource, is_whole: bool) -> Self {
         let mut chain =
             Self { from: format!("{} t0", quoted(&resource.table)), columns: Vec::new() };
@@ -377,8 +377,7 @@ impl Chain {
         for depth in 0.. {
             let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
             let (column, parent) = (format!("t{depth}.{}", quoted(key)), model.resource(parent));
-            // The last ancestor's own row is not needed to know that it is there: the foreign key
-            // says so.
+            // The row of the topmost ancestor is not needed to prove that it exists: the foreign key does.
             if parent.parent.is_some() || is_whole {
                 let (above, table) = (depth + 1, quoted(&parent.table));
                 let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
@@ -389,7 +388,7 @@ impl Chain {
         chain
     }
 
-    /// Each column with its parameter, numbered from `first`, and one more condition before them.
+    /// The WHERE clause: one more condition, then each column with its parameter, numbered from `first`.
     fn condition(&self, other: &str, p: char, first: usize) -> String {
         let tied = self
             .columns

@@ -1,12 +1,12 @@
-//! How old entries of the change log and old kept answers go, on every backend: in steps, so that writers
-//! never wait for more than one.
+//! Retention: deletes expired change log entries and expired idempotency keys on both backends, in small
+//! batches, so that writers never wait for more than one.
 //!
-//! What is swept is lost, so a clock that jumps ahead is not believed at once. The database keeps, for each
-//! of the two, the last time at which a server looked (`ClockMark`). Where the clock is further ahead of
-//! that than downtime usually is, and something would go, nothing is swept until the clock has stayed
-//! ahead for a day by its own count: a database that nobody used for a month is swept a day after it is
-//! used again, and whoever started with a wrong clock has a day to see the warning.
-//! The one surprising thing: while the clock is doubted, every kept answer counts, however old it looks.
+//! A sweep cannot be undone, so a clock that jumps ahead is not trusted at once. For each of the two tables
+//! the database stores the last time at which a server swept it (`ClockMark`). If the clock is further ahead
+//! of the mark than a usual downtime, and something would be deleted, nothing is swept until the clock has
+//! stayed ahead for a day by its own count. So a database unused for a month is swept a day after its next
+//! start, and an operator who started with a wrong clock has a day to see the warning.
+//! The one surprising thing: while the clock is doubted, no stored answer expires, however old it looks.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -22,30 +22,30 @@ use crate::model::settings::Keep;
 use crate::value::Moment;
 
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// Entries that one step looks at.
+/// Entries that one batch examines.
 const SWEEP_STEP: i64 = 1_000;
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A clock that stays ahead for so long is believed.
+/// A clock that stays ahead for this long is trusted.
 const DOUBT_FOR: Duration = DAY;
-/// However short a time things are kept, a jump of so much is nothing unusual.
+/// However short the retention is, a jump of up to this much is normal.
 const TOLERANCE_MIN: Duration = Duration::from_secs(60 * 60);
-/// How long the change log is kept, unless the model says otherwise.
+/// The retention of the change log, unless the model sets another one.
 const CHANGES_KEEP: Duration = DAY.saturating_mul(30);
 
-/// How long the next step can wait, after one that took so many.
+/// The delay before the next batch, after one that deleted `count` rows.
 pub(super) fn pause(count: u64) -> Duration {
     if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
 }
 
-/// Tells the operator of a step that failed.
+/// Logs a batch that failed.
 pub(super) fn failed(log: &Log, cause: &dyn Debug) {
     let cause = format!("{cause:?}");
     log.event(Level::Warning, "what is old could not be swept", &[("cause", &cause)]);
 }
 
-/// What one step did.
+/// The result of one batch.
 #[derive(Debug, Default)]
 pub(super) struct Step {
     pub(super) changes: u64,
@@ -62,7 +62,7 @@ struct Doubt {
     since: Moment,
 }
 
-/// What the operator was told of the clock; once for each table.
+/// Remembers which warnings about the clock were logged: one for each table.
 #[derive(Debug, Default)]
 pub(super) struct DoubtLog(RefCell<Vec<&'static str>>);
 
@@ -95,19 +95,19 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A table that is swept.
+/// A table to sweep.
 struct Target<'a> {
     what: &'static str,
-    /// Under this name the database keeps its `ClockMark`.
+    /// The key of its `ClockMark` in `nouns_system`.
     mark: &'static str,
     keep: Option<Duration>,
-    /// Whether something would go. 1: the time before which, 2: how many a step looks at.
+    /// Whether something would be deleted. 1: the time before which, 2: how many rows a batch examines.
     due: &'a str,
     newest: &'static str,
     sweep: &'a str,
 }
 
-/// One step of both sweeps, inside a transaction. `now`: by the clock of the database, where it has one.
+/// One batch of both sweeps, inside a transaction. `now`: by the clock of the database, where it has one.
 pub(super) async fn step<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -136,7 +136,7 @@ pub(super) async fn step<D: Driver>(
     Ok(step)
 }
 
-/// How many went.
+/// Returns the number of deleted rows.
 async fn sweep<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -154,7 +154,7 @@ async fn sweep<D: Driver>(
     let stored = recall(driver, dialect, target.mark).await?;
     let before = match stored.as_deref().and_then(ClockMark::parse) {
         Some(mark) => mark,
-        // A database of an earlier version: its newest entry is what there is.
+        // A database of an earlier version has no mark: its newest entry is the last known time.
         None => {
             let newest = driver.rows(target.newest, &[], |row| row.moment(0)).await?.pop();
             ClockMark { seen: newest.flatten().unwrap_or(now), doubted_since: None }
@@ -177,21 +177,21 @@ async fn sweep<D: Driver>(
     }
 }
 
-/// How far the clock may be ahead of the mark of things that are kept for so long.
+/// How far the clock may be ahead of the mark of a table with this retention.
 fn tolerance(keep: Duration) -> Duration {
     (keep / 4).max(TOLERANCE_MIN)
 }
 
-/// When a server last looked at a table, by the clock that the sweep goes by.
+/// When a server last swept a table, by the clock that decides expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ClockMark {
     seen: Moment,
-    /// The clock is not believed since then.
+    /// Since when the clock is not trusted.
     doubted_since: Option<Moment>,
 }
 
 impl ClockMark {
-    /// Two times with a space between them, or one.
+    /// Parses one time, or two with a space between them.
     fn parse(text: &str) -> Option<Self> {
         let (seen, since) = match text.split_once(' ') {
             Some((seen, since)) => (seen, Some(Moment::parse(since)?)),
@@ -200,8 +200,8 @@ impl ClockMark {
         Some(Self { seen: Moment::parse(seen)?, doubted_since: since })
     }
 
-    /// The mark after a look; a doubt in it says that nothing may be swept. A clock that goes back takes
-    /// nothing away, and is followed.
+    /// The mark after a sweep; a doubt in it means that nothing may be deleted. A clock that goes back
+    /// deletes nothing, and is followed.
     fn judge(self, now: Moment, tolerance: Duration, is_due: bool) -> Self {
         let is_far = now.micros().saturating_sub(self.seen.micros()) > micros(tolerance);
         let since = self.doubted_since.filter(|since| *since <= now).unwrap_or(now);
@@ -212,7 +212,8 @@ impl ClockMark {
         }
     }
 
-    /// Whether the database has to be told: not at each look, or an idle server would write all the time.
+    /// Whether the database has to be updated: not at every sweep, or an idle server would write all the
+    /// time.
     fn is_news_to(self, before: Self, tolerance: Duration) -> bool {
         let moved = self.seen.micros().abs_diff(before.seen.micros());
         self.doubted_since != before.doubted_since || moved >= micros(tolerance / 4).unsigned_abs()
@@ -228,7 +229,7 @@ impl std::fmt::Display for ClockMark {
     }
 }
 
-/// Thirty days unless the model says otherwise; `None` is for ever.
+/// Thirty days unless the model sets another retention; `None` is for ever.
 fn changes_keep(setting: Option<Keep>) -> Option<Duration> {
     match setting {
         None => Some(CHANGES_KEEP),
@@ -251,13 +252,13 @@ mod tests {
         ClockMark { seen: at(seen), doubted_since: since.map(at) }
     }
 
-    /// Of what is kept for thirty days.
+    /// With a retention of thirty days.
     fn judged(before: ClockMark, now: i64) -> ClockMark {
         before.judge(at(now), tolerance(CHANGES_KEEP), true)
     }
 
     #[test]
-    fn clock_mark_text_reads_back_as_itself() {
+    fn clock_mark_text_round_trips() {
         for mark in [mark(0, None), mark(5, Some(7))] {
             assert_eq!(ClockMark::parse(&mark.to_string()), Some(mark));
         }
@@ -266,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn clock_mark_follows_a_clock_that_goes_on_or_back() {
+    fn clock_mark_follows_a_clock_that_advances_or_goes_back() {
         for now in [1, 7 * 24 * HOUR, -1, -400 * 24 * HOUR] {
             assert_eq!(judged(mark(0, None), now), mark(now, None), "{now}");
         }
     }
 
     #[test]
-    fn clock_mark_doubts_a_jump_for_a_day_and_then_believes_it() {
+    fn clock_mark_doubts_a_jump_for_a_day_then_trusts_it() {
         let jump = 31 * 24 * HOUR;
         let doubted = judged(mark(0, None), jump);
         assert_eq!(doubted, mark(0, Some(jump)));
@@ -282,23 +283,23 @@ mod tests {
     }
 
     #[test]
-    fn clock_mark_forgets_its_doubt_when_the_clock_is_set_right() {
+    fn clock_mark_drops_its_doubt_when_the_clock_is_corrected() {
         let doubted = judged(mark(0, None), 31 * 24 * HOUR);
         assert_eq!(judged(doubted, 60), mark(60, None));
-        // Back, and still too far ahead: the day begins anew.
+        // Back, and still too far ahead: the day starts again.
         let less = 20 * 24 * HOUR;
         assert_eq!(judged(doubted, less), mark(0, Some(less)));
     }
 
     #[test]
-    fn clock_mark_has_no_doubt_where_nothing_would_go() {
+    fn clock_mark_has_no_doubt_when_nothing_would_be_deleted() {
         let now = 400 * 24 * HOUR;
         let after = mark(0, None).judge(at(now), tolerance(CHANGES_KEEP), false);
         assert_eq!(after, mark(now, None));
     }
 
     #[test]
-    fn clock_mark_is_written_seldom() {
+    fn clock_mark_is_written_only_after_a_large_change() {
         let tolerance = tolerance(Duration::from_secs(1));
         assert!(!mark(60, None).is_news_to(mark(0, None), tolerance));
         assert!(mark(900, None).is_news_to(mark(0, None), tolerance));

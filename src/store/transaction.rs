@@ -1,8 +1,9 @@
-//! What happens inside one transaction, once for every backend.
+//! Reads and writes inside one transaction, written once for both backends.
 //!
-//! A write looks (what `decide` needs to know), decides (pure), and runs the script, each row with
-//! its entry in the change log: there is no way to write one without the other. Who begins and commits
-//! is the backend's business: SQLite's writer for a whole group, PostgreSQL's driver with the statements.
+//! A write loads the stored state that `decide` needs, decides (pure), and runs the resulting script. Each
+//! row is written with its entry in the change log; no function writes one without the other. The backend
+//! begins and commits: SQLite's writer thread for a whole commit group, PostgreSQL's driver together with the
+//! statements.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -32,14 +33,14 @@ use crate::plan::{
 };
 use crate::value::{Id, IdKind, Item, Page, Value};
 
-/// The model and its statements.
+/// The model, its SQL statements and the cache of row filters.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) model: Arc<Model>,
     pub(super) sql: Sql,
-    /// By the rights, the verb and the resource.
+    /// Cache of row filters, by the fingerprint of the rights, the verb and the resource.
     pub(super) parts: Cache<(u128, Verb, ResourceIndex), Arc<Part>>,
-    /// Counts the items that could not be read as they are stored.
+    /// Metric: stored items that could not be decoded.
     pub(super) damaged_items: Arc<Count>,
 }
 
@@ -48,7 +49,7 @@ impl Context {
         Self::counted(model, dialect, Arc::default())
     }
 
-    /// For a server, which shows the count.
+    /// With the metric of a server.
     pub(super) fn counted(
         model: &Arc<Model>,
         dialect: &'static Dialect,
@@ -59,23 +60,23 @@ impl Context {
     }
 }
 
-/// Whether a transaction shares its commit with others; one that does must be short.
+/// Whether a write shares its commit with others (group commit); one that does must be short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     Shared,
     Alone,
 }
 
-/// More rows than this in one write, and it runs alone.
+/// A write of more rows than this gets a commit of its own.
 pub(super) const SHARED_ROWS_MAX: usize = 100;
 
-/// A page of large items ends early: what is sent at once has a limit too.
+/// A page of large items ends early: the size of a response is bounded too.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
-/// Why a write did not happen.
+/// Why a write was not executed.
 #[derive(Debug)]
 pub(super) enum Halt<T> {
-    /// It has more rows than those who share its commit should wait for: run it again, alone.
+    /// It has more rows than a commit group should wait for: run it again with `CommitMode::Exclusive`.
     TooLong(T),
     Error(StoreError),
 }
@@ -92,7 +93,7 @@ impl<T> From<Refusal> for Halt<T> {
     }
 }
 
-/// A write: lent, since it may be tried again, or given, since it is done once.
+/// A write to execute: borrowed where it may be retried, owned where it is executed once.
 pub(super) enum Given<'a> {
     Lent(&'a Write),
     Whole(Box<Write>),
@@ -142,7 +143,7 @@ pub(super) async fn read<D: Driver>(
             let known = place::unchanged(driver, context, collection, list).await?;
             let page = match known {
                 Some(page) => page,
-                // In a box, so that one item has not to carry the room for it.
+                // Boxed: otherwise the future of a single item would be as large as that of a page.
                 None => Box::pin(page(driver, context, collection, list)).await?,
             };
             Ok(Outcome::Page(page))
@@ -151,7 +152,7 @@ pub(super) async fn read<D: Driver>(
     }
 }
 
-/// One item, by the statement that only reads it or by the one that locks it.
+/// Reads one item, with the statement that only reads it or the one that locks it.
 pub(super) async fn item<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -171,7 +172,7 @@ async fn page<D: Driver>(
 ) -> Result<Page, StoreError> {
     let model = &context.model;
     let resource = model.resource(collection.resource);
-    // One more than asked for tells whether there is a next page.
+    // One row more than the limit shows whether there is a next page.
     let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
     let read = |row: &dyn Columns| read_item(model, resource, row, &context.damaged_items);
     let bytes = Cell::new(0);
@@ -213,7 +214,7 @@ async fn page<D: Driver>(
         (place, items)
     };
     let position = place::settled(driver, &place);
-    // Items prove that their parents are there; an empty list does not.
+    // Items prove that their parents exist; an empty list does not.
     if items.is_empty() {
         require_parents(driver, context, collection).await?;
     }
@@ -237,7 +238,7 @@ pub(super) fn listing<'a>(
     Listing::new(&context.model, context.sql.dialect, resource, reach, list)
 }
 
-/// How many items a list has, on all of its pages.
+/// The total number of items of a list, over all pages.
 async fn count<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -250,7 +251,7 @@ async fn count<D: Driver>(
     Ok(counts.into_iter().flatten().next().unwrap_or_default())
 }
 
-/// The items that a collection lies under have to be there.
+/// Refuses a collection whose parent items do not exist.
 pub(super) async fn require_parents<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -261,7 +262,7 @@ pub(super) async fn require_parents<D: Driver>(
     if has_parents { Ok(()) } else { Err(StoreError::Refused(Refusal::Missing)) }
 }
 
-/// A body with faults: a missing item comes first, and all faults come together.
+/// The refusal of an invalid body: a missing item takes precedence, and all faults are reported together.
 async fn refused<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -303,8 +304,8 @@ async fn refused<D: Driver>(
     Ok(Refusal::Invalid(faults))
 }
 
-/// Whether a reference is what is stored: that may stay, also where it leads out of sight. Where the caller
-/// may not see what is stored, none is.
+/// Whether a reference equals the stored one: that is allowed, even if its target is not visible to the
+/// caller. Never true for a field that the caller may not read.
 fn is_stored(
     (resource, unseen): (&Resource, Unseen<'_>),
     stored: &Item,
@@ -329,7 +330,7 @@ pub(super) async fn write<D: Driver>(
     match write.once.clone() {
         None => perform(driver, context, write, pace).await,
         Some(once) => {
-            // What was answered before is not told again to somebody else.
+            // Authorization comes first: a stored answer is not replayed to a caller who has lost the rights.
             if is_due(&write) {
                 Box::pin(confirm(driver, context, &write)).await?;
             }
@@ -338,7 +339,7 @@ pub(super) async fn write<D: Driver>(
     }
 }
 
-/// What is only lent may be tried again; of it the action is copied, which the decision uses up.
+/// Executes a write. The decision consumes the action, so that of a borrowed write is cloned.
 pub(super) async fn perform<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -354,7 +355,7 @@ pub(super) async fn perform<D: Driver>(
         Err(Halt::TooLong(())) => return Err(Halt::TooLong(write.into_whole())),
         Err(Halt::Error(error)) => return Err(Halt::Error(error)),
     };
-    // Behind the look, which may have waited for a lock.
+    // After the lookup, which may have waited for a row lock.
     if is_due(&write) {
         Box::pin(confirm(driver, context, &write)).await?;
     }
@@ -384,12 +385,12 @@ pub(super) async fn perform<D: Driver>(
     }
 }
 
-/// Whether the rights that a write was permitted by need a second look.
+/// Whether the rights that permitted the write are due for a recheck.
 pub(super) fn is_due(write: &Write) -> bool {
     write.mandate.as_ref().is_some_and(|mandate| clock::now() >= mandate.good_until)
 }
 
-/// Refuses a write whose caller has lost or changed their rights since it was permitted.
+/// Refuses a write whose caller's rights have changed since it was permitted.
 async fn confirm<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -403,7 +404,7 @@ async fn confirm<D: Driver>(
     }
 }
 
-/// What an amended item becomes replaces it.
+/// Decides a write. A patched item is written as a replacement.
 fn decided(
     context: &Context,
     collection: &Collection,

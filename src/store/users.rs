@@ -1,11 +1,11 @@
-//! The table of the users: made at start, once for every backend, and read by name.
+//! The users table: created at startup on both backends, and queried by name.
 //!
-//! It comes with the program and not with the model, so it is in no shape: that it is there is told by
-//! the stamp, a number that is another one after every change of it, whoever makes the change. A trigger
-//! sees to that. In a file, which one server has to itself, it counts up; on PostgreSQL it is random, so
-//! that it does not come again after changes were lost.
-//! The one surprising thing: its index is not among those that a start reconciles, so that a program
-//! that does not know the users yet leaves it alone.
+//! It belongs to the program and not to the model, so it is not part of the model's shape. The stamp records
+//! that it exists: a number that a trigger changes with every change of the table, whoever makes it. In
+//! SQLite, where one server owns the file, the stamp counts up; in PostgreSQL it is random, so that it does
+//! not repeat after a failover that lost changes.
+//! The one surprising thing: its index is not among those that startup reconciles, so that an older program
+//! that does not know the table leaves the index alone.
 
 use super::driver::{Bind, Columns, Driver, Failure};
 use super::rows::read_item;
@@ -17,10 +17,10 @@ use crate::model::own::is_enabled_admin;
 use crate::plan::{Refusal, Step};
 use crate::value::Item;
 
-/// Under this name `nouns_system` keeps the stamp.
+/// The key of the stamp in `nouns_system`.
 pub(super) const STAMP: &str = "users_stamp";
 
-/// Makes the table, unless it is there. What an older version made of it is replaced.
+/// Creates the table, unless it exists. Replaces the trigger function of an older version.
 pub(super) async fn create<D: Driver>(
     driver: &mut D,
     model: &Model,
@@ -49,7 +49,7 @@ pub(super) async fn create<D: Driver>(
     Ok(())
 }
 
-/// A user by name, with the secret.
+/// Reads a user by name, with the stored secret.
 pub(super) async fn user<D: Driver>(
     driver: &mut D,
     context: &Context,
@@ -60,7 +60,7 @@ pub(super) async fn user<D: Driver>(
     Ok(driver.rows(&context.sql.user, &[Bind::Text(name)], read).await?.pop())
 }
 
-/// The number that is another one after every change of the users.
+/// Reads the stamp, which every change of the users changes.
 pub(super) async fn stamp<D: Driver>(driver: &mut D, context: &Context) -> Result<i64, Failure> {
     let read = |row: &dyn Columns| row.integer(0);
     let stamp = driver.rows(context.sql.stamp, &[], read).await?;
@@ -69,12 +69,13 @@ pub(super) async fn stamp<D: Driver>(driver: &mut D, context: &Context) -> Resul
     })
 }
 
-/// Refuses steps after which no enabled user has the role `admin`. `user` is who they change, and is locked.
+/// Refuses steps after which no enabled user has the role `admin`. `user` is the changed user, whose row is
+/// locked.
 ///
-/// Two admins who are removed at the same time are different rows, so each transaction would still see the
-/// other one. So both first lock the row of the stamp, which every change of the users writes at its end:
-/// the second waits for the first to commit, and then looks. All changes lock the user first and the stamp
-/// last, so they cannot wait for each other in a circle.
+/// Two admins who are removed concurrently are different rows, so each transaction would still see the other
+/// one (write skew). So both first lock the row of the stamp, which every change of the users writes at its
+/// end: the second waits for the first to commit, and then checks. All changes lock the user first and the
+/// stamp last, so there is no deadlock.
 pub(super) async fn keep_an_admin<D: Driver, T>(
     driver: &mut D,
     context: &Context,
@@ -99,10 +100,10 @@ pub(super) async fn keep_an_admin<D: Driver, T>(
     }
 }
 
-/// Users who have the same roles.
+/// Users with the same roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleGroup {
-    /// A list of names as JSON text.
+    /// A JSON array of names.
     pub roles: String,
     pub is_disabled: bool,
     pub count: i64,
@@ -110,7 +111,7 @@ pub struct RoleGroup {
     pub example: String,
 }
 
-/// The users by their roles, the largest groups first.
+/// Groups the users by their roles, the largest group first.
 pub(super) async fn role_groups<D: Driver>(
     driver: &mut D,
     model: &Model,

@@ -1,4 +1,4 @@
-//! The same life on both engines, alone and beside a server.
+//! The admin store on both engines, alone and beside a running server.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -46,8 +46,8 @@ impl Drop for Folder {
     }
 }
 
-/// Other tests of this process start programs, and a program that is being started has the lock of the
-/// last start for a moment: it is waited for.
+/// Retries while the lock is held: other tests of this process spawn programs, and a child inherits the lock
+/// of the last server for a moment.
 fn patiently<T>(mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
     for _ in 0..2_000 {
         match open() {
@@ -99,12 +99,12 @@ fn stamp(beside: &mut Beside) -> i64 {
     }
 }
 
-/// Makes the database, as a server does at its first start.
+/// Creates the database, as a server does at its first start.
 fn make(database: &Database, model: &Arc<Model>) {
     serve(database, model).unwrap().close();
 }
 
-/// Where there is nothing, nothing is made; where there is something, it is found again.
+/// Creates nothing where there is no database; reads and writes users where there is one.
 fn life(database: &Database) {
     let model = model(THINGS);
     assert!(Beside::find(database, &model).unwrap().is_none());
@@ -127,7 +127,7 @@ fn life(database: &Database) {
         Err(StoreError::Refused(Refusal::Taken(_)))
     ));
 
-    // Only the version that was read is replaced.
+    // Optimistic concurrency: only the version that was read is replaced.
     let replace = |version| {
         let draft = draft("ann", Value::text("another"));
         let replaced = write(&model, Action::Replace { id: found.id, draft });
@@ -137,7 +137,7 @@ fn life(database: &Database) {
     assert_eq!(user(&mut beside, "ann").unwrap().version, 1);
     assert!(matches!(beside.write(replace(1)), Ok(Outcome::Updated(_))));
 
-    // Nothing clear is stored, whoever forgot to conceal it.
+    // No clear-text password is stored, whoever forgot to hash it.
     let clear = draft("eve", Value::Clear(Clear::new("hunter2hunter2".into())));
     let clear = write(&model, Action::Create { drafts: vec![clear], count: Count::One });
     assert!(matches!(beside.write(clear), Err(StoreError::Broken(_))));
@@ -157,7 +157,7 @@ fn life(database: &Database) {
     assert!(!format!("{changes:?}").contains("concealed"));
 }
 
-/// What the server sees of it, and it of the server.
+/// The server and the admin store see each other's writes.
 fn beside_a_server(database: &Database) {
     let model = model(THINGS);
     let server = serve(database, &model).unwrap();
@@ -188,7 +188,7 @@ async fn claims_of(worker: &store::Worker) {
     assert_eq!(worker.claim(&other).await.unwrap(), Claimed::Stale);
 }
 
-/// The users are in no model: any will do.
+/// The users table is the same for every model.
 fn with_another_model(database: &Database) {
     let other = model(LESS);
     let mut beside = open(database, &other);
@@ -199,7 +199,7 @@ fn with_another_model(database: &Database) {
 }
 
 #[test]
-fn sqlite() {
+fn admin_store_on_sqlite() {
     let folder = Folder::new();
     life(&folder.database());
     beside_a_server(&folder.database());
@@ -207,7 +207,7 @@ fn sqlite() {
 }
 
 #[test]
-fn postgres() {
+fn admin_store_on_postgres() {
     let cluster = Cluster::start();
     cluster.restart("fast");
     let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
@@ -217,10 +217,10 @@ fn postgres() {
     with_another_model(&database);
 }
 
-/// A command does not report a change that a failover would lose: its commit waits for a standby that is
-/// away, up to the limit of a request, and is not cancelled.
+/// A command does not report a change that a failover would lose: its commit waits for an absent standby up
+/// to the time limit of a request, and is not cancelled.
 #[test]
-fn commit_that_waits_for_a_standby_is_outcome_unknown() {
+fn admin_store_commit_waiting_for_a_standby_is_outcome_unknown() {
     type Call = fn(&mut Beside, &Model) -> Result<(), StoreError>;
     let cluster = Cluster::start();
     cluster.restart("fast");
@@ -242,16 +242,16 @@ fn commit_that_waits_for_a_standby_is_outcome_unknown() {
     }
 }
 
-/// Columns in the database, as its own tool would list them.
+/// Columns in the database, as SQLite lists them.
 fn columns(path: &Path) -> String {
     let connection = rusqlite::Connection::open(path).unwrap();
     let sql = "SELECT group_concat(name) FROM pragma_table_info('things')";
     connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// What a model adds waits for the start of a server, whether one runs now or not.
+/// New columns of a model are added by the next start of a server, whether one runs now or not.
 #[test]
-fn command_with_a_model_that_has_grown_adds_no_column() {
+fn admin_store_with_a_larger_model_adds_no_column() {
     let folder = Folder::new();
     let path = folder.0.join("nouns.db");
     let (old, new) = (model(THINGS), model(MORE));
@@ -270,9 +270,9 @@ fn command_with_a_model_that_has_grown_adds_no_column() {
     assert!(columns(&path).contains("age"));
 }
 
-/// Another process that writes is waited for.
+/// The write waits for another process's lock.
 #[test]
-fn a_lock_is_waited_for() {
+fn admin_store_waits_for_the_lock_of_another_process() {
     let folder = Folder::new();
     let model = model(THINGS);
     make(&folder.database(), &model);

@@ -1,4 +1,4 @@
-//! Against a set of all that was used, at the limits, and by many threads at once.
+//! Replay protection compared with a plain set, at its limits, and under contention.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,10 +15,9 @@ fn of(nonce: u128, count: u32) -> Claim {
 }
 
 proptest! {
-    /// Against a set of all that was ever used: never First twice, and, while there is room for all,
-    /// exactly what the set says.
+    /// Never `First` twice; and while nothing is evicted, exactly what a set says.
     #[test]
-    fn each_count_is_first_once(uses in prop::collection::vec((0u128..6, 1u32..700), 1..800)) {
+    fn nonce_count_is_first_once(uses in prop::collection::vec((0u128..6, 1u32..700), 1..800)) {
         let claims = Claims::with(7, 2, 64);
         let mut used = HashSet::new();
         for (nonce, count) in uses {
@@ -27,19 +26,19 @@ proptest! {
         }
     }
 
-    /// With little room, far counts and old nonces, something is forgotten, but never taken for unused.
+    /// With a small capacity, distant counts and old nonces, evicted state is never taken for unused.
     #[test]
-    fn what_is_forgotten_is_stale(
+    fn nonce_evicted_is_stale_and_never_first(
         uses in prop::collection::vec((0u128..40, 0u32..=u32::MAX, -60i64..20, any::<bool>()), 1..600),
     ) {
         let claims = Claims::with(7, 2, 16);
         let mut used = HashSet::new();
         let (mut last, mut latest) = (Vec::new(), 0);
         for (nonce, count, step, is_again) in uses {
-            // The times that threads have differ a little, and no clock is set back.
+            // The clocks of threads differ a little, and no clock is set back.
             let now = latest + step;
             latest = latest.max(now);
-            // A nonce has one time at which it was given out, and half of the uses are one of before.
+            // A nonce has one issue time; half of the uses are replays.
             let (nonce, count) = if is_again { last.last().copied().unwrap_or((nonce, count)) } else { (nonce, count) };
             last.insert(last.len() / 2, (nonce, count));
             let issued = NOW + i64::try_from(nonce).unwrap() * 20;
@@ -55,9 +54,9 @@ proptest! {
     }
 }
 
-/// RFC 7616 §3.4: clients count up from 1; all of it is one number, however long it goes on.
+/// RFC 7616 §3.4: clients count up from 1; the prefix stays one number, however long it gets.
 #[test]
-fn a_long_row_of_counts_takes_no_room() {
+fn nonce_counts_in_sequence_need_one_word() {
     let mut used = Used::default();
     for count in 1..=1_000_000 {
         assert_eq!(used.claim(count), Claimed::First);
@@ -67,9 +66,9 @@ fn a_long_row_of_counts_takes_no_room() {
     assert_eq!(used.claim(0), Claimed::Stale);
 }
 
-/// A client that leaves gaps loses the oldest of them, and goes on.
+/// A client that leaves gaps loses the oldest of them, and continues.
 #[test]
-fn gaps_are_given_up_from_the_oldest() {
+fn nonce_gaps_are_evicted_oldest_first() {
     let mut used = Used::default();
     for word in 0..100 {
         assert_eq!(used.claim(word * 64 + 2), Claimed::First);
@@ -79,7 +78,7 @@ fn gaps_are_given_up_from_the_oldest() {
     assert_eq!(used.claim(2), Claimed::Stale);
     assert_eq!(used.claim(99 * 64 + 1), Claimed::First, "the last words are known");
     assert_eq!(used.claim(99 * 64 + 2), Claimed::Again);
-    // What is whole behind the lost ones is taken in too.
+    // Full words behind the evicted ones are folded too.
     for count in 84 * 64 + 1..=100 * 64 {
         let _ = used.claim(count);
     }
@@ -87,9 +86,9 @@ fn gaps_are_given_up_from_the_oldest() {
     assert_eq!(used.claim(100 * 64 + 1), Claimed::First);
 }
 
-/// As many as there is room for, all used; the next one costs those of the oldest second, for ever.
+/// At capacity, a new nonce evicts those of the oldest second, for good.
 #[test]
-fn when_it_is_full_the_oldest_are_stale() {
+fn nonce_table_full_makes_the_oldest_stale() {
     let claims = Claims::with(7, 1, 100);
     let at = |nonce: u128, issued: i64| Claim { epoch: 7, nonce, count: 1, issued: NOW + issued };
     for nonce in 0..100 {
@@ -104,9 +103,9 @@ fn when_it_is_full_the_oldest_are_stale() {
     assert!(claims.shards[0].lock().unwrap().nonces.len() <= 100);
 }
 
-/// A nonce that is too old is stale, and its room is given back.
+/// A nonce past its lifetime is stale, and its memory is freed.
 #[test]
-fn what_is_too_old_goes() {
+fn nonce_expired_is_stale_and_evicted() {
     let claims = Claims::with(7, 1, 1_000);
     for nonce in 0..100 {
         assert_eq!(claims.claim(&of(nonce, 1), NOW), Claimed::First);
@@ -121,10 +120,10 @@ fn what_is_too_old_goes() {
     assert_eq!(claims.shards[0].lock().unwrap().nonces.len(), 50);
 }
 
-/// What a full memory takes, in bytes of one nonce: a table twice as large as what is in it, the nonce in
-/// the order of age, and the words, all of them or the one that most have.
+/// The memory of a full table, in bytes per nonce: a map at half load, the nonce in the order of age, and its
+/// words, one or the maximum.
 #[test]
-fn a_full_memory_is_small() {
+fn nonce_table_full_fits_the_memory_budget() {
     let of = |words: usize| 2 * size_of::<(u128, Used)>() + 2 * size_of::<u128>() + words * 16;
     assert!(of(1) * NONCES_MAX <= 48 << 20, "{}", of(1));
     assert!(of(WORDS_MAX) * NONCES_MAX <= 128 << 20, "{}", of(WORDS_MAX));
@@ -138,7 +137,7 @@ fn a_full_memory_is_small() {
 }
 
 #[test]
-fn another_epoch_is_stale() {
+fn nonce_of_another_epoch_is_stale() {
     let claims = Claims::with(7, 1, 10);
     assert_eq!(claims.claim(&Claim { epoch: 8, ..of(1, 1) }, NOW), Claimed::Stale);
     assert_eq!(claims.claim(&of(1, 1), NOW), Claimed::First);
@@ -148,7 +147,7 @@ fn another_epoch_is_stale() {
 
 /// With the floors of a clock that was ahead, every nonce would be stale until the time has caught up.
 #[test]
-fn clock_set_back_begins_a_new_epoch() {
+fn nonce_epoch_changes_when_the_clock_is_set_back() {
     let claims = Claims::with(7, 1, 10);
     let ahead = NOW + 86_400;
     let before = Claim { issued: ahead, ..of(1, 1) };
@@ -170,16 +169,16 @@ fn clock_set_back_begins_a_new_epoch() {
 }
 
 #[test]
-fn clock_set_back_is_found_by_a_claim_too() {
+fn nonce_claim_detects_a_clock_set_back() {
     let claims = Claims::with(7, 1, 10);
     assert_eq!(claims.claim(&of(1, 1), NOW + 100), Claimed::First);
     assert_eq!(claims.claim(&of(1, 2), NOW), Claimed::Stale);
     assert_ne!(claims.epoch(NOW), 7);
 }
 
-/// Of many threads that use the same counts, each count has one first.
+/// When threads race for the same counts, each count is first for one of them.
 #[test]
-fn threads_share_it() {
+fn nonce_count_is_first_once_across_threads() {
     let claims = Arc::new(Claims::with(7, SHARDS, NONCES_MAX));
     let firsts = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..4)

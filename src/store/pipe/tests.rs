@@ -1,4 +1,4 @@
-//! What goes in comes out, in order, or an end that is none.
+//! Chunks arrive in order, and an incomplete body ends with an error.
 
 use std::task::Waker;
 use std::thread;
@@ -18,7 +18,7 @@ fn piece(number: u8) -> Bytes {
     Bytes::copy_from_slice(&[number])
 }
 
-/// Waits on this thread.
+/// Blocks this thread.
 fn fetch_all(mut fetcher: Fetcher) -> (Vec<u8>, Option<String>) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -34,7 +34,7 @@ fn fetch_all(mut fetcher: Fetcher) -> (Vec<u8>, Option<String>) {
 }
 
 #[test]
-fn all_arrives_in_order_across_threads_and_tasks() {
+fn channel_delivers_in_order_across_threads_and_tasks() {
     let (maker, fetcher) = Pipe::open(LONG);
     let thread = thread::spawn(move || {
         for number in 0..200 {
@@ -60,7 +60,7 @@ fn all_arrives_in_order_across_threads_and_tasks() {
 }
 
 #[test]
-fn what_is_one_piece_is_known_to_be_all() {
+fn channel_first_chunk_tells_whether_it_is_the_whole_body() {
     let first = |fetcher: &mut Fetcher| {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(fetcher.first()).map_err(|error| error.to_string())
@@ -71,7 +71,7 @@ fn what_is_one_piece_is_known_to_be_all() {
     let (maker, mut fetcher) = Pipe::open(LONG);
     maker.finish(Ok(Bytes::new()));
     assert_eq!(first(&mut fetcher), Ok((Bytes::new(), true)));
-    // Also when the end is known by then, so that the same data is always the same answer.
+    // Even when the end is known by then, so that the same data always gives the same response.
     let (maker, mut fetcher) = Pipe::open(LONG);
     maker.send_here(piece(1)).unwrap();
     maker.finish(Ok(Bytes::new()));
@@ -83,7 +83,7 @@ fn what_is_one_piece_is_known_to_be_all() {
 }
 
 #[test]
-fn a_cut_takes_back_what_was_not_fetched_and_is_never_an_end() {
+fn cancel_discards_buffered_chunks_and_is_never_a_clean_end() {
     let (maker, mut fetcher) = Pipe::open(LONG);
     maker.send_here(piece(1)).unwrap();
     maker.send_here(piece(2)).unwrap();
@@ -98,7 +98,7 @@ fn a_cut_takes_back_what_was_not_fetched_and_is_never_an_end() {
 }
 
 #[test]
-fn a_maker_that_is_gone_is_no_end_and_a_reader_that_is_gone_halts_it() {
+fn dropped_producer_is_an_error_and_dropped_consumer_cancels() {
     let (maker, mut fetcher) = Pipe::open(LONG);
     maker.send_here(piece(1)).unwrap();
     drop(maker);
@@ -114,7 +114,7 @@ fn a_maker_that_is_gone_is_no_end_and_a_reader_that_is_gone_halts_it() {
 }
 
 #[test]
-fn who_waits_too_long_is_cut() {
+fn channel_cancels_after_idle_or_total_timeout() {
     let idle = Duration::from_millis(20);
     let (maker, mut fetcher) = Pipe::open(Patience { idle, ..LONG });
     for number in 0..2 {

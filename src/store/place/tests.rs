@@ -1,19 +1,20 @@
-//! How PostgreSQL finds the place of a list in a log with much in it. SQLite's way is shown in `sql/tests.rs`.
+//! PostgreSQL's query plan for a collection's version in a large change log. SQLite's plan is in
+//! `sql/tests.rs`.
 
 use crate::model;
 use crate::store::postgres::cluster::Cluster;
 use crate::store::sql::{POSTGRES, Sql};
 
-/// Entries of customers, of their orders, and one that was made before all of them.
+/// Entries of customers, of their orders, and one that is older than all of them.
 const FILL: &str = "INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id)
     SELECT i, now(), CASE WHEN i = 1 THEN 'colour' WHEN i % 3 = 0 THEN 'customer' ELSE 'order' END, i::text,
     CASE WHEN i = 1 OR i % 3 = 0 THEN NULL ELSE (i % 500)::text END, '/x', 'created', 'open', 'r'
     FROM generate_series(1, 30000) AS i; ANALYZE nouns_changes";
 
-/// A collection at the top needed a sort of all its entries: to the planner, what IS NULL finds is not in
-/// order.
+/// A top-level collection needed a sort of all its entries: the planner does not know that the rows that IS
+/// NULL finds in an index are in order.
 #[test]
-fn it_is_found_by_one_look_into_the_index() {
+fn collection_version_on_postgres_is_one_index_scan() {
     let cluster = Cluster::start();
     POSTGRES.system_tables.iter().chain([&POSTGRES.place_index]).for_each(|text| {
         cluster.sql(text);

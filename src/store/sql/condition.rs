@@ -1,10 +1,10 @@
-//! The model's conditions as SQL, for rows that are looked at where they lie.
+//! Translation of the model's conditions into SQL.
 //!
-//! A text that is true for exactly the rows for which the condition holds, and absent (NULL) where it
-//! is absent, so that `not` means the same here as there. Values are bound: each placeholder has its
-//! `Term`. What a row looks like to our code is said in `model::expr`; this only repeats it in SQL.
-//! The one surprising thing: exact numbers of different scales are compared without ever leaving the
-//! 64-bit integers where the engine has nothing larger.
+//! The text is true for exactly the rows for which the condition holds, and NULL where the condition is
+//! absent, so that `not` means the same as in our own evaluator. Values are bound: each placeholder has its
+//! `ConditionParameter`. The semantics are defined in `model::expr`; this module reproduces them.
+//! The one surprising thing: exact numbers of different scales are compared within 64-bit integers where the
+//! engine has nothing larger.
 
 use super::words::Kind;
 use super::{Dialect, quoted};
@@ -13,12 +13,12 @@ use crate::model::{Class, Expr, Field, Resource};
 use crate::store::driver::Bind;
 use crate::value::{Decimal, Id, IdKind, Value};
 
-/// What a placeholder stands for.
+/// The value of a placeholder.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::store) enum Term {
     Value(Value),
     Id(Id),
-    /// The name of the user who asks, or nothing.
+    /// The name of the calling user, or NULL.
     User,
 }
 
@@ -32,13 +32,13 @@ impl Term {
     }
 }
 
-/// A part of a condition.
+/// An operand of a condition.
 struct Operand {
     text: String,
     kind: Kind,
 }
 
-/// Placeholders in the making, for the conditions of one statement.
+/// Writes the conditions of one statement and collects their parameters.
 #[derive(Debug)]
 pub(super) struct Terms {
     dialect: &'static Dialect,
@@ -46,7 +46,7 @@ pub(super) struct Terms {
     pub(super) list: Vec<Term>,
 }
 
-/// A row: its resource, and what its table is called in the statement.
+/// The alias of a resource's table in the statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) resource: &'a Resource,
@@ -59,7 +59,7 @@ impl Terms {
         Self { dialect, next: first, list: Vec::new() }
     }
 
-    /// That one of some conditions holds; `None` when there are none.
+    /// The disjunction of some conditions; `None` if there are none.
     pub(super) fn any_of(&mut self, row: Row<'_>, conditions: &[Expr]) -> Option<String> {
         let texts = conditions.iter().map(|one| self.operand(row, &one.root, None).text);
         let texts: Vec<String> = texts.collect();
@@ -74,7 +74,7 @@ impl Terms {
         Operand { text, kind }
     }
 
-    /// `beside` is what it is compared with.
+    /// `beside` is the type of the other operand.
     fn operand(&mut self, row: Row<'_>, node: &Node, beside: Option<Kind>) -> Operand {
         let truth = |text| Operand { text, kind: Kind::Boolean };
         match node {
@@ -93,7 +93,7 @@ impl Terms {
                 let among = among.collect::<Vec<_>>().join(", ");
                 truth(format!("({} IN ({among}))", inner.text))
             }
-            // A condition does not calculate: the model sees to that when it is read.
+            // A condition has no arithmetic: the model refuses it.
             Node::Negate(_) | Node::Arithmetic(..) | Node::Sum(..) | Node::Count(_) => absent(),
         }
     }
@@ -159,7 +159,7 @@ impl Terms {
         (left, right): (&Node, &Node),
     ) -> String {
         let words = self.dialect.words;
-        // A literal is read as what it stands beside, so the other side comes first.
+        // The type of a literal depends on the other operand, so that one comes first.
         let (one, other) = if let Node::Literal(_) = left {
             let other = self.operand(row, right, None);
             (self.operand(row, left, Some(other.kind)), other)
@@ -197,7 +197,7 @@ impl Terms {
                 let Some(column) = column else { return plain };
                 let start = |text: &str| (self.dialect.ordered_text)(text, column.is_short());
                 match (start(&one.text), start(&other.text)) {
-                    // The index knows the beginning of a text alone.
+                    // The index holds only a prefix of the text.
                     (left, right) if left != one.text => {
                         format!("({left} {sign} {right} AND {plain})")
                     }
@@ -222,7 +222,7 @@ fn find<'a>(resource: &'a Resource, path: &Path) -> Option<(&'a Field, &'a Field
     Some((column, end))
 }
 
-/// The column of text that a node is, if it has an index.
+/// The text column that a node refers to, if it has an index.
 fn indexed<'a>(resource: &'a Resource, node: &Node) -> Option<&'a Field> {
     let Node::Field(path) = node else { return None };
     let (column, _) = find(resource, path)?;

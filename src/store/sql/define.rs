@@ -1,4 +1,4 @@
-//! Tables, columns and indexes of a model, and the words that the database keeps for us.
+//! DDL: tables, columns and indexes of a model; and the statements of the key-value table `nouns_system`.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ pub(in crate::store) fn remember(dialect: &Dialect) -> String {
     )
 }
 
-/// 1: name, 2: value, which is kept only when there is none.
+/// 1: name, 2: value, which is written only if there is none.
 pub(in crate::store) fn remember_first(dialect: &Dialect) -> String {
     let values = placeholders(dialect, 1, 2);
     format!(
@@ -88,7 +88,7 @@ pub(in crate::store) fn create_table(
     text
 }
 
-/// The types of a table's columns, in their one order.
+/// The types of a table's columns, in their canonical order.
 pub(super) fn column_types(
     model: &Model,
     resource: &Resource,
@@ -105,8 +105,8 @@ pub(super) fn column_types(
         .collect()
 }
 
-/// Rules are kept by our code, not by the table: a rule that is loosened needs no new table.
-/// A reference is checked at commit.
+/// Our code enforces the rules of a field, not the table: loosening a rule needs no migration. A foreign key
+/// is checked at commit.
 fn column(model: &Model, field: &Field, dialect: &Dialect) -> String {
     let (name, kind) = (quoted(&field.name), field_column(field, dialect));
     match field.rules.to {
@@ -118,7 +118,7 @@ fn column(model: &Model, field: &Field, dialect: &Dialect) -> String {
     }
 }
 
-/// Items that refer to each other may go together.
+/// Items that refer to each other can be deleted together.
 const AT_COMMIT: &str = " DEFERRABLE INITIALLY DEFERRED";
 
 fn references(to: &Resource) -> String {
@@ -210,7 +210,7 @@ fn id_column(kind: IdKind, dialect: &Dialect) -> &'static str {
     }
 }
 
-/// Rows that are there already get the default.
+/// Existing rows get the default.
 pub(in crate::store) fn add_column(
     model: &Model,
     resource: &Resource,
@@ -224,7 +224,8 @@ pub(in crate::store) fn add_column(
     format!("ALTER TABLE {table} ADD COLUMN {column}{default}")
 }
 
-/// A constant of the model as SQL: the one place where a value is not bound, since DDL takes none.
+/// A constant of the model as an SQL literal: the only value that is not bound, because DDL has no
+/// parameters.
 pub(super) fn literal(value: &Value, dialect: &Dialect) -> String {
     let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
     match value {
@@ -241,27 +242,28 @@ pub(super) fn literal(value: &Value, dialect: &Dialect) -> String {
     }
 }
 
-/// An index that the model asks for. Its name says all that it is, so that another one has another name.
+/// An index that the model asks for. Its name states its whole definition, so that a different index has a
+/// different name.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::store) struct Index {
     pub(in crate::store) name: String,
     pub(in crate::store) create: String,
 }
 
-/// What the name of an index begins with. Those of the server's own tables are not among the indexes
-/// that a start brings up to the model, and a program that knows no such table leaves them alone.
+/// The prefix of an index's name. The indexes of built-in tables have another one: startup does not reconcile
+/// them, and an older program that does not know the table leaves them alone.
 fn index_prefix(resource: &Resource) -> String {
     let ours = if resource.is_own { "" } else { "nouns." };
     format!("{ours}{}", resource.table)
 }
 
-/// All indexes of a resource: for its place under its parent, filters, references and uniqueness.
+/// All indexes of a resource: for its parent, filters, references and unique rules.
 pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<Index> {
     let (table, prefix) = (&resource.table, index_prefix(resource));
     let parent = &resource.parent_key;
     let index = |unique: &str, name: String, columns: Vec<&str>| {
         let name = short(name);
-        // Only unique rules are about texts here.
+        // Only unique rules index text here.
         let column = |column| match is_text(resource, column) {
             true => (dialect.unique_text)(&quoted(column)),
             false => quoted(column),
@@ -277,13 +279,13 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
     if let Some(parent) = &parent {
         indexes.push(index("", format!("{prefix}.parent"), vec![parent, "id"]));
     }
-    // A UUID of ours begins with the time.
+    // A UUIDv7 sorts by creation time, so it needs no such index.
     if !resource.is_own && resource.id == IdKind::Integer {
         let columns = parent.as_deref().into_iter().chain(["created_at", "id"]).collect();
         indexes.push(index("", format!("{prefix}.created"), columns));
     }
     for field in &resource.fields {
-        // A user is found by name through the index that keeps names apart.
+        // The unique index on the name serves lookups of users.
         if !resource.is_own {
             push_filters(&mut indexes, resource, (field, &mut Vec::new()), dialect);
         }
@@ -302,7 +304,7 @@ pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<I
     indexes
 }
 
-/// The indexes of a field and of those inside of it by which items are filtered and sorted.
+/// The indexes for filtering and sorting of a field and its nested fields.
 fn push_filters(
     indexes: &mut Vec<Index>,
     resource: &Resource,
@@ -339,8 +341,8 @@ fn is_text(resource: &Resource, column: &str) -> bool {
     })
 }
 
-/// The condition that a column has the value of a parameter, as the index of a unique rule can be asked.
-/// `table` stands before the column's name.
+/// The condition that a column equals a parameter, in the form that the index of a unique rule can serve.
+/// `table` is the prefix of the column's name.
 pub(super) fn holds(
     resource: &Resource,
     (table, column): (&str, &str),
@@ -356,7 +358,7 @@ pub(super) fn holds(
     format!("{name} = {parameter} AND {digest} = {}", (dialect.unique_text)(&parameter))
 }
 
-/// The columns of a unique rule: its fields, and before them the parent, where it holds within one.
+/// The columns of a unique rule: its fields, and before them the parent, if the rule is scoped to one.
 pub(in crate::store) fn unique_columns<'a>(
     resource: &'a Resource,
     unique: &Unique,
@@ -379,10 +381,10 @@ fn unique_name(resource: &Resource, unique: &Unique) -> String {
     format!("{}.{word}.{names}", index_prefix(resource))
 }
 
-/// PostgreSQL cuts longer names off, and two of them could become one.
+/// PostgreSQL truncates longer names, and two of them could collide.
 const NAME_BYTES_MAX: usize = 63;
 
-/// A name that is too long keeps its start, and gets a digest of all of it.
+/// Truncates a long name and appends a digest of it.
 fn short(name: String) -> String {
     if name.len() <= NAME_BYTES_MAX {
         return name;
@@ -397,8 +399,8 @@ fn short(name: String) -> String {
     text
 }
 
-/// Which unique rule an engine means: PostgreSQL names the index, SQLite its columns
-/// (`orders.a, orders.b`).
+/// The unique rule of an error message: PostgreSQL names the index, SQLite its columns (`orders.a,
+/// orders.b`).
 pub(in crate::store) fn unique_rule<'a>(
     resource: &'a Resource,
     message: &str,
@@ -412,7 +414,7 @@ pub(in crate::store) fn unique_rule<'a>(
     })
 }
 
-/// Whether PostgreSQL means an index of a unique rule of a resource, be it one of this model or another.
+/// Whether a PostgreSQL index belongs to a unique rule of the resource, in this model or another one.
 pub(in crate::store) fn is_unique_index(resource: &Resource, index: &str) -> bool {
     let rule = index.strip_prefix(&index_prefix(resource)).and_then(|rest| rest.strip_prefix('.'));
     rule.is_some_and(|rule| rule.starts_with("unique"))

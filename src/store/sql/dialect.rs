@@ -1,9 +1,9 @@
-//! How the engines differ, as data.
+//! SQL dialects: the differences between the engines, as data.
 
 use super::words::{self, Words};
 use crate::model::Class;
 
-/// How an engine's SQL differs.
+/// The dialect of one engine.
 #[derive(Debug)]
 pub(in crate::store) struct Dialect {
     pub(in crate::store) placeholder: char,
@@ -13,22 +13,21 @@ pub(in crate::store) struct Dialect {
     pub(super) uuid_column: &'static str,
     pub(super) uuid_key: &'static str,
     pub(super) integer_key: &'static str,
-    /// What stands behind a table with each kind of key.
+    /// Options after the column list, for each kind of key.
     pub(super) uuid_table: &'static str,
     pub(super) integer_table: &'static str,
-    /// What stands for a column of text, quoted already, in an index by which items are found in order,
-    /// and in one by which a value occurs once. An index may take only so much of a text; the flag says
-    /// that no text is longer.
+    /// The expression for a text column (already quoted) in an index for sorting, and in a unique index. The
+    /// size of an index entry is limited; the flag says that all texts of the column are short.
     pub(super) ordered_text: fn(&str, bool) -> String,
-    /// What an index of the beginnings of texts is called.
+    /// The word for an index on text prefixes in the index's name.
     pub(super) ordered_word: &'static str,
-    /// Whether a pair of an expression and a column is looked up in an index as a pair of columns is.
+    /// Whether a row comparison of an expression and a column can use an index, as one of two columns can.
     pub(super) pairs_expressions: bool,
     pub(super) unique_text: fn(&str) -> String,
-    /// Whether the order of rows of which one column is NULL has to name that column, for an index that
-    /// begins with it to be seen to have that order.
+    /// Whether ORDER BY has to name a column that is NULL in all rows, so that the planner uses an index that
+    /// begins with it.
     pub(super) sorts_by_null: bool,
-    /// How conditions are said.
+    /// Expressions in conditions.
     pub(super) words: &'static Words,
     /// References are made when all tables are there, since they may lead in circles.
     pub(in crate::store) adds_references: bool,
@@ -36,41 +35,42 @@ pub(in crate::store) struct Dialect {
     /// is about to be deleted.
     pub(super) lock_for_update: &'static str,
     pub(super) lock_for_delete: &'static str,
-    /// The function that numbers an entry of the change log, where the engine needs one. Its parameter
-    /// says whether the entry is the first of its transaction. A row and its entry are then one statement.
+    /// The function that numbers a change log entry, where the engine needs one. Its parameter says whether
+    /// the entry is the first of its transaction. A row and its entry are then written by one statement.
     pub(super) next_change: Option<&'static str>,
-    /// The number up to which the change log is complete.
+    /// Reads the low-water mark of the change log.
     pub(in crate::store) settled: &'static str,
-    /// The statement that reads a place in the change log, and up to which number the log is complete, as
-    /// far as that place needs to know. 1: the number that is known already.
+    /// Makes the statement that reads a version and a low-water mark that suffices for it. 1: the low-water
+    /// mark that is already known.
     pub(super) settled_at: fn(&str) -> String,
-    /// What finds the last entry of a collection: the columns of an index, what the parent is at the top,
-    /// and the order. Where the planner could prefer to walk through the whole log, nothing else has it.
+    /// How to find the last entry of a collection: the columns of an index, the condition for a top-level
+    /// collection, and the order. Written so that PostgreSQL's planner can use only this index, and never
+    /// scans the whole log.
     pub(super) place_resource: &'static str,
     pub(super) place_parent: &'static str,
     pub(super) place_top: &'static str,
     pub(super) place_order: &'static str,
     pub(in crate::store) place_index: &'static str,
-    /// Whether that index is there.
+    /// Whether that index exists.
     pub(in crate::store) place_index_names: &'static str,
-    /// The tables every database of ours has.
+    /// The tables that every database has.
     pub(in crate::store) system_tables: &'static [&'static str],
-    /// The table of the answers that are kept, and its index.
+    /// The table of the idempotency keys, and its index.
     pub(in crate::store) keys_tables: &'static [&'static str],
-    /// Takes a number for one transaction, or says that another one has it; where writers are alone,
-    /// there is nothing to take.
+    /// Tries to lock an idempotency key until the transaction ends. `None` where there is a single writer.
     pub(in crate::store) claim_key: Option<&'static str>,
-    /// What changes the stamp of the users, and the statement that reads it.
+    /// The triggers that change the users' stamp, and the statement that reads it.
     pub(in crate::store) users_triggers: &'static [&'static str],
     pub(super) users_stamp: &'static str,
-    /// Holds up all other changes of the users until the transaction ends, where writers are not alone.
+    /// Locks out all other changes of the users until the transaction ends. `None` where there is a single
+    /// writer.
     pub(in crate::store) users_lock: Option<&'static str>,
-    /// What the triggers call, where it has to be replaced in a database of an older version.
+    /// The function of the triggers, where a database of an older version needs a new one.
     pub(in crate::store) users_function: Option<UsersFunction>,
-    /// Whether an index of a table that is in use is built beside that use, outside of a transaction.
+    /// Whether an index of a table in use is built concurrently, outside a transaction.
     pub(in crate::store) builds_concurrently: bool,
-    /// Keeps everybody else from a table, quoted already, until the transaction ends; where writers are
-    /// alone, there is nothing to lock.
+    /// Locks a table (already quoted) exclusively until the transaction ends. `None` where there is a single
+    /// writer.
     pub(in crate::store) lock_table: Option<fn(&str) -> String>,
     /// Lists the foreign keys that refer to a table, where a table cannot be dropped before they are: the
     /// table they are of, quoted; its plain name, if it is in our schema; their names. 1: the table.
@@ -79,18 +79,18 @@ pub(in crate::store) struct Dialect {
     pub(in crate::store) unvalidated_keys: Option<&'static str>,
     /// The last id given in a table with integer keys. 1: the table.
     pub(in crate::store) last_id: &'static str,
-    /// Sets it in a table that was just made. 1: the table, 2: the last id.
+    /// Sets the last allocated id of a new table. 1: the table, 2: the last id.
     pub(in crate::store) set_last_id: &'static str,
-    /// Lists the indexes that are ours, and whether they can be used.
+    /// Lists the indexes of the model's tables, and whether they are valid.
     pub(in crate::store) index_names: &'static str,
 }
 
-/// A function that the triggers of the users call.
+/// The function that the triggers of the users call.
 #[derive(Debug)]
 pub(in crate::store) struct UsersFunction {
-    /// Makes it, or puts it in place of the one there is.
+    /// Creates or replaces it.
     pub(in crate::store) create: &'static str,
-    /// Whether the one there is does what this version needs.
+    /// Whether the installed one is current.
     pub(in crate::store) is_current: &'static str,
 }
 
@@ -104,11 +104,11 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     booleans: ["0", "1"],
     uuid_column: "TEXT",
     uuid_key: "TEXT NOT NULL PRIMARY KEY",
-    // AUTOINCREMENT: an id is never given twice, not even after its item is deleted.
+    // AUTOINCREMENT: an id is never allocated twice, not even after its item is deleted.
     integer_key: "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT",
     uuid_table: " STRICT, WITHOUT ROWID",
     integer_table: " STRICT",
-    // As much as elsewhere, so that a list has the same order.
+    // The same prefix as in PostgreSQL, so that lists have the same order.
     ordered_text: |column, is_short| match is_short {
         true => column.to_owned(),
         false => format!("substr({column}, 1, 256)"),
@@ -119,24 +119,24 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
     sorts_by_null: false,
     words: &words::SQLITE,
     adds_references: false,
-    // The writer is alone.
+    // There is a single writer.
     lock_for_update: "",
     lock_for_delete: "",
     next_change: None,
-    // One writer, so numbers come in order.
+    // With a single writer, entries commit in the order of their numbers.
     settled: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
     settled_at: |place| format!("SELECT {place}, ?1"),
     place_resource: "resource",
     place_parent: "parent_id",
     place_top: "IS NULL",
     place_order: "sequence DESC",
-    // Its rows end with the sequence by themselves.
+    // SQLite appends the rowid, which is the sequence, to every index entry.
     place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
     place_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND name = 'nouns_changes_place'",
     system_tables: &[
         "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
-        // Without AUTOINCREMENT, which costs two more rows an entry: the newest entry always stays, so
-        // no number is given twice.
+        // Without AUTOINCREMENT, which costs two more rows per entry: the newest entry always stays, so no
+        // number is used twice.
         "CREATE TABLE nouns_changes (
   sequence INTEGER NOT NULL PRIMARY KEY,
   time TEXT NOT NULL, resource TEXT NOT NULL, id TEXT NOT NULL, parent_id TEXT, subject TEXT NOT NULL,
@@ -176,10 +176,10 @@ END",
 pub(in crate::store) static POSTGRES: Dialect = Dialect {
     placeholder: '$',
     column: |class| match class {
-        // Ordered by bytes, as SQLite does, whatever the database's own locale.
+        // Sorted by bytes, as in SQLite, whatever the database's locale.
         Class::Text => "text COLLATE \"C\"",
         Class::Moment => "timestamptz",
-        // Not jsonb: what was written comes back byte by byte.
+        // Not jsonb: the stored text must come back unchanged.
         Class::Json => "json",
         Class::Integer | Class::Decimal => "bigint",
         Class::Boolean => "boolean",
@@ -188,11 +188,11 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     booleans: ["false", "true"],
     uuid_column: "uuid",
     uuid_key: "uuid NOT NULL PRIMARY KEY",
-    // BY DEFAULT: we draw the number first, and then insert it.
+    // BY DEFAULT: the number is drawn first, and then inserted.
     integer_key: "bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
     uuid_table: "",
     integer_table: "",
-    // A row of an index has at most 2,704 bytes.
+    // An index entry has at most 2,704 bytes.
     ordered_text: |column, _| format!("left({column}, 256)"),
     ordered_word: "filter",
     pairs_expressions: true,
@@ -200,21 +200,21 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
     sorts_by_null: true,
     words: &words::POSTGRES,
     adds_references: true,
-    // The id never changes, so an update need not wait for those who insert a child, whose foreign keys
-    // lock the parent FOR KEY SHARE.
+    // The id never changes, so an update need not block inserts of children, whose foreign keys lock the
+    // parent FOR KEY SHARE.
     lock_for_update: " FOR NO KEY UPDATE OF t0",
     lock_for_delete: " FOR UPDATE OF t0",
     next_change: Some("nouns_next_change"),
     settled: "SELECT nouns_settled_change()",
-    // To find out takes as long as eight of these places; so only who needs a newer answer asks.
-    // OFFSET 0: the place is looked up once, although it is used twice.
+    // The function costs as much as eight version lookups, so it is called only if the known mark is too low.
+    // OFFSET 0: the version is looked up once, although it is used twice.
     settled_at: |place| {
         format!(
             "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT {place} AS at OFFSET 0) AS found"
         )
     },
     place_resource: "resource COLLATE \"C\"",
-    // What IS NULL finds is not known to be in order.
+    // The planner does not know that rows found by IS NULL are in index order.
     place_parent: "coalesce(parent_id, '') COLLATE \"C\"",
     place_top: "= ''",
     place_order: "- sequence",
@@ -228,11 +228,11 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
   kind text NOT NULL, actor text NOT NULL, request_id text NOT NULL, changed text, before text, after text
 )",
         "CREATE SEQUENCE nouns_changes_sequence OWNED BY nouns_changes.sequence",
-        // Immutable: the encoding of a database never changes.
+        // IMMUTABLE is correct: the encoding of a database never changes.
         "CREATE FUNCTION nouns_digest(value text) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT sha256(convert_to(value, 'UTF8')) $$",
-        // A transaction says, before its first number, that all of its numbers are larger than the last
-        // one that was given; it says so by a lock, which ends just after its commit can be seen.
+        // Before a transaction draws its first number, it announces by a shared advisory lock that all of its
+        // numbers are larger than the last one drawn. The lock ends just after its commit becomes visible.
         "CREATE FUNCTION nouns_next_change(is_first boolean) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF is_first THEN
@@ -241,8 +241,8 @@ BEGIN
   END IF;
   RETURN nextval('nouns_changes_sequence'::regclass);
 END $$",
-        // The number up to which nothing can come any more. The order counts: first the last number that
-        // was given, then those who are still writing; whoever comes later gets a larger one.
+        // The low-water mark: no smaller number can still commit. The order matters: first the last number
+        // drawn, then the locks of transactions in flight; a later transaction draws a larger number.
         "CREATE FUNCTION nouns_settled_change() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   last bigint := coalesce(pg_sequence_last_value('nouns_changes_sequence'::regclass), 0);
@@ -260,7 +260,7 @@ END $$",
 )",
         "CREATE INDEX nouns_keys_time ON nouns_keys (time, scope)",
     ],
-    // Whoever comes too late asks again, and holds no connection meanwhile.
+    // A request that finds the key locked retries, and holds no connection meanwhile.
     claim_key: Some("SELECT pg_try_advisory_xact_lock($1)"),
     users_triggers: &[
         "CREATE TRIGGER nouns_users_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON nouns_users
@@ -269,9 +269,9 @@ END $$",
     users_stamp: "SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'",
     users_lock: Some("SELECT 1 FROM nouns_system WHERE name = 'users_stamp' FOR UPDATE"),
     users_function: Some(UsersFunction {
-        // By hand, the users may be changed under another search path than ours.
-        // The stamp is random and no count: a failover or a restore may lose changes that a server has
-        // seen, and the next ones would be counted by the same numbers.
+        // An operator may change the users under another search path.
+        // The stamp is random and no counter: a failover or a restore may lose changes that a server has
+        // seen, and a counter would repeat their numbers.
         create: "CREATE OR REPLACE FUNCTION nouns_count_users() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   EXECUTE format('UPDATE %I.nouns_system SET value = (''x'' || replace(gen_random_uuid()::text, ''-'', ''''))::bit(64)::bigint::text WHERE name = ''users_stamp''', TG_TABLE_SCHEMA);

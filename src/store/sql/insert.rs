@@ -1,11 +1,11 @@
-//! New rows, each with its entry in the change log.
+//! INSERT statements: new rows, each with its change log entry.
 //!
-//! Where the engine joins the two, several rows with their entries are one statement as well. The one
-//! surprising thing: its parameters are columns, so that the statement is the same for any number of rows.
+//! Where one statement writes both, a batch of rows with their entries is one statement as well. Its
+//! parameters are arrays, one for each column, so that the statement is the same for any number of rows.
 //!
 //! The invariant: an entry is numbered after its row was written. A row waits at a unique index for the
-//! transaction that gives the value up, and that transaction numbers its own entry before it commits. If
-//! the number were drawn before the wait, "created B with X" would precede "deleted A with X" in the log.
+//! transaction that frees the value, and that transaction numbers its own entry before it commits. If the
+//! number were drawn before the wait, "created B with X" would precede "deleted A with X" in the log.
 //! PostgreSQL runs a data-modifying CTE that nothing reads after the main query, so the entry has to read
 //! from it.
 
@@ -32,7 +32,7 @@ pub(super) fn rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Opt
     let own = define::column_types(model, resource, dialect);
     let types = own.iter().copied().chain(entry_types(dialect));
     let arrays = types.zip(1..).map(|(kind, number)| {
-        // Of an array, no element has an order of its own.
+        // The element type of an array has no collation.
         let kind = kind.split(" COLLATE ").next().unwrap_or(kind);
         format!("{}{number}::{kind}[]", dialect.placeholder)
     });
@@ -53,7 +53,7 @@ fn into(resource: &Resource) -> String {
     format!("INSERT INTO {} ({})", quoted(&resource.table), selected(resource, ""))
 }
 
-/// A time, and texts.
+/// A time, then texts.
 fn entry_types(dialect: &Dialect) -> impl Iterator<Item = &'static str> {
     let (time, text) = ((dialect.column)(Class::Moment), (dialect.column)(Class::Text));
     [time].into_iter().chain(std::iter::repeat_n(text, ENTRY_BINDS - 1))

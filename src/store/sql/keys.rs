@@ -1,27 +1,27 @@
-//! The statements about kept answers, in the table `nouns_keys`.
+//! The statements of the idempotency keys and their stored answers, in the table `nouns_keys`.
 
 use super::Dialect;
 
-/// So much goes in one step of the sweep, and one answer more: a list of new items has a long one.
+/// The bytes that one batch of the sweep deletes, plus one answer: the answer to a bulk create is long.
 const SWEEP_BYTES_MAX: usize = 8 << 20;
 
-/// Under this name `nouns_system` keeps when the kept answers were last looked at, and whether the clock is
-/// doubted since: the second of two times says so.
+/// The key in `nouns_system` of the last sweep of the idempotency keys; a second time in its value says since
+/// when the clock is doubted.
 pub(in crate::store) const KEYS_CLOCK: &str = "keys_clock";
 
-/// The time of the newest kept answer.
+/// The time of the newest stored answer.
 pub(in crate::store) const NEWEST_KEY: &str = "SELECT max(time) FROM nouns_keys";
 
 #[derive(Debug)]
 pub(in crate::store) struct Keys {
-    /// Mark and answer. 1: scope, 2: the time before which an answer counts no more. While the clock is
-    /// doubted, every answer counts.
+    /// Fingerprint and answer. 1: scope, 2: the time before which an answer has expired. While the clock is
+    /// doubted, no answer expires.
     pub(in crate::store) find: String,
-    /// In place of one that counts no more. 1: scope, 2: mark, 3: time, 4: bytes, 5: answer.
+    /// Stores an answer, or replaces an expired one. 1: scope, 2: fingerprint, 3: time, 4: bytes, 5: answer.
     pub(in crate::store) keep: String,
-    /// Whether some would go. 1: the time before which, 2: how many a step looks at.
+    /// Whether keys have expired. 1: the time before which, 2: how many a batch examines.
     pub(in crate::store) due: String,
-    /// 1: the time before which answers go, 2: how many at most.
+    /// Deletes expired keys. 1: the time before which, 2: how many at most.
     pub(in crate::store) sweep: String,
 }
 
@@ -43,7 +43,7 @@ impl Keys {
                  fingerprint = excluded.fingerprint, time = excluded.time, bytes = excluded.bytes, \
                  answer = excluded.answer"
             ),
-            // The time is looked at twice: a key may be used anew while the sweep waits for its row.
+            // The time is checked twice: a key may be reused while the sweep waits for its row.
             sweep: format!(
                 "DELETE FROM nouns_keys WHERE time <= {p}1 AND scope IN (SELECT scope FROM \
                  (SELECT scope, bytes, sum(bytes) OVER (ORDER BY time, scope) AS total FROM \
@@ -67,7 +67,7 @@ mod tests {
     use super::super::SQLITE;
     use super::*;
 
-    /// How many of so many old answers go in each step, when each has so many bytes.
+    /// The number of rows deleted by each batch, for `rows` expired answers of `bytes` bytes each.
     fn steps(rows: usize, bytes: i64) -> Vec<usize> {
         let connection = Connection::open_in_memory().unwrap();
         for table in SQLITE.keys_tables {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_sweep_is_bounded_in_rows_and_in_bytes() {
+    fn sweep_batch_of_idempotency_keys_is_bounded_in_rows_and_bytes() {
         assert!(steps(0, 1).is_empty());
         assert_eq!(steps(2_500, 100), [1_000, 1_000, 500]);
         assert_eq!(steps(5, 3 << 20), [3, 2]);

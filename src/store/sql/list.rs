@@ -1,8 +1,8 @@
-//! The statements of one list: made for its query, used once.
+//! Keyset pagination: the statements of one filtered and sorted list, made for its query and used once.
 //!
-//! Every value is bound where it is written. The one surprising thing: where a first key may be absent a
-//! page is read in two parts, the items that have it and those that have not: so each part is one range of
-//! the index, whatever the engine thinks of the order of NULL.
+//! Every value is bound. The one surprising thing: where the first sort key may be NULL, a page is read in
+//! two sections, the items with the key and those without, so that each section is one range of the index,
+//! however the engine sorts NULL.
 
 mod filter;
 
@@ -19,11 +19,11 @@ use crate::value::{Id, IdKind, Value};
 /// Which items of a list a statement reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Section {
-    /// The first key is never absent, or there is none.
+    /// The first sort key is never NULL, or there is none.
     All,
     Present,
     Absent,
-    /// Those that have the first key as the last item that was seen had it, and those behind them.
+    /// Items whose first sort key equals that of the cursor, and items beyond it.
     Same,
     Further,
 }
@@ -36,28 +36,28 @@ pub(in crate::store) struct Listing<'a> {
     list: &'a List,
     reach: &'a Reach,
     from: String,
-    /// What ties rows to their path and to the caller's reach, with what its placeholders stand for.
+    /// The conditions of the path and of the access scope, and their parameters.
     within: Vec<String>,
     terms: Vec<Term>,
     chain: Vec<Id>,
 }
 
-/// What of a row is looked at, as SQL.
+/// A column or expression that is filtered or sorted by, as SQL.
 #[derive(Debug)]
 struct Operand {
     text: String,
-    /// By this it is found and sorted: of a text, the part that the index holds.
+    /// The indexed form, used for lookups and sorting: a prefix of a long text.
     start: String,
     kind: Kind,
-    /// Whether `start` is a part of a text.
+    /// Whether `indexed_text` is a prefix of the text.
     is_cut: bool,
-    /// It is no column but made from one.
+    /// An expression over a column, and not the column itself.
     is_made: bool,
-    /// A moment inside of an object: a text in its one spelling.
+    /// A timestamp inside an object: text in its canonical form.
     is_spelled: bool,
 }
 
-/// A statement in the making.
+/// Builds a statement and collects its parameters.
 struct Writer<'s> {
     dialect: &'static Dialect,
     binds: Vec<Bind<'s>>,
@@ -89,14 +89,14 @@ fn bind<'v>(operand: &Operand, value: &'v Value) -> Bind<'v> {
     }
 }
 
-/// What an index of a column, or of a field inside of it, holds, and whether that is a part of it.
+/// The expression that an index on a column, or on a field nested in it, holds; and whether that is a prefix.
 pub(super) fn indexed(
     dialect: &Dialect,
     column: &Field,
     inner: &[Box<str>],
 ) -> Option<(String, bool)> {
     let operand = operand_of(dialect, column, inner, "")?;
-    // An expression that is no function stands in parentheses.
+    // In an index, an expression that is no function call needs parentheses.
     let is_bare = inner.is_empty() || operand.is_cut;
     let text = if is_bare { operand.start } else { format!("({})", operand.start) };
     Some((text, operand.is_cut))
@@ -113,7 +113,7 @@ fn operand_of(
     })?;
     let name = format!("{table}{}", quoted(&column.name));
     let is_spelled = !inner.is_empty() && field.class() == Class::Moment;
-    // A cast to a point in time depends on settings, so that no index can hold it; its text is as good.
+    // A cast to timestamptz depends on settings, so no index can hold it; the canonical text sorts the same.
     let class = if is_spelled { Class::Text } else { field.class() };
     let is_id = field.rules.to.is_some_and(|to| to.id == IdKind::Uuid);
     let kind = match class {
@@ -156,7 +156,7 @@ impl<'a> Listing<'a> {
         Self { dialect, resource, list, reach, from: chained.from, within, terms, chain }
     }
 
-    /// The statements of a page in their order. The next one is needed when the one before had too few.
+    /// The sections of a page in order. The next one is read when the ones before have too few items.
     pub(in crate::store) fn sections(&self) -> Vec<Section> {
         let List { after, sort, .. } = self.list;
         let Some(first) = sort.first() else { return vec![Section::All] };
@@ -171,7 +171,7 @@ impl<'a> Listing<'a> {
             (_, false) => &[Section::All],
             (_, true) => &[Section::Present],
         };
-        // An absent value is larger than all.
+        // NULL sorts above every value.
         match (is_behind_absent, first.is_descending) {
             _ if !has_absent => present.to_vec(),
             (None | Some(false), false) => [present, &[Section::Absent]].concat(),
@@ -193,7 +193,7 @@ impl<'a> Listing<'a> {
         Stroke::new(text, writer.binds)
     }
 
-    /// How many there are, on all pages together.
+    /// Counts the items of all pages.
     pub(in crate::store) fn count(&self) -> Stroke<'_> {
         let mut writer = self.writer();
         let all = self.filters(&mut writer);
@@ -226,13 +226,13 @@ impl<'a> Listing<'a> {
                 let column = self.resource.fields.get(*at);
                 let found =
                     column.and_then(|column| operand_of(self.dialect, column, inner, "t0."));
-                // The model has it: who reads the query has looked.
+                // Cannot happen: the parser of the query has checked the field against the model.
                 found.unwrap_or_else(|| own("id", id_kind(self.resource)))
             }
         }
     }
 
-    /// The items behind the last one that was seen.
+    /// The conditions of the cursor: items after the last one of the previous page.
     fn place<'s>(&'s self, writer: &mut Writer<'s>, section: Section) -> Vec<String> {
         let List { after, sort, .. } = self.list;
         let first = sort.first().map(|key| self.operand(&key.aspect).start);
@@ -245,7 +245,7 @@ impl<'a> Listing<'a> {
         let Some(after) = after else { return all };
         let keys: Vec<(&Key, &Value)> = sort.iter().zip(&after.values).collect();
         match (section, keys.as_slice()) {
-            // Those without the key come behind all that have it.
+            // Items without the key come after all items with it.
             (Section::Absent, [(_, value), ..]) if !value.is_null() => {}
             (Section::Present, [(_, value), ..]) if value.is_null() => {}
             (Section::Absent, [_, rest @ ..]) => all.push(self.behind(writer, rest, after.id)),
@@ -266,7 +266,7 @@ impl<'a> Listing<'a> {
                 all.push(format!("({key}, t0.\"id\") {sign} ({value}, {id})"));
             }
             (_, keys) => {
-                // What the index can be asked for, and then what is meant.
+                // A coarse condition that the index can serve, then the exact one.
                 if let Some((key, value)) = keys.first() {
                     let operand = self.operand(&key.aspect);
                     let value = writer.value(&operand, value);
@@ -293,7 +293,7 @@ impl<'a> Listing<'a> {
         };
         let operand = self.operand(&key.aspect);
         let column = &operand.start;
-        // An absent value is larger than all.
+        // NULL sorts above every value.
         let (further, same) = match (value.is_null(), key.is_descending) {
             (true, true) => (Some(format!("{column} IS NOT NULL")), format!("{column} IS NULL")),
             (true, false) => (None, format!("{column} IS NULL")),
@@ -321,7 +321,7 @@ impl<'a> Listing<'a> {
         let is_needless = is_one && !self.dialect.sorts_by_null;
         for (number, key) in sort.iter().enumerate().skip(usize::from(is_needless)) {
             let column = self.operand(&key.aspect).start;
-            // Of the first key either all are absent or none.
+            // Within a section, the first key is NULL in all rows or in none.
             let absent = match (number, key.is_descending) {
                 (0, true) => " DESC",
                 (0, false) => "",

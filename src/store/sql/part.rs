@@ -1,7 +1,7 @@
-//! The statements of a resource for callers who reach only some of its rows.
+//! Row-level security: the statements of a resource for callers with access to some of its rows.
 //!
-//! They are those of `Table` with conditions behind them: those of the request's own verb for the rows
-//! themselves, those of GET for every row their path runs through.
+//! They are those of `TableStatements` with conditions added: those of the request's verb for the rows
+//! themselves, those of GET for the rows of their ancestors.
 
 use super::condition::{Row, Term, Terms};
 use super::{Chain, Dialect, define, selected, unique_columns};
@@ -9,23 +9,23 @@ use crate::model::{Model, Resource};
 use crate::permit::Reach;
 use crate::store::driver::Bind;
 
-/// The statements of one resource within some reach. "chain" stands for the ids of the ancestors, the
-/// nearest first; behind it come the terms.
+/// The statements of one resource within an access scope. "chain" stands for the ids of the ancestors from
+/// the nearest; the parameters of the conditions come after it.
 #[derive(Debug)]
 pub(in crate::store) struct Part {
     /// 1: id, then the chain.
     pub(in crate::store) item: String,
-    /// As `item`, and nobody else changes it before the transaction ends.
+    /// As `item`, and locks the row against changes until the transaction ends.
     pub(in crate::store) item_for_update: String,
-    /// As `item`, and nobody else changes it or adds children before the transaction ends.
+    /// As `item`, and locks the row against changes and new children until the transaction ends.
     pub(in crate::store) item_for_delete: String,
     /// 1: id, then the chain.
     pub(in crate::store) exists: String,
     /// 1: id.
     pub(in crate::store) exists_anywhere: String,
-    /// 1: how many, then the chain.
+    /// 1: the limit, then the chain.
     pub(in crate::store) page: String,
-    /// 1: how many, 2: after which id, then the chain.
+    /// Keyset pagination. 1: the limit, 2: after which id, then the chain.
     pub(in crate::store) page_after: String,
     terms: Vec<Term>,
 }
@@ -72,8 +72,8 @@ impl Part {
     }
 }
 
-/// For each unique rule: which rows within reach have these values. 1: id, then the rule's columns,
-/// then the terms.
+/// For each unique rule: finds another visible row with these values. 1: id, then the rule's columns, then
+/// the parameters of the conditions.
 pub(in crate::store) fn seen_holders(
     model: &Model,
     dialect: &'static Dialect,
@@ -102,7 +102,7 @@ pub(super) fn chain(model: &Model, resource: &Resource, reach: &Reach) -> Chain 
     Chain::new(model, resource, is_limited)
 }
 
-/// Of the rows themselves, and of those above them.
+/// The conditions of the rows themselves, and of their ancestors.
 pub(super) fn conditions(
     model: &Model,
     dialect: &'static Dialect,

@@ -1,4 +1,4 @@
-//! Every kind of statement, as it is sent.
+//! Every kind of statement, in both dialects.
 
 use expect_test::{Expect, expect};
 
@@ -45,7 +45,7 @@ fn check(lines: impl IntoIterator<Item = String>, expected: &Expect) {
 }
 
 #[test]
-fn a_top_level_resource_needs_no_join() {
+fn sql_of_a_top_level_resource_has_no_join() {
     let model = shelves();
     let lines = BOTH.into_iter().flat_map(|dialect| {
         let sql = Sql::new(&model, dialect);
@@ -77,7 +77,7 @@ fn a_top_level_resource_needs_no_join() {
 }
 
 #[test]
-fn a_deep_resource_is_tied_to_every_id_in_its_path() {
+fn sql_of_a_nested_resource_checks_every_id_in_its_path() {
     let model = shelves();
     let lines = BOTH.into_iter().flat_map(|dialect| {
         let sql = Sql::new(&model, dialect);
@@ -101,7 +101,7 @@ fn a_deep_resource_is_tied_to_every_id_in_its_path() {
 }
 
 #[test]
-fn rows_are_written_by_id_and_version() {
+fn sql_writes_rows_by_id_and_version() {
     let model = shelves();
     let shelf = model.resource(ResourceIndex(1));
     let lines = BOTH.into_iter().flat_map(|dialect| {
@@ -133,7 +133,7 @@ fn rows_are_written_by_id_and_version() {
 }
 
 #[test]
-fn the_place_of_a_collection_is_one_look_into_an_index() {
+fn sql_collection_version_is_one_index_lookup() {
     let model = shelves();
     let places = BOTH.into_iter().flat_map(|dialect| Sql::new(&model, dialect).places);
     check(
@@ -160,7 +160,7 @@ fn the_place_of_a_collection_is_one_look_into_an_index() {
 }
 
 #[test]
-fn what_depends_on_an_item_is_found_with_its_whole_path() {
+fn sql_dependents_are_selected_with_their_ancestors() {
     let model = shelves();
     let sql = Sql::new(&model, &SQLITE);
     let links = (0..3).flat_map(|index| &sql.table(ResourceIndex(index)).links);
@@ -175,7 +175,7 @@ fn what_depends_on_an_item_is_found_with_its_whole_path() {
 }
 
 #[test]
-fn tables_hold_types_and_nothing_else() {
+fn ddl_tables_have_types_and_no_rules() {
     let model = shelves();
     let tables = BOTH.into_iter().flat_map(|dialect| {
         let tables = model.declared();
@@ -242,9 +242,9 @@ fn tables_hold_types_and_nothing_else() {
     );
 }
 
-/// They are found by name as by a unique rule, and their index is none of those that a start reconciles.
+/// Lookups by name use the unique index, and startup does not reconcile the indexes of the users.
 #[test]
-fn users() {
+fn sql_of_users() {
     let model = shelves();
     let users = model.resource(model.users);
     let texts = BOTH.into_iter().flat_map(|dialect| {
@@ -296,7 +296,7 @@ fn users() {
 }
 
 #[test]
-fn an_index_is_named_by_all_that_it_is() {
+fn ddl_index_name_states_its_definition() {
     let model = shelves();
     let indexes = BOTH.into_iter().flat_map(|dialect| {
         let indexes = model.declared().flat_map(|resource| indexes(resource, dialect));
@@ -326,7 +326,7 @@ fn an_index_is_named_by_all_that_it_is() {
 }
 
 #[test]
-fn a_new_column_gives_old_rows_its_default() {
+fn ddl_new_column_has_its_default() {
     let model = shelves();
     let book = model.resource(ResourceIndex(2));
     let columns = BOTH.into_iter().flat_map(|dialect| {
@@ -349,13 +349,13 @@ fn a_new_column_gives_old_rows_its_default() {
 }
 
 #[test]
-fn a_literal_cannot_break_out() {
+fn ddl_literal_is_escaped() {
     assert_eq!(literal(&Value::text("it's; --"), &SQLITE), "'it''s; --'");
     assert_eq!(literal(&Value::text("it's; --"), &POSTGRES), "'it''s; --'");
 }
 
 #[test]
-fn a_clash_names_its_rule() {
+fn unique_violation_names_its_rule() {
     let model = shelves();
     let found = |resource: usize, columns: &str| {
         let message = format!("UNIQUE constraint failed: {columns}");
@@ -374,7 +374,7 @@ fn a_clash_names_its_rule() {
         Some(Unique { fields: vec![0], scope: UniqueScope::Parent })
     );
     assert_eq!(found(2, "books.id"), None);
-    // PostgreSQL says the name of the index.
+    // PostgreSQL reports the name of the index.
     let index = "nouns.shelves.unique.side.number";
     let found = unique_rule(model.resource(ResourceIndex(1)), index).cloned();
     assert_eq!(found, Some(Unique { fields: vec![0, 1], scope: UniqueScope::Resource }));
@@ -396,7 +396,7 @@ fn foreign_key_names_are_ours_and_those_of_postgresql() {
 }
 
 #[test]
-fn a_long_name_is_cut_and_still_its_own() {
+fn ddl_long_index_name_is_truncated_and_stays_unique() {
     let (long, other) =
         ("a_very_long_name_of_a_field_that_goes_on", "a_very_long_name_of_a_field_that_goes_by");
     let text = format!(

@@ -1,16 +1,16 @@
-//! What the engines have different words for in a condition.
+//! Expressions in conditions that differ between the engines.
 
 use super::condition::sign;
 use crate::model::Class;
 use crate::model::expr::Comparison;
 
-/// What a part of a condition is to the engine.
+/// The SQL type of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
-    /// An id, where it has a type of its own.
+    /// A UUID, where the engine has a type for it.
     Uuid,
-    /// An exact number, as a count of units of that scale.
+    /// An exact number, as an integer in units of this scale.
     Units(u8),
     Real,
     Boolean,
@@ -21,18 +21,18 @@ type MemberText = fn(&str, &[Box<str>], (Class, u8)) -> String;
 
 #[derive(Debug)]
 pub(super) struct Words {
-    /// Behind a placeholder.
+    /// The cast after a placeholder.
     pub(super) cast: fn(Kind) -> &'static str,
     pub(super) has_uuid: bool,
     pub(super) uuid_text: fn(&str) -> String,
-    /// A field inside a column of JSON, by the names on the way; NULL when it is something else. The
-    /// number is the scale of a decimal.
+    /// A field inside a JSON column, by its path; NULL if it has another type. The number is the scale of a
+    /// decimal.
     pub(super) member: MemberText,
-    /// The function that says where in a text another one stands; 0 for nowhere.
+    /// The function that finds a text in another one; 0 if it is not found.
     pub(super) position: &'static str,
-    /// Units of a scale as a double: as the nearest double of the units, divided.
+    /// Units of a scale as a double: the nearest double of the units, divided.
     pub(super) real: fn(&str, u8) -> String,
-    /// Units against units of a scale that is larger by so many digits.
+    /// Compares units with units of a scale that is larger by this many digits.
     pub(super) scaled: fn(Comparison, &str, &str, u8) -> String,
 }
 
@@ -47,7 +47,7 @@ pub(super) static SQLITE: Words = Words {
         match class {
             Class::Text | Class::Moment => format!("(CASE {kind} WHEN 'text' THEN {found} END)"),
             Class::Integer => format!("(CASE {kind} WHEN 'integer' THEN {found} END)"),
-            // All decimals are written, so without the point they are the units.
+            // All digits of the scale are written, so without the point they are the units.
             Class::Decimal => format!(
                 "(CASE {kind} WHEN 'text' THEN CAST(replace({found}, '.', '') AS INTEGER) END)"
             ),
@@ -60,8 +60,8 @@ pub(super) static SQLITE: Words = Words {
     },
     position: "instr",
     real: |units, scale| format!("(CAST({units} AS REAL) / {}.0)", tens(scale)),
-    // Nothing is larger than 64 bits, so the larger scale is divided, and rounded to the side that
-    // leaves the comparison what it is.
+    // Multiplying could overflow 64 bits, so the side with the larger scale is divided, and rounded in the
+    // direction that preserves the comparison.
     scaled: |comparison, less, more, digits| {
         let tens = tens(digits);
         let floor = format!("({more} / {tens} - ({more} % {tens} < 0))");
@@ -91,7 +91,7 @@ pub(super) static POSTGRES: Words = Words {
     has_uuid: true,
     uuid_text: |uuid| format!("{uuid}::text COLLATE \"C\""),
     member: |column, names, (class, scale)| {
-        // In the text of an array, a bare null is no name.
+        // In an array literal, an unquoted null is NULL.
         let names = names.iter().map(|name| if &**name == "null" { "\"null\"" } else { name });
         let path = names.collect::<Vec<_>>().join(",");
         let found = format!("({column} #>> '{{{path}}}')");

@@ -1,8 +1,8 @@
-//! The file opened beside the server that has its lock: for a short while, to write little.
+//! The admin store on SQLite: opens the file beside a server that holds its lock, briefly, for small writes.
 //!
-//! SQLite's own locks order the two: a write begins with its lock, and waits for the server's commit.
-//! The one surprising thing: the model may be another one than the server's. The users are in none, and
-//! no table is changed here.
+//! SQLite's own locks serialize the two: a write takes the write lock first, and waits for the server's
+//! commit. The one surprising thing: the model may differ from the server's. The users table is the same for
+//! all models, and no table is migrated here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::store::transaction::{self, Context, Given, Halt, Pace};
 use crate::store::users::{self, RoleGroup, STAMP};
 use crate::store::{OpenError, StoreError};
 
-/// One connection that reads and writes.
+/// One read-write connection.
 pub struct Beside {
     connection: Connection,
     context: Arc<Context>,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Beside {
 }
 
 impl Beside {
-    /// `None`: there is nothing in the file.
+    /// `None` if the file is missing or empty.
     pub(in crate::store) fn find(
         path: &Path,
         model: &Arc<Model>,
@@ -58,7 +58,7 @@ impl Beside {
         }
         check_users(&files, &connection)?;
         sync_fully(&connection).map_err(explain)?;
-        // The server makes checkpoints, and sees how they end.
+        // The server makes the checkpoints, and handles their errors.
         connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(explain)?;
         Ok(Some(opened(connection)))
     }
@@ -118,21 +118,21 @@ impl Beside {
         let done = at_once(work(&mut driver)).unwrap_or_else(waited);
         let done = done.and_then(|done| match self.connection.execute_batch("COMMIT") {
             Ok(()) => Ok(done),
-            // Found before anything was written; what else can go wrong leaves its end open.
+            // Detected before anything was written; any other error leaves the outcome unknown.
             Err(error) => Err(match error.sqlite_error_code() {
                 Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull) => failure(error).into(),
                 _ => StoreError::OutcomeUnknown(error.to_string()),
             }),
         });
         if done.is_err() && !self.connection.is_autocommit() {
-            // What is not committed goes with the connection at the latest.
+            // If this fails, closing the connection rolls back.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         done
     }
 }
 
-/// Looks that the table of the users is there.
+/// Checks that the users table exists.
 fn check_users(files: &Files, connection: &Connection) -> Result<(), OpenError> {
     let stamp = recall(connection, STAMP);
     let stamp = stamp.map_err(|failure| Mismatch::Failed(failure).describe(&files.shown))?;

@@ -1,4 +1,4 @@
-//! The change log read beside the server that has the file open.
+//! Reader of the change log on SQLite, beside the server that has the file open.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::store::ids::Ids;
 use crate::store::sql::SQLITE;
 use crate::value::Change;
 
-/// A connection that only reads.
+/// A read-only connection.
 #[derive(Debug)]
 pub struct Changes {
     connection: Connection,
@@ -22,7 +22,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// `None`: there is nothing in the file.
+    /// `None` if the file is missing or empty.
     pub(in crate::store) fn find(path: &Path) -> Result<Option<Self>, OpenError> {
         let files = Files::find(path)?;
         files.check()?;

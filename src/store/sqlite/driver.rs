@@ -1,7 +1,7 @@
-//! SQLite behind the `Driver` trait: statements from the connection's cache, values in and out.
+//! The SQLite driver: cached prepared statements, parameters and columns.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, Statement, ffi};
+use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, ffi};
 use uuid::Uuid;
 
 use crate::clock;
@@ -12,7 +12,7 @@ use crate::store::ids::Ids;
 use crate::store::sql::SQLITE_LAST_ID;
 use crate::value::{Id, IdKind, Moment};
 
-/// What one request does, apart from those that share its commit.
+/// The savepoint of one request within its commit group.
 pub(super) const SAVEPOINT: &str = "SAVEPOINT request";
 pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO request";
 pub(super) const RELEASE: &str = "RELEASE request";
@@ -25,7 +25,7 @@ pub(super) struct SqliteDriver<'a> {
 }
 
 impl SqliteDriver<'_> {
-    /// A statement from the cache with its parameters bound.
+    /// A prepared statement from the cache, with its parameters bound.
     fn prepare(&self, sql: &str, binds: &[Bind<'_>]) -> Result<CachedStatement<'_>, Failure> {
         let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
         bind(&mut statement, binds)?;
@@ -33,7 +33,7 @@ impl SqliteDriver<'_> {
     }
 }
 
-fn bind(statement: &mut Statement<'_>, binds: &[Bind<'_>]) -> Result<(), Failure> {
+fn bind(statement: &mut rusqlite::Statement<'_>, binds: &[Bind<'_>]) -> Result<(), Failure> {
     for (number, bind) in (1..).zip(binds) {
         let mut uuid_text = Uuid::encode_buffer();
         let moment_text;
@@ -57,9 +57,9 @@ fn bind(statement: &mut Statement<'_>, binds: &[Bind<'_>]) -> Result<(), Failure
     Ok(())
 }
 
-/// The rows of a statement, until one is enough.
+/// Reads the rows of a statement until `is_enough` holds.
 fn rows<T>(
-    statement: &mut Statement<'_>,
+    statement: &mut rusqlite::Statement<'_>,
     read: impl Fn(&dyn Columns) -> Result<T, Broken>,
     mut is_enough: impl FnMut(&T) -> bool,
 ) -> Result<Vec<T>, Failure> {
@@ -101,8 +101,8 @@ impl Driver for SqliteDriver<'_> {
         rows(&mut statement, read, is_enough)
     }
 
-    /// Both see one state of the data: the first statement has given its row and is not at its end, so
-    /// what it has begun to read goes on, and is not begun again.
+    /// Both statements read the same snapshot: the first one has returned its row but is not reset, so its
+    /// read transaction stays open for the second.
     async fn rows_behind<A, T>(
         &mut self,
         (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
@@ -124,7 +124,7 @@ impl Driver for SqliteDriver<'_> {
         self.prepare(sql, binds)?.raw_execute().map_err(failure)
     }
 
-    /// The writer has made the savepoint, and releases it.
+    /// The writer sets the savepoint, and releases it.
     async fn undo(&mut self) -> Result<(), Failure> {
         self.execute(ROLLBACK_TO, &[]).await.map(|_| ())
     }
@@ -140,7 +140,7 @@ impl Driver for SqliteDriver<'_> {
                 let ids = (0..count).map(|_| self.ids.next(now).map(Id::Uuid));
                 ids.collect::<Result<_, _>>().map_err(|error| Failure::Engine(error.to_string()))
             }
-            // SQLite moves this number up itself when a larger id is inserted, in the same transaction.
+            // SQLite raises this number itself when a larger id is inserted, in the same transaction.
             IdKind::Integer => {
                 let read = |row: &dyn Columns| row.integer(0);
                 let last = self.rows(SQLITE_LAST_ID, &[Bind::Text(&resource.table)], read).await?;
@@ -155,7 +155,7 @@ impl Driver for SqliteDriver<'_> {
     }
 }
 
-/// Sorts SQLite's errors by what they mean for a request.
+/// Classifies SQLite's errors by their consequence for a request.
 pub(super) fn failure(error: Error) -> Failure {
     match error {
         Error::SqliteFailure(code, message) => {
@@ -183,7 +183,7 @@ pub(super) fn is_sync(extended: i32) -> bool {
     matches!(extended, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
 }
 
-/// After these, everything since the last commit may be gone.
+/// After these errors, everything since the last commit may be lost.
 fn is_storage(code: ErrorCode) -> bool {
     use ErrorCode::{
         CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, OutOfMemory, ReadOnly, SystemIoFailure,
@@ -242,7 +242,7 @@ impl Columns for Row<'_> {
         if let Some(moment) = bytes(self, at)?.and_then(Moment::from_text) {
             return Ok(Some(moment));
         }
-        // Another program may have written another spelling.
+        // Another program may have written it in another format.
         let text = self.text(at)?;
         text.map(|text| Moment::parse(text).ok_or_else(|| broken(at, "a timestamp"))).transpose()
     }

@@ -1,8 +1,9 @@
-//! Exports from the file: each on a thread and a connection of its own, in one read transaction.
+//! Exports on SQLite: each runs on its own thread and connection, in one read transaction (snapshot).
 //!
-//! So many at most, apart from the pool of readers, which they can therefore never keep busy.
-//! The one surprising thing: as long as one is under way, the log file cannot begin anew, and grows with
-//! every write. So the writer ends exports: first those whose clients do not read, later all.
+//! Their number is bounded, and they do not use the reader pool, so they cannot starve it.
+//! The one surprising thing: while an export is in flight, its snapshot keeps the WAL from being reset, so
+//! the WAL grows with every write. So the writer cancels exports: first those whose clients do not read,
+//! later all.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,16 +25,16 @@ use crate::store::export::{Counted, Export, Exported, Press};
 use crate::store::pipe::{Halted, Maker, Patience, Pipe, cut};
 use crate::store::transaction::Context;
 
-/// What an export keeps of the database in memory: it reads each page once.
+/// The page cache of an export is small: it reads each page once.
 const CACHE_KIB: u32 = 256;
-/// A client that has fetched nothing for so long does not read.
+/// A client that has read nothing for this long is stalled.
 const STALLED: Duration = Duration::from_secs(1);
-/// Of the log file's limit, the part that clients who do not read may make it grow to.
+/// Stalled exports are cancelled when the WAL reaches this fraction of its limit.
 const STALLED_PART: usize = 16;
-/// How long the end of the server waits for exports that were told to end.
+/// How long the shutdown waits for cancelled exports.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// The exports that are under way.
+/// The exports in flight.
 #[derive(Debug)]
 pub(super) struct Exports {
     path: PathBuf,
@@ -42,9 +43,9 @@ pub(super) struct Exports {
     patience: Patience,
     statement_max: Duration,
     exports_max: usize,
-    /// Pages of the log file from which on exports are ended.
+    /// The WAL size, in pages, at which all exports are cancelled.
     log_pages_max: usize,
-    /// Closed while the log file is to begin anew.
+    /// Closed while the WAL is about to be reset.
     gate: Arc<ReadGate>,
     count: AtomicUsize,
     list: Mutex<Vec<Arc<Pipe>>>,
@@ -78,7 +79,7 @@ impl Exports {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins one, and answers when its first piece is there.
+    /// Starts an export; returns when its first chunk is ready.
     pub(super) async fn begin(self: &Arc<Self>, export: Export) -> Result<Exported, StoreError> {
         let (maker, fetcher) = Pipe::open(self.patience);
         let place = Place::take(self, maker.pipe())?;
@@ -90,12 +91,12 @@ impl Exports {
         Exported::begin(fetcher).await
     }
 
-    /// Whether there are any.
+    /// Whether exports are in flight.
     pub(super) fn is_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Called with the size of the log file after each commit: ends exports that make it grow too far.
+    /// Called with the WAL size after each commit: cancels exports that keep the WAL growing.
     pub(super) fn relieve(&self, log_pages: usize) {
         if self.count.load(Ordering::Relaxed) == 0
             || log_pages < self.log_pages_max.div_ceil(STALLED_PART)
@@ -110,7 +111,7 @@ impl Exports {
         }
     }
 
-    /// Ends all that are under way, and waits until their connections are closed.
+    /// Cancels all exports in flight, and waits until their connections are closed.
     pub(super) fn close(&self) {
         let until = clock::now() + CLOSE_MAX;
         let mut list = self.list();
@@ -128,7 +129,7 @@ impl Exports {
     }
 }
 
-/// One of the places, given back however the export ends.
+/// A slot of the limit, released however the export ends.
 struct Place {
     exports: Arc<Exports>,
     pipe: Arc<Pipe>,
@@ -147,7 +148,7 @@ impl Place {
         Ok(Self { exports: Arc::clone(exports), pipe: Arc::clone(pipe), _counted })
     }
 
-    /// The whole of an export. The reader is gone before its client hears of the end.
+    /// Runs a whole export. Its connection is closed before the client sees the end.
     fn run(self, export: Export, maker: Maker) {
         let work = AssertUnwindSafe(|| self.read(export, &maker));
         let last = catch_unwind(work)
@@ -158,7 +159,7 @@ impl Place {
 
     fn read(&self, mut export: Export, maker: &Maker) -> Result<Bytes, StoreError> {
         let Exports { path, context, statement_max, gate, .. } = &*self.exports;
-        // One that begins while the log file is to begin anew would be in its way for minutes.
+        // An export that starts now would block the reset of the WAL for minutes.
         drop(gate.enter(clock::now() + *statement_max).ok_or(StoreError::TimedOut)?);
         let pipe = Arc::clone(&self.pipe);
         let reader = Reader::open(path, context, (CACHE_KIB, STEPS))
@@ -175,7 +176,7 @@ impl Place {
             press.write(&export, context, row)?;
             if let Some(piece) = press.piece() {
                 is_halted.set(maker.send_here(piece) == Err(Halted));
-                // Each piece has the time of a statement; what its client takes does not count.
+                // The time limit of a statement applies to each chunk; the client's time does not count.
                 reader.cut_at(clock::now() + *statement_max);
             }
             Ok(())

@@ -1,7 +1,7 @@
-//! The files of a database, and whether they can be the ones that a server left.
+//! The files of a database, checked before SQLite opens them.
 //!
-//! What is checked here is checked before SQLite opens anything: it takes an empty file, and one of a single
-//! byte, for a new database, and deletes the write-ahead log beside it.
+//! SQLite takes an empty file, and one of a single byte, for a new database, and deletes the write-ahead log
+//! beside it. So these checks run before SQLite opens anything.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 
 use crate::store::OpenError;
 
-/// What the name of the lock file ends with.
+/// The suffix of the lock file.
 pub(super) const LOCK: &str = "-lock";
-/// The header of a database: its first bytes, and how many it has.
+/// The magic bytes of a database, and the size of its header.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 const HEADER_BYTES: u64 = 100;
-/// The database holds password hashes: it is its owner's alone.
+/// Owner only: the database holds password hashes.
 pub(super) const MODE: u32 = 0o600;
-/// As many as the kernel follows.
+/// The limit of the Linux kernel on symbolic links in one path.
 const LINKS_MAX: usize = 40;
 
-/// The database and the files beside it. SQLite follows a link to the database and keeps the others
-/// beside the file it leads to; so must we.
+/// The database file and the files beside it. SQLite follows a symbolic link to the database and keeps the
+/// other files beside its target; so do we.
 pub(super) struct Files {
-    /// As the operator wrote it, for messages.
+    /// The path as the operator wrote it, for messages.
     pub(super) shown: String,
     pub(super) real: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Files {
                 "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
             )));
         }
-        // A link that leads nowhere yet is as good as the file it names.
+        // A dangling link is resolved to the path it names, where the file can be created.
         let mut target = path.to_owned();
         for _ in 0..LINKS_MAX {
             let Ok(to) = fs::read_link(&target) else { break };
@@ -72,13 +72,12 @@ impl Files {
         name.into()
     }
 
-    /// Whether there is nothing in the database yet.
+    /// Whether the database file is missing or empty.
     pub(super) fn is_empty(&self) -> bool {
         fs::metadata(&self.real).map_or(true, |metadata| metadata.len() == 0)
     }
 
-    /// Makes the file of a new database, so that nobody else can read it, nor what SQLite makes beside it
-    /// with the same mode.
+    /// Creates the file of a new database with mode 0600. SQLite gives the files beside it the same mode.
     pub(super) fn create_private(&self) -> io::Result<()> {
         match OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.real) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -86,13 +85,13 @@ impl Files {
         }
     }
 
-    /// The mode of a database that others on this machine can read or write.
+    /// The file's mode, if other users of this machine can read or write the database.
     pub(super) fn mode_for_others(&self) -> Option<u32> {
         let mode = fs::metadata(&self.real).ok()?.mode() & 0o777;
         (mode & 0o007 != 0).then_some(mode)
     }
 
-    /// Refuses files that SQLite would misunderstand, with the way out. Nothing is opened or changed.
+    /// Refuses files that SQLite would misinterpret, with a remedy. Opens and changes nothing.
     pub(super) fn check(&self) -> Result<(), OpenError> {
         self.refuse_strays()?;
         let Ok(metadata) = fs::metadata(&self.real) else { return Ok(()) };
@@ -100,7 +99,7 @@ impl Files {
         self.refuse_short(&metadata)
     }
 
-    /// SQLite finds the log and its locks by the name of the file: under two names there are two of each.
+    /// SQLite finds the WAL and its locks by the name of the file: a hard link would have its own ones.
     fn refuse_hard_links(&self, metadata: &Metadata) -> Result<(), OpenError> {
         match metadata.nlink() {
             0 | 1 => Ok(()),
@@ -113,8 +112,8 @@ impl Files {
         }
     }
 
-    /// A file that is shorter than the header of a database was cut off, unless the first start was killed
-    /// before it had written a page.
+    /// A file shorter than a database header was truncated, unless the first start was killed before it had
+    /// written a page.
     fn refuse_short(&self, metadata: &Metadata) -> Result<(), OpenError> {
         let bytes = metadata.len();
         if !(1..HEADER_BYTES).contains(&bytes) || was_begun_empty(&self.beside("-journal")) {
@@ -131,7 +130,7 @@ impl Files {
         )))
     }
 
-    /// Whether another database of ours is in the folder.
+    /// Whether the folder has another `nouns` database.
     pub(super) fn has_neighbour(&self) -> bool {
         let is_other = |path: &Path| {
             let mut lock = path.as_os_str().to_owned();
@@ -142,7 +141,7 @@ impl Files {
         folder.into_iter().flatten().flatten().any(|entry| is_other(&entry.path()))
     }
 
-    /// A log file without its database holds answered writes; SQLite would throw it away.
+    /// A WAL without its database holds acknowledged writes; SQLite would delete it.
     fn refuse_strays(&self) -> Result<(), OpenError> {
         let is_empty = self.is_empty();
         let stray = ["-wal", "-journal"].into_iter().find(|end| {
@@ -159,8 +158,8 @@ impl Files {
     }
 }
 
-/// Whether a rollback journal leads back to a database without a page, as when the first start was
-/// killed before it wrote one: such a journal holds nothing. The number stands at byte 16 of its head.
+/// Whether a rollback journal restores an empty database, as when the first start was killed before it wrote
+/// a page: such a journal holds no data. The page count is at byte 16 of its header.
 fn was_begun_empty(journal: &Path) -> bool {
     let mut head = [0; 20];
     let read = File::open(journal).and_then(|mut file| file.read_exact(&mut head));

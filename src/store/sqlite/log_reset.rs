@@ -1,16 +1,16 @@
-//! Resetting the write-ahead log while reads never pause.
+//! Resetting the write-ahead log (WAL) under continuous reads.
 //!
-//! SQLite begins its log anew when every frame has been moved into the database and no reader has a
-//! snapshot that needs one. Reads of milliseconds leave such a gap by themselves. Lists that look at every
-//! row run back to back on several threads, each on a snapshot of its own, and leave none: the log then
-//! grows with every write. So from a size on the writer holds back reads of that kind that have not begun
-//! (`ReadGate`), goes on writing until those in flight are done, and then makes a checkpoint that resets
-//! the log, which takes as long as a checkpoint and no longer.
+//! SQLite restarts its WAL at the beginning when every frame is checkpointed and no reader's snapshot needs
+//! one. Reads of milliseconds leave such a gap by themselves. Full scans run back to back on several threads,
+//! each on its own snapshot, and leave none: the WAL then grows with every write. So from a certain size on,
+//! the writer stops admitting scans that have not begun (`ReadGate`), goes on writing until those in flight
+//! are done, and then makes a checkpoint that resets the WAL, which takes as long as any checkpoint.
 //!
-//! A hold is short at first. One that was in vain is followed by one of twice the length when the log has
-//! grown a little, up to the time that a statement may take, which always comes to its end. Reads of items and pages by id are never held back. Exports keep their snapshot
-//! for minutes: below the bound there is no hold while one is under way, and at the bound the writer ends
-//! them (`export`).
+//! A hold is short at first. After one that failed, the next hold is twice as long (exponential backoff) and
+//! begins when the WAL has grown further, up to the time limit of a statement, within which every scan ends.
+//! Reads of items and pages by id are never held back. Exports keep their snapshot for minutes: below the
+//! limit of the WAL there is no hold while one is in flight, and at the limit the writer cancels them
+//! (`export`).
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,23 +19,22 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::model::settings::Limits;
 
-/// SQLite's own, which no database of ours changes.
+/// SQLite's default, which we never change.
 const PAGE_BYTES: usize = 4_096;
-/// The log is brought into the database when it has so many pages (8 MiB): fewer, and a page that is
-/// written often is brought over often; more, and a start after a kill reads longer, and from 4,096 on so
-/// does every reader.
+/// The WAL size that triggers a checkpoint (8 MiB). With fewer pages, a hot page is copied too often; with
+/// more, recovery after a crash reads longer, and from 4,096 pages on so does every reader.
 const CHECKPOINT_PAGES: usize = 2_000;
-/// From so many on (32 MiB), long reads are held back.
+/// The WAL size (32 MiB) from which scans are held back.
 const HOLD_PAGES: usize = 8_192;
-/// How long they are held back at first.
+/// The length of the first hold.
 const FIRST_HOLD_MAX: Duration = Duration::from_secs(1);
-/// When they took longer than that, the next hold begins after so much of `HOLD_PAGES` more.
+/// After a hold that timed out, the next one begins when the WAL has grown by this fraction of `HOLD_PAGES`.
 const RETRY_DIVISOR: usize = 4;
-/// When something else than our own long reads was in the way, the next hold waits for so many times
-/// `HOLD_PAGES` more.
+/// When something other than our own scans blocked the reset, the next hold begins when the WAL has grown by
+/// this multiple of `HOLD_PAGES`.
 const FOREIGN_FACTOR: usize = 8;
 
-/// Admission of long reads: closed while the log is to be reset.
+/// Admission of scans: closed while the WAL is about to be reset.
 #[derive(Debug, Default)]
 pub(super) struct ReadGate {
     state: Mutex<GateState>,
@@ -49,7 +48,7 @@ struct GateState {
     in_flight: usize,
 }
 
-/// A long read that is in flight.
+/// A scan in flight.
 #[derive(Debug)]
 pub(super) struct ReadPermit<'a>(&'a ReadGate);
 
@@ -64,7 +63,7 @@ impl ReadGate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until reads are let in; nothing when it is `until` before that.
+    /// Waits for admission; `None` if `until` passes first.
     pub(super) fn enter(&self, until: Instant) -> Option<ReadPermit<'_>> {
         let mut state = self.state();
         loop {
@@ -101,36 +100,36 @@ impl ReadGate {
     }
 }
 
-/// When the writer makes which checkpoint. The writer's own.
+/// Decides which checkpoint the writer makes, and when. Owned by the writer thread.
 #[derive(Debug)]
 pub(super) struct LogReset {
     gate: Arc<ReadGate>,
     checkpoint_pages: usize,
     hold_pages: usize,
-    /// The bound of the log: from here on exports are ended.
+    /// The limit of the WAL, from which on exports are cancelled.
     log_pages_max: usize,
     statement_max: Duration,
-    /// The end of the hold that is under way.
+    /// The end of the current hold.
     holding_until: Cell<Option<Instant>>,
-    /// Pages from which on the next hold begins.
+    /// The WAL size at which the next hold begins.
     next_hold: Cell<usize>,
-    /// Its length, unless the log is at its bound.
+    /// Its length, unless the WAL is at its limit.
     hold_length: Cell<Duration>,
 }
 
-/// What the writer has to do about the log after a commit.
+/// What the writer has to do about the WAL after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LogAction {
     Nothing,
-    /// A checkpoint that waits for nobody.
+    /// A checkpoint that waits for no reader (PASSIVE).
     Checkpoint,
-    /// A checkpoint that resets the log.
+    /// A checkpoint that resets the WAL (RESTART).
     Reset,
-    /// Long reads were held back in vain, and are let in again.
+    /// The hold timed out; scans are admitted again.
     GiveUp(LogBlocker),
 }
 
-/// Who was in the way of a reset.
+/// What blocked a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LogBlocker {
     LongReads,
@@ -138,7 +137,7 @@ pub(super) enum LogBlocker {
     Others,
 }
 
-/// Pages of a log of the largest size that it may have.
+/// The limit of the WAL, in pages.
 pub(super) fn log_pages_max(limits: &Limits) -> usize {
     limits.export_log_bytes_max.div_ceil(PAGE_BYTES)
 }
@@ -164,7 +163,7 @@ impl LogReset {
         self.holding_until.get().is_some()
     }
 
-    /// What is due with a log of so many pages.
+    /// The action that is due for a WAL of this size.
     pub(super) fn next_action(&self, pages: usize) -> LogAction {
         match self.holding_until.get() {
             None if pages < self.checkpoint_pages => LogAction::Nothing,
@@ -175,8 +174,8 @@ impl LogReset {
         }
     }
 
-    /// After a checkpoint that may have left frames behind: holds long reads back when the log is too
-    /// large. Below its bound, a hold would be in vain while exports are under way.
+    /// After a checkpoint that may have left frames behind: starts a hold if the WAL is too large. Below the
+    /// limit of the WAL, exports in flight would make a hold useless.
     pub(super) fn hold_when_due(&self, pages: usize, has_exports: bool) {
         let is_over = pages >= self.log_pages_max;
         if pages < self.next_hold.get() || (has_exports && !is_over) {
@@ -188,19 +187,19 @@ impl LogReset {
         self.holding_until.set(Some(until));
     }
 
-    /// A checkpoint that was to reset the log has not; says whether that was the last try of this hold.
+    /// After a checkpoint that failed to reset the WAL: whether the hold is over.
     pub(super) fn is_last_try(&self) -> bool {
         self.holding_until.get().is_none_or(|until| clock::now() >= until)
     }
 
-    /// The log begins anew.
+    /// The WAL was reset.
     pub(super) fn finish(&self) {
         self.next_hold.set(self.hold_pages);
         self.hold_length.set(FIRST_HOLD_MAX.min(self.statement_max));
         self.release();
     }
 
-    /// Long reads are let in, and held back again when the log has grown further.
+    /// Admits scans again, and schedules the next hold for when the WAL has grown further.
     pub(super) fn give_up(&self, pages: usize, blocker: LogBlocker) {
         let more = match blocker {
             LogBlocker::LongReads => {
@@ -210,7 +209,7 @@ impl LogReset {
             }
             LogBlocker::Others => self.hold_pages.saturating_mul(FOREIGN_FACTOR),
         };
-        // The bound is not passed before the next try.
+        // The WAL does not pass its limit before the next hold.
         let next = pages.saturating_add(more);
         let is_over = pages >= self.log_pages_max;
         self.next_hold.set(if is_over { next } else { next.min(self.log_pages_max) });
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn log_reset_waits_for_reads_in_flight_and_admits_the_others_after_it() {
+    fn wal_reset_waits_for_scans_in_flight_and_then_admits_the_others() {
         let gate = Arc::new(ReadGate::default());
         let reset = reset_with(&gate, 1 << 20);
         assert_eq!(reset.next_action(63), LogAction::Nothing);
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn log_reset_gives_up_at_the_end_of_a_hold_and_tries_again_when_the_log_has_grown() {
+    fn wal_reset_times_out_and_retries_when_the_wal_has_grown() {
         let gate = Arc::new(ReadGate::default());
         let reset = reset_with(&gate, 1 << 20);
         let later = clock::now() + Duration::from_secs(600);
@@ -278,14 +277,14 @@ mod tests {
         reset.give_up(162, LogBlocker::Others);
         reset.hold_when_due(255, true);
         assert!(!reset.is_holding());
-        // At the bound also beside exports, which are ended then.
+        // At the limit a hold begins beside exports as well, which are cancelled then.
         reset.hold_when_due(162 + 128 * FOREIGN_FACTOR, true);
         assert!(reset.is_holding());
         drop(permit);
     }
 
     #[test]
-    fn read_gate_opens_by_itself_when_a_hold_is_over() {
+    fn read_gate_opens_when_a_hold_times_out() {
         let gate = ReadGate::default();
         gate.close(clock::now() + Duration::from_millis(20));
         assert!(gate.enter(clock::now() + Duration::from_secs(600)).is_some());

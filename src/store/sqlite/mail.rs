@@ -1,7 +1,7 @@
-//! The writer's answers on their way back to the worker threads.
+//! Completion queue: delivers the results of a group commit from the writer thread to the worker threads.
 //!
-//! To wake a thread is a system call, so all answers of one commit to one thread are put into its
-//! mailbox and wake it once; there, a task hands them out, which costs no call at all.
+//! Waking a thread is a system call, so the results of one commit for one thread are pushed into its queue
+//! and wake it once; a task on that thread then dispatches them without any system call.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,14 +14,14 @@ use crate::store::StoreError;
 
 pub(super) type Answer = Result<Outcome, StoreError>;
 
-/// Answers that one worker thread has not handed out yet.
+/// Results that one worker thread has not dispatched yet.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     letters: Mutex<Vec<(oneshot::Sender<Answer>, Answer)>>,
     arrived: Notify,
 }
 
-/// Where an answer is waited for.
+/// The address of one result.
 #[derive(Debug)]
 pub(super) struct Ticket {
     mailbox: Arc<Mailbox>,
@@ -29,7 +29,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Whether nobody waits any more.
+    /// Whether the request has stopped waiting.
     pub(super) fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
@@ -41,7 +41,7 @@ impl Mailbox {
         (Ticket { mailbox: Arc::clone(self), to }, answered)
     }
 
-    /// Hands out what arrives, on the thread that waits for it, for as long as that thread lives.
+    /// Dispatches results on the worker thread, for as long as that thread lives.
     pub(super) async fn deliver(self: Arc<Self>) {
         loop {
             self.arrived.notified().await;
@@ -52,7 +52,7 @@ impl Mailbox {
     pub(super) fn hand_out(&self) {
         let letters = mem::take(&mut *self.letters());
         for (to, answer) in letters {
-            // The client may have left.
+            // The client may have disconnected.
             let _ = to.send(answer);
         }
     }
@@ -62,7 +62,7 @@ impl Mailbox {
     }
 }
 
-/// Puts every answer into its mailbox, then wakes each thread once.
+/// Pushes every result into its queue, then wakes each thread once.
 pub(super) fn send_all(answers: impl IntoIterator<Item = (Ticket, Answer)>) {
     let mut asleep = Asleep(Vec::new());
     for (Ticket { mailbox, to }, answer) in answers {
@@ -78,7 +78,7 @@ pub(super) fn send_all(answers: impl IntoIterator<Item = (Ticket, Answer)>) {
     }
 }
 
-/// The mailboxes to be looked at. They are, even when a panic comes between.
+/// The queues whose threads to wake; on drop, so that they are woken even after a panic.
 struct Asleep(Vec<Arc<Mailbox>>);
 
 impl Drop for Asleep {

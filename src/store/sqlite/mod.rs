@@ -1,9 +1,9 @@
-//! The embedded backend: one file, one writer thread, readers in place.
+//! The SQLite backend: one file, one writer thread with group commit, reads on the worker threads.
 //!
-//! Writes queue for the one thread that owns the read-write connection and share its commits
-//! (`writer`). A read that is quick runs on the thread that asks for it, on a connection of its own;
-//! when the disk is slow, reads go through a small pool (`reader`) until they are quick there, so that
-//! cold reads do not stall a core's other clients.
+//! Writes queue for the one thread that owns the read-write connection and share its commits (`writer`). A
+//! fast read runs inline on the worker thread, on that thread's own connection. While the disk is slow, reads
+//! go through a small pool (`reader`) until they are fast there, so that cold reads do not block the other
+//! requests of a worker thread.
 
 mod beside;
 mod changes;
@@ -40,12 +40,12 @@ pub(super) use open::open;
 #[cfg(any(fuzzing, test))]
 pub(super) use rehearsal::rehearse;
 
-/// Whether there is nothing at this path, or an empty file.
+/// Whether the file is missing or empty.
 pub(super) fn is_absent(path: &Path) -> bool {
     files::Files::find(path).is_ok_and(|files| files.is_empty())
 }
 
-/// Whether the folder has another database of ours.
+/// Whether the folder has another `nouns` database.
 pub(super) fn has_neighbour(path: &Path) -> bool {
     files::Files::find(path).is_ok_and(|files| files.has_neighbour())
 }
@@ -61,41 +61,41 @@ use mail::Mailbox;
 use queue::{Job, Queue};
 use reader::{Done, Pool, Reader};
 
-/// A read that takes longer than this shows that the disk is slow.
+/// A read that takes longer suggests a slow disk.
 const QUICK: Duration = Duration::from_millis(2);
-/// A read that takes longer than this was held up by nothing but the disk.
+/// A read that takes longer was certainly blocked by the disk, not by the scheduler.
 const STUCK: Duration = Duration::from_millis(20);
-/// So many quick reads in place make one slow one forgotten.
+/// How many fast inline reads make up for one slow read.
 const SLOW_READ: u32 = 32;
-/// So many quick reads in a row through the pool, and the disk is no longer slow.
+/// After this many consecutive fast reads through the pool the disk counts as fast again.
 const QUICK_AGAIN: u32 = 256;
 
-/// What a reader in place keeps of the database.
+/// The page cache of a worker's own connection.
 const CACHE_KIB: u32 = 8_000;
 
-/// What all threads share.
+/// The open store, shared by all threads.
 #[derive(Debug)]
 pub struct Shared {
     path: PathBuf,
     context: Arc<Context>,
     queue: Queue,
     pool: Pool,
-    /// For lists that may look at every row.
+    /// For scans: lists that may read every row.
     wide: Pool,
     exports: Arc<Exports>,
-    /// Set when a commit failed in a way that leaves its outcome open: nothing is written any more.
+    /// Set when a commit failed with an unknown outcome: nothing is written any more.
     stopped: Arc<AtomicBool>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: Mutex<Vec<JoinHandle<()>>>,
     statement_max: Duration,
     claims: Claims,
-    /// Held for as long as the server lives; the operating system lets go of it with the process.
+    /// Held while the server runs; the operating system releases it with the process.
     _lock: std::fs::File,
 }
 
 impl Shared {
-    /// Lets the writer finish what is queued, and closes the files: the readers first, because the
-    /// last connection to close brings the log file into the database, and only the writer can.
+    /// Drains the write queue and closes the files. Readers close first: the last connection to close
+    /// checkpoints the WAL, and only the writer's can.
     pub(super) fn close(&self) {
         self.exports.close();
         self.pool.close();
@@ -113,15 +113,15 @@ fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
     }
 }
 
-/// One worker thread's way into the store.
+/// The handle of one worker thread to the store.
 #[derive(Debug)]
 pub struct Worker {
     shared: Arc<Shared>,
     here: RefCell<Reader>,
-    /// While reads are done in place: grows by `SLOW_READ` with every slow one, shrinks by one with
-    /// every quick one.
+    /// While reads run inline: grows by `SLOW_READ_PENALTY` with every slow read, shrinks by one with every
+    /// fast one.
     slowness: Cell<u32>,
-    /// While the disk is slow: how many reads through the pool still have to be quick.
+    /// While the disk is slow: how many reads through the pool still have to be fast.
     to_be_quick: Cell<u32>,
     mailbox: Arc<Mailbox>,
     is_delivering: Cell<bool>,
@@ -152,7 +152,7 @@ impl Worker {
         if is_short && self.to_be_quick.get() == 0 {
             let outcome = self.here.borrow_mut().read(&read, now + QUICK);
             self.learn_here(clock::now().saturating_duration_since(now));
-            // One that was cut short goes on in the pool.
+            // A read that exceeded its time limit is repeated in the pool.
             if !matches!(outcome, Err(StoreError::TimedOut)) {
                 return outcome;
             }
@@ -187,7 +187,8 @@ impl Worker {
         self.shared.claims.claim(claim, clock::moment().seconds())
     }
 
-    /// One slow read may be the scheduler's doing; two among a few, or one that is stuck, are the disk's.
+    /// One slow read may be due to the scheduler; two within a few reads, or a very slow one, are due to the
+    /// disk.
     fn learn_here(&self, took: Duration) {
         if took <= QUICK {
             self.slowness.set(self.slowness.get().saturating_sub(1));
@@ -198,7 +199,7 @@ impl Worker {
         }
     }
 
-    /// A slow disk is tried where it holds up nobody else.
+    /// While the disk is slow, it is probed in the pool, where it blocks no other request.
     fn learn_there(&self, took: Duration) {
         let left = self.to_be_quick.get();
         if left > 0 {
@@ -212,7 +213,8 @@ impl Worker {
         options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
         crate::fault::point("queue");
-        // The queue is bounded by itself: only its memory goes with a write whose client leaves.
+        // The queue has its own limit: only the memory reservation stays with a write whose client
+        // disconnects.
         let WriteOptions { bytes, deadline, memory, place: _place } = options;
         if !self.is_delivering.replace(true) {
             tokio::task::spawn_local(Arc::clone(&self.mailbox).deliver());
@@ -227,15 +229,15 @@ impl Worker {
         };
         match tokio::time::timeout_at(deadline.into(), &mut answered).await {
             Ok(outcome) => outcome.unwrap_or_else(lost),
-            // Still in the queue: whoever claims it first decides. Once begun, it is waited for,
-            // since only its end tells what is on disk.
+            // At the deadline, whoever claims the queued write first decides. Once the writer has begun it,
+            // this waits for its end: only then is it known what is on disk.
             Err(_) if !claimed.swap(true, Ordering::AcqRel) => Err(StoreError::TimedOut),
             Err(_) => answered.await.unwrap_or_else(lost),
         }
     }
 }
 
-/// Reads that touch few rows.
+/// Reads of few rows.
 fn is_short(read: &Read) -> bool {
     match read {
         Read::Ready | Read::Positions | Read::Item(..) | Read::Refuse(_) => true,

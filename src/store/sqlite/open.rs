@@ -1,7 +1,7 @@
-//! Opening the file for serving: its lock, its checks, its tables, its threads.
+//! Opening a database file for serving: lock, checks, migration, threads.
 //!
-//! Whatever is wrong is said in one message with the way out, and nothing is left behind: a file
-//! that did not exist before does not exist after a failed start.
+//! Every failure is one message with a remedy, and leaves nothing behind: a file that did not exist before
+//! does not exist after a failed start.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -37,13 +37,13 @@ use crate::store::transaction::Context;
 
 /// "NOUN": marks a database as ours.
 const APPLICATION_ID: i64 = 0x4E4F_554E;
-/// The form of our own tables; a larger one was written by a newer version.
+/// The format of our system tables; a larger number was written by a newer version.
 const FORMAT: i64 = 1;
-/// Another process's lock is waited for this long.
+/// How long to wait for another process's lock.
 pub(super) const BUSY_MAX: Duration = Duration::from_secs(5);
-/// Databases up to this size are checked page by page at every start.
+/// Databases up to this size get an integrity check at every start.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
-/// What the writer keeps of the database in memory.
+/// The page cache of the writer's connection.
 pub(super) const CACHE_KIB: u32 = 16_000;
 
 pub(in crate::store) fn open(
@@ -65,8 +65,8 @@ pub(super) fn locked<T>(
     let was_there = Files::ENDS.map(|end| file.beside(end).symlink_metadata().is_ok());
     let opened = file.check().and_then(|()| open(lock));
     if opened.is_err() {
-        // Beside a database that was there, a log may hold what a command has committed meanwhile: SQLite
-        // removes it when the last connection is closed.
+        // Beside an existing database, a WAL may hold what a command has committed meanwhile: SQLite removes
+        // the WAL when the last connection is closed.
         let [database_was_there, ..] = was_there;
         for (end, was_there) in Files::ENDS.iter().zip(was_there) {
             if !database_was_there && !was_there {
@@ -201,11 +201,11 @@ pub(super) fn full(shown: &str) -> String {
     format!("the disk that holds {shown} is full; free some space and start again")
 }
 
-/// The settings that every connection has; `cache_kib` is how much of the database it keeps in memory.
+/// The settings of every connection; `cache_kib` is the size of its page cache.
 pub(super) fn prepare(connection: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_MAX)?;
     connection.set_prepared_statement_cache_capacity(512);
-    // Without it a statement with a bound LIMIT is parsed and planned anew at every use.
+    // Without it SQLite prepares a statement with a bound LIMIT again at every use.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -213,16 +213,16 @@ pub(super) fn prepare(connection: &Connection, cache_kib: u32) -> rusqlite::Resu
     connection.pragma_update(None, "cache_size", -i64::from(cache_kib))
 }
 
-/// The connection of the writer, with the database brought up to the model.
+/// The writer's connection to a migrated database.
 struct Connected {
     connection: Connection,
-    /// Pages in the log file, as of the last commit.
+    /// Pages in the WAL, as of the last commit.
     log_pages: Arc<AtomicUsize>,
     checkpoint: StartupCheckpoint,
 }
 
-/// Opens the database and finds out whose it is. A log that is there already stays as it is when the
-/// connection is closed before the log was recovered.
+/// Opens the database and checks whose it is. An existing WAL is left alone if the connection is closed
+/// before recovery.
 fn open_inspected(files: &Files) -> Result<(Connection, bool), OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -237,7 +237,8 @@ fn open_inspected(files: &Files) -> Result<(Connection, bool), OpenError> {
     Ok((connection, is_empty))
 }
 
-/// Opens the database; what an earlier process left in its log is made durable and moved first.
+/// Opens the database after recovery: what an earlier process left in the WAL is made durable and
+/// checkpointed first.
 fn open_recovered(files: &Files) -> Result<(Connection, bool, StartupCheckpoint), OpenError> {
     let (connection, is_empty) = open_inspected(files)?;
     if !recovery::has_log(files) {
@@ -276,7 +277,7 @@ fn connect(files: &Files, model: &Model) -> Result<Connected, OpenError> {
     sync_fully(&connection).map_err(explain)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
-    // In place of SQLite's own checkpoints: the writer makes them, and sees how they end.
+    // Replaces SQLite's automatic checkpoints: the writer makes them, and handles their errors.
     let log_pages = Arc::new(AtomicUsize::new(0));
     let pages = Arc::clone(&log_pages);
     let count = move |_: &mut Wal, count: i32| {
@@ -288,23 +289,23 @@ fn connect(files: &Files, model: &Model) -> Result<Connected, OpenError> {
     Ok(Connected { connection, log_pages, checkpoint })
 }
 
-/// An answered write is on disk: every commit is synced.
+/// Durability: an acknowledged write is on disk, because every commit is synced.
 pub(super) fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "full")?;
-    // macOS alone: its plain sync leaves data in the drive's own memory.
+    // macOS only: its fsync leaves data in the drive's cache.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)
 }
 
-/// Switches to the log file and says the mode that it found. It reads to the end: SQLite gives the row
-/// first and then commits the change, which may fail.
+/// Enables WAL mode and returns the resulting mode. It reads to the end: SQLite returns the row first and
+/// then commits the change, which may fail.
 fn journal_in_log(connection: &Connection) -> rusqlite::Result<String> {
     let mut pragma = connection.prepare("PRAGMA journal_mode = wal")?;
     let modes = pragma.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     Ok(modes.into_iter().next().unwrap_or_default())
 }
 
-/// Whose database it is. True when it holds nothing yet.
+/// Checks whose database it is. True if it is empty.
 pub(super) fn inspect(files: &Files, connection: &Connection) -> Result<bool, OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let number =
@@ -320,7 +321,7 @@ pub(super) fn inspect(files: &Files, connection: &Connection) -> Result<bool, Op
     }
 }
 
-/// Damage that can be found without reading a large file whole.
+/// Checks for damage, without reading a large file whole.
 fn check_pages(files: &Files, connection: &Connection) -> Result<(), OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     let number =
@@ -341,8 +342,8 @@ fn check_pages(files: &Files, connection: &Connection) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// In one transaction: all of it, or nothing. It writes in any case, so that a full or read-only
-/// disk shows itself now and not at the first request.
+/// Migrates in one transaction, all or nothing. It always writes, so that a full or read-only disk is found
+/// now and not by the first request.
 fn bring_up(
     files: &Files,
     connection: &Connection,
@@ -364,7 +365,7 @@ fn bring_up(
     let done = at_once(async {
         match is_empty {
             true => schema::create(&mut driver, model, &SQLITE).await?,
-            // One server has the file.
+            // One server owns the file, so there are no other models.
             false => drop(schema::extend(&mut driver, model, &SQLITE, &[]).await?),
         }
         let now = driver.now().to_string();
@@ -380,7 +381,7 @@ fn bring_up(
         }
         run("COMMIT").map_err(explain)
     });
-    // The statements prepared before the tables changed are of no use.
+    // Statements prepared before the migration are obsolete.
     connection.flush_prepared_statement_cache();
     if done.is_err() && !connection.is_autocommit() {
         let _ = connection.execute_batch("ROLLBACK");
@@ -394,7 +395,7 @@ fn damaged(shown: &str, how: &str) -> OpenError {
     ))
 }
 
-/// SQLite's words, and what to do about them.
+/// SQLite's error, with a remedy.
 pub(super) fn explain(shown: &str, error: &rusqlite::Error) -> OpenError {
     OpenError(match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {

@@ -1,7 +1,7 @@
-//! Writes that wait for the writer, and the way to it.
+//! The bounded queue of writes for the writer thread.
 //!
-//! What a write does, and when, is the writer's business.
-//! The one surprising thing: a write whose client has left stays in its place, and is passed over.
+//! The one surprising thing: a write whose client has disconnected stays in the queue, and the writer skips
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -17,26 +17,26 @@ use crate::store::StoreError;
 
 const WAITING_MAX: usize = 4_096;
 
-/// A write that waits for its turn.
+/// A queued write.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) write: Box<Write>,
     pub(super) bytes: usize,
-    /// Set by whoever decides its fate first: the writer, or the client's time limit.
+    /// Set by whichever comes first: the writer that starts it, or its deadline.
     pub(super) claimed: Arc<AtomicBool>,
     pub(super) answer: Ticket,
-    /// That of what the client sent, for as long as the write is here.
+    /// The memory reservation of the request, held while the write is here.
     pub(super) memory: Option<Arc<Reservation>>,
 }
 
-/// The way to the writer thread.
+/// The sending end.
 #[derive(Debug)]
 pub(super) struct Queue {
     sender: Mutex<Option<SyncSender<Job>>>,
     counted: Arc<metrics::Writer>,
 }
 
-/// The writer's end of it.
+/// The writer's end.
 #[derive(Debug)]
 pub(super) struct Jobs {
     receiver: Receiver<Job>,
@@ -54,7 +54,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Whether nobody waits for it any more.
+    /// Whether the client has disconnected, or the deadline has passed.
     pub(super) fn is_abandoned(&self) -> bool {
         self.answer.is_closed() || self.claimed.load(Ordering::Acquire)
     }
@@ -70,7 +70,7 @@ impl Queue {
     pub(super) fn push(&self, job: Job) -> Result<(), StoreError> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = sender.as_ref().ok_or(StoreError::Busy)?;
-        // Before the writer can take it, so that there are never fewer than none.
+        // Before the writer can take it, so that the gauge never goes below zero.
         self.counted.waiting.raise();
         sender.try_send(job).map_err(|refused| {
             self.counted.waiting.lower();

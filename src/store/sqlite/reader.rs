@@ -1,4 +1,4 @@
-//! Reading: a read-only connection with a time limit, and a small pool of them for slow reads.
+//! Read-only connections with a deadline, and a small pool of them for slow reads.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -23,25 +23,25 @@ use crate::store::ids::Ids;
 use crate::store::transaction::{self, Context};
 use crate::store::{OpenError, StoreError};
 
-/// How many steps of SQLite's machine pass between two looks at the clock. In the pool there are fewer: one
-/// step of a filter may look through a long text.
+/// How many steps of SQLite's VM run between two checks of the deadline. Fewer in the pool: one step of a
+/// filter may scan a long text.
 pub(super) const STEPS: i32 = 4_000;
 const POOL_STEPS: i32 = 200;
-/// For short reads while the disk is slow, and for those that nobody knows the end of: neither keeps the
-/// other waiting.
+/// Separate threads for short reads on a slow disk and for scans of unknown length: neither starves the
+/// other.
 const THREADS: usize = 4;
 const WIDE_THREADS: usize = 2;
 const WAITING_MAX: usize = 1_024;
-/// A reader of the pool: what is slow is not in memory anyway.
+/// The page cache of a pooled connection is small: its reads are slow because they miss the cache.
 const CACHE_KIB: u32 = 1_000;
 
 /// A read-only connection.
 pub(super) struct Reader {
     connection: Connection,
     context: Arc<Context>,
-    /// Never asked: a read makes nothing.
+    /// Unused: a read allocates no ids.
     ids: Ids,
-    /// Milliseconds since `began` at which a statement is cut short.
+    /// When the running statement is interrupted, in milliseconds since `began`.
     deadline: Arc<AtomicU64>,
     began: Instant,
 }
@@ -73,8 +73,8 @@ impl Reader {
         Ok(Self { connection, context: Arc::clone(context), ids: Ids::default(), deadline, began })
     }
 
-    /// Begins one state of the data for all that is read from now on. It ends with the reader, and stops
-    /// in the middle of a statement when `is_over` says so. What has to be sorted goes to disk.
+    /// Opens a snapshot for all reads from now on, until the reader is dropped. A statement is interrupted
+    /// when `is_over` holds. Sorts spill to disk.
     pub(super) fn begin_long(
         &mut self,
         is_over: impl Fn() -> bool + Send + 'static,
@@ -93,13 +93,13 @@ impl Reader {
         SqliteDriver { connection: &self.connection, ids: &self.ids }
     }
 
-    /// What runs is cut short then.
+    /// Sets the deadline at which a running statement is interrupted.
     pub(super) fn cut_at(&self, until: Instant) {
-        // At least one look at the clock has to pass.
+        // Zero would interrupt the statement at its first check.
         self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
     }
 
-    /// One read, cut short at the deadline. Each statement sees one state of the data.
+    /// One read, interrupted at the deadline. Each statement reads its own snapshot.
     pub(super) fn read(&mut self, read: &Read, until: Instant) -> Result<Outcome, StoreError> {
         fault::point("read");
         self.cut_at(until);
@@ -113,7 +113,7 @@ fn millis_since(began: Instant, now: Instant) -> u64 {
     u64::try_from(now.saturating_duration_since(began).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A read for the pool.
+/// A read queued for the pool.
 struct Asked {
     read: Read,
     until: Instant,
@@ -122,7 +122,7 @@ struct Asked {
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// What came of a read in the pool, and how long it took there.
+/// The result of a pooled read, and its duration.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) outcome: Result<Outcome, StoreError>,
@@ -145,8 +145,7 @@ impl Pool {
         Self::of(readers.collect::<Result<_, _>>()?, "reader", None)
     }
 
-    /// For lists that may look at every row. What they have to sort goes to disk when it is large. They
-    /// are held back while the log file is to begin anew.
+    /// For scans. Their sorts spill to disk, and they are held back while the WAL is about to be reset.
     pub(super) fn start_wide(
         path: &Path,
         context: &Arc<Context>,
@@ -204,7 +203,7 @@ impl Pool {
 }
 
 fn work(mut reader: Reader, asked: &Mutex<Receiver<Asked>>, gate: Option<&ReadGate>) {
-    // A panic outside of a read costs its client an answer, never the pool a thread.
+    // A panic outside a read drops one answer; the thread continues.
     while !matches!(
         catch_unwind(AssertUnwindSafe(|| turn(&mut reader, asked, gate))),
         Ok(ControlFlow::Break(()))
@@ -216,11 +215,11 @@ fn turn(
     asked: &Mutex<Receiver<Asked>>,
     gate: Option<&ReadGate>,
 ) -> ControlFlow<()> {
-    // The lock is held while waiting: one thread waits, the others wait for it.
+    // The mutex is held while waiting: one thread waits for work, the others for the mutex.
     let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
     let Ok(Asked { read, until, answer, place }) = next else { return ControlFlow::Break(()) };
     fault::point("pool");
-    // Held back up to its deadline, it is told so below.
+    // Held back past its deadline, the read times out below.
     let _permit = gate.and_then(|gate| gate.enter(until));
     if answer.is_closed() {
         return ControlFlow::Continue(());

@@ -1,19 +1,19 @@
-//! Recovery at startup: what an earlier process left in the write-ahead log is made durable and moved into
-//! the database before anything is appended to the log.
+//! Crash recovery at startup: what an earlier process left in the write-ahead log (WAL) is made durable and
+//! checkpointed before anything is appended to the WAL.
 //!
-//! A sync that fails leaves its pages in the page cache, marked clean: every process goes on reading them,
-//! no later sync writes them, and a power cut takes them away (the kernel's behaviour after EIO on fsync).
-//! A server that was killed after such a failure leaves a log whose last frames may exist in the page cache
-//! alone. Two mistakes are possible from there:
+//! A failed fsync leaves its pages in the page cache, marked clean: every process goes on reading them, no
+//! later fsync writes them, and a power cut loses them (the kernel's behaviour after EIO on fsync). A server
+//! that was killed after such a failure leaves a WAL whose last frames may exist only in the page cache. Two
+//! mistakes are possible from there:
 //!
-//! - Frames appended behind the lost ones are synced, and still lost: after a power cut SQLite reads the log
+//! - Frames appended behind the lost ones are synced, and still lost: after a power cut SQLite reads the WAL
 //!   up to the first frame whose checksum does not fit, and discards all that follows.
-//! - A checkpoint writes the lost frames into the database. Until the log is truncated, durably, the disk
-//!   has a new database and an older log that SQLite would replay over it: pages of two states.
+//! - A checkpoint writes the lost frames into the database. Until the WAL is truncated, durably, the disk has
+//!   a new database and an older WAL that SQLite would replay over it: pages of two states.
 //!
-//! So the log's own bytes are written once more, in place, which makes their pages dirty again, and
-//! synced. A power cut in between leaves each sector as it was or as it is, and the checksums tell how far
-//! the log is valid. Only then is it read for recovery, by a new connection, and checkpointed.
+//! So the bytes of the WAL are written once more, in place, which makes their pages dirty again, and synced.
+//! A power cut in between leaves each sector as it was or as it is, and the checksums tell how far the WAL is
+//! valid. Only then does a new connection recover and checkpoint it.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,25 +25,25 @@ use super::files::Files;
 use super::open::explain;
 use crate::store::OpenError;
 
-/// How much of the log is copied at once.
+/// How much of the WAL is copied at once.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// What a checkpoint at startup came to.
+/// The result of the checkpoint at startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StartupCheckpoint {
-    /// The log is empty.
+    /// The WAL is empty.
     Done,
-    /// Another process reads from the log. All of it is durable, and the writer moves it later.
+    /// Another process reads from the WAL. All of it is durable, and the writer checkpoints it later.
     Blocked,
 }
 
-/// Whether an earlier process left something in the log.
+/// Whether an earlier process left frames in the WAL.
 pub(super) fn has_log(files: &Files) -> bool {
     fs::metadata(files.beside("-wal")).is_ok_and(|metadata| metadata.len() > 0)
 }
 
-/// Writes the log's bytes over themselves and syncs them. Nobody else appends meanwhile: the connection
-/// holds SQLite's write lock. It is to be closed then, so that the log is read anew.
+/// Writes the bytes of the WAL over themselves and syncs them. Nobody else appends meanwhile: the connection
+/// holds SQLite's write lock. The caller then closes it, so that the WAL is read again.
 pub(super) fn rewrite_log(files: &Files, connection: &Connection) -> Result<(), OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
     connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
@@ -69,13 +69,13 @@ fn rewrite(files: &Files) -> io::Result<()> {
     log.sync_data()
 }
 
-/// Moves every frame into the database and truncates the log. The database is synced in between.
+/// Moves every frame into the database, syncs the database and truncates the WAL.
 pub(super) fn checkpoint(
     files: &Files,
     connection: &Connection,
 ) -> Result<StartupCheckpoint, OpenError> {
     let explain = |error: rusqlite::Error| explain(&files.shown, &error);
-    // SQLite says whether somebody was in the way, and how many frames the log has and had moved.
+    // SQLite returns: whether a reader blocked it, the frames in the WAL, and the frames moved.
     let row: (i64, i64, i64) = connection
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))

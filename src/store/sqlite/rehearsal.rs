@@ -1,4 +1,5 @@
-//! Tables in memory: whether the engine takes what a model asks for. For tests and fuzzing alone.
+//! Migration check in an in-memory database: whether SQLite accepts the DDL and SQL of a model. For tests and
+//! fuzzing.
 
 use rusqlite::Connection;
 
@@ -9,9 +10,8 @@ use crate::store::ids::Ids;
 use crate::store::schema::{self, Mismatch};
 use crate::store::sql::{SQLITE, Sql, quoted};
 
-/// Makes the tables of one model and brings them up to another. Without items that always goes. With an
-/// item of each resource it may be refused: false says so.
-/// Then has every statement of the model that is served prepared.
+/// Creates the tables of one model and migrates them to another. Without items that always succeeds; with an
+/// item of each resource it may be refused (false). Then prepares every statement of the resulting model.
 pub(in crate::store) fn rehearse(before: &Model, after: &Model) -> Result<bool, String> {
     match bring_up(before, after, false)? {
         true => bring_up(before, after, true),
@@ -46,7 +46,7 @@ fn bring_up(before: &Model, after: &Model, has_items: bool) -> Result<bool, Stri
     Ok(is_applied)
 }
 
-/// An item of each resource, with no value in any field.
+/// Inserts an item of each resource, with no value in any field.
 fn insert_items(connection: &Connection, model: &Model) -> rusqlite::Result<()> {
     let mut resources: Vec<_> = model.declared().collect();
     resources.sort_by_key(|resource| resource.depth);

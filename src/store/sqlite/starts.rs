@@ -1,4 +1,5 @@
-//! Starts that fail at each of their steps: nothing is half made, and the next start works.
+//! Fault injection at startup: a start that fails at any step leaves nothing half made, and the next start
+//! works.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,7 @@ title = "Rooms"
 name = { type = "text", unique = true }
 "#;
 
-/// A field, a resource and an index more, and an index less.
+/// One more field, resource and index, and one index less.
 const NEW: &str = r#"
 title = "Rooms"
 
@@ -71,9 +72,9 @@ impl Drop for Folder {
     }
 }
 
-/// One start and its end; a panic is told like any other failure.
-/// Other tests of this process start programs, and a program that is being started has the lock of the
-/// last start for a moment: it is waited for.
+/// Starts and stops a store; a panic is reported like any other failure.
+/// Retries while the lock is held: other tests of this process spawn programs, and a child inherits the lock
+/// of the last start for a moment.
 fn start(path: &Path, text: &str) -> Result<(), String> {
     for _ in 0..2_000 {
         match start_once(path, text) {
@@ -100,7 +101,7 @@ fn start_once(path: &Path, text: &str) -> Result<(), String> {
     }
 }
 
-/// All that a start can change: the tables, and what is remembered of the model.
+/// All that a start can change: the tables, and the stored model.
 fn shown(path: &Path) -> String {
     let connection = Connection::open(path).unwrap();
     let sql = "SELECT name || ' ' || coalesce(sql, '') FROM sqlite_master ORDER BY name";
@@ -120,8 +121,8 @@ fn shown(path: &Path) -> String {
     format!("{tables:#?}\n{model}\n{} {}", pragma("application_id"), pragma("user_version"))
 }
 
-/// Fails the start with `text` at each of its steps in every way. `before` is the model that the
-/// database holds; without one there is no database.
+/// Fails the start with `text` at each of its steps in every way. `before` is the model that the database
+/// holds; without one there is no database.
 fn check(before: Option<&str>, text: &str, expected: &Expect) {
     let mut steps = Vec::new();
     for way in Way::ALL {
@@ -143,7 +144,7 @@ fn check(before: Option<&str>, text: &str, expected: &Expect) {
             assert!(started.is_err(), "{way:?} at {at}, {}", steps[at - 1]);
             match &tables {
                 Some(tables) => assert_eq!(&shown(&path), tables, "{way:?} at {at}"),
-                // Whoever panics does not tidy up; the next start finds an empty file.
+                // After a panic nothing is cleaned up; the next start finds an empty file.
                 None if way == Way::Panic => {}
                 None => assert_eq!(folder.files(), files, "{way:?} at {at}"),
             }
@@ -160,13 +161,13 @@ fn check(before: Option<&str>, text: &str, expected: &Expect) {
     expected.assert_eq(&(steps.join("\n") + "\n"));
 }
 
-/// Without the tables, which show by what they were made.
+/// Without the tables: their text depends on how they were made.
 fn model_of(shown: &str) -> String {
     shown.rsplit_once("\n]\n").unwrap().1.to_owned()
 }
 
 #[test]
-fn of_a_new_database() {
+fn start_fault_with_a_new_database() {
     check(
         None,
         NEW,
@@ -201,7 +202,7 @@ fn of_a_new_database() {
 }
 
 #[test]
-fn of_the_same_model() {
+fn start_fault_with_the_same_model() {
     check(
         Some(NEW),
         NEW,
@@ -219,7 +220,7 @@ fn of_the_same_model() {
 }
 
 #[test]
-fn of_a_model_that_has_grown() {
+fn start_fault_with_a_larger_model() {
     check(
         Some(OLD),
         NEW,
@@ -284,7 +285,7 @@ fn failed_start_keeps_the_log_that_another_process_made_meanwhile() {
 
 /// Each way of failing says what to do about it.
 #[test]
-fn messages() {
+fn start_fault_messages() {
     let folder = Folder::new();
     let mut text = String::new();
     for way in Way::ALL {

@@ -1,4 +1,4 @@
-//! The sweep on the writer's thread.
+//! The retention sweep on the writer thread.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::store::driver::{Failure, at_once};
 use crate::store::sweep::{self, SWEEP_EVERY, Step};
 
 impl Writer {
-    /// One step of the sweep. Says how long the next one can wait.
+    /// Runs one batch of the sweep; returns the delay before the next one.
     pub(super) fn sweep(&self) -> Duration {
         fault::point("sweep");
         match self.sweep_step() {
@@ -31,7 +31,7 @@ impl Writer {
         let step = at_once(sweep::step(&mut self.driver(), &self.context, clock::moment()));
         match step.unwrap_or(Err(Failure::TimedOut)) {
             Ok(step) if self.commit(Vec::new()) => Ok(step),
-            // The commit has told why.
+            // `commit` has logged the cause.
             Ok(_) => Ok(Step::default()),
             Err(failure) => {
                 self.roll_back(&format!("{failure:?}"));

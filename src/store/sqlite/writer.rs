@@ -1,9 +1,9 @@
-//! Writing: one thread, one connection, and commits that are shared.
+//! The writer thread: one connection, and group commit.
 //!
-//! Requests that wait together are run in one transaction and committed with one sync; only then are
-//! they answered, so an answer means that the disk has it. A request that is refused undoes itself
-//! alone. When the storage fails, the whole group is undone and told so; when it fails at the commit
-//! itself, nobody can know what the disk has, and writing stops.
+//! Queued requests run in one transaction and are committed with one fsync; only then are they answered, so
+//! an answer means that the write is durable. A refused request is rolled back alone. When the storage fails,
+//! the whole group is rolled back and gets an error; when the commit itself fails, it is unknown what is on
+//! disk, and the writer stops.
 
 use std::iter;
 use std::ops::ControlFlow;
@@ -34,18 +34,18 @@ use crate::store::transaction::{self, Context, Given, Halt, Pace, broken};
 
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
-// A test says itself which requests share a commit.
+// A test decides itself which requests share a commit.
 const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 5 });
-/// A checkpoint that resets the log file waits so long at a time for short reads to end.
+/// How long one attempt to reset the WAL waits for short reads to end.
 const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
-/// While long reads are held back, the writer looks so often whether those in flight have ended.
+/// While scans are held back, how often the writer checks whether those in flight have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 pub(super) fn stopped() -> StoreError {
     StoreError::Unavailable("writing has stopped after a failure of the storage".to_owned())
 }
 
-/// The writer thread's own.
+/// The state of the writer thread.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) connection: Connection,
@@ -53,33 +53,33 @@ pub(super) struct Writer {
     pub(super) ids: Ids,
     pub(super) jobs: Jobs,
     pub(super) stopped: Arc<AtomicBool>,
-    /// Pages in the log file, as of the last commit.
+    /// Pages in the WAL, as of the last commit.
     pub(super) log_pages: Arc<AtomicUsize>,
     pub(super) log_reset: LogReset,
     pub(super) exports: Arc<Exports>,
     pub(super) log: Log,
     pub(super) metrics: Arc<Metrics>,
-    /// What of them is the writer's own.
+    /// The metrics of the writer itself.
     pub(super) counted: Arc<metrics::Writer>,
-    /// What the operator was told of a clock that is ahead.
+    /// The warnings logged about a clock that is ahead.
     pub(super) doubts: DoubtLog,
 }
 
-/// By what a request that is refused undoes itself, without those that share its commit.
+/// How a refused request is rolled back without its commit group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Undoing {
-    /// It writes one row, and only the statement that writes it can be refused, whole.
+    /// It writes one row, and only the statement that writes it can be refused, as a whole.
     Statement,
-    /// It may be refused after some of its rows are written. A savepoint copies every page it touches.
+    /// It may be refused after some of its rows are written. A savepoint copies every page it changes.
     Savepoint,
-    /// It shares its commit with nobody.
+    /// It has a commit of its own.
     Transaction,
 }
 
 impl Undoing {
     fn of(write: &Write, pace: Pace) -> Self {
         match &write.action {
-            // What is kept of a refusal outlives what the refusal undoes.
+            // The stored answer of a refusal outlives the rolled-back writes.
             _ if write.once.is_some() => Self::Savepoint,
             _ if pace == Pace::Alone => Self::Transaction,
             Action::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
@@ -89,12 +89,12 @@ impl Undoing {
     }
 }
 
-/// What became of one job.
+/// The result of one queued write.
 enum Ran {
     Done(Ticket, Answer),
-    /// Nobody waits for it any more.
+    /// Its client has disconnected, or its deadline has passed.
     Skipped,
-    /// It has to run alone.
+    /// It needs a commit of its own.
     TooLong(Job),
     /// The storage failed, and with it everything since the last commit.
     Failed(Ticket, String),
@@ -104,9 +104,9 @@ type Done = Vec<(Ticket, Answer)>;
 
 impl Writer {
     pub(super) fn work(self) {
-        // However the thread ends, nobody must wait for it in vain.
+        // However the thread ends, later writes must fail instead of waiting.
         let _ended = Ended(Arc::clone(&self.stopped));
-        // The log may have grown old while nobody served it.
+        // Entries may have expired while no server ran.
         let mut next_sweep = clock::now();
         loop {
             if self.turn(&mut next_sweep).is_break() {
@@ -115,17 +115,17 @@ impl Writer {
         }
     }
 
-    /// A panic in it is undone, and is not the end.
+    /// A panic rolls back the group; the thread continues.
     pub(super) fn turn(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let turn = AssertUnwindSafe(|| self.group_or_sweep(next_sweep));
         catch_unwind(turn).unwrap_or_else(|panic| {
-            // Those who waited are told by the end of their channels.
+            // The dropped channels report it to the waiting requests.
             self.roll_back(&fault::words(&*panic));
             ControlFlow::Continue(())
         })
     }
 
-    /// A group, if there is one before it is time to sweep, and a step of the sweep when it is.
+    /// Runs a commit group, if one arrives before the next sweep, and a batch of the sweep when it is due.
     fn group_or_sweep(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let wait = next_sweep.saturating_duration_since(clock::now());
         let wait = if self.log_reset.is_holding() { wait.min(DRAIN_POLL) } else { wait };
@@ -139,14 +139,14 @@ impl Writer {
         }
         let now = clock::now();
         if now >= *next_sweep {
-            // One that panics must not come again at once.
+            // Set first, so that a sweep that panics is not repeated at once.
             *next_sweep = now + SWEEP_EVERY;
             *next_sweep = now + self.sweep();
         }
         ControlFlow::Continue(())
     }
 
-    /// Runs what is waiting, up to the limits of a group, and commits it.
+    /// Runs queued writes, up to the limits of a group, and commits them.
     fn group(&self, first: Job) {
         if first.is_abandoned() {
             return;
@@ -182,7 +182,7 @@ impl Writer {
         }
     }
 
-    /// The database is locked or writing has stopped: all that wait would only wait in vain.
+    /// Fails all queued writes, because the database is locked or the writer has stopped.
     fn refuse(&self, first: Job, error: &StoreError) {
         let again = || match error {
             StoreError::Unavailable(cause) => StoreError::Unavailable(cause.clone()),
@@ -214,7 +214,8 @@ impl Writer {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(stopped());
         }
-        // IMMEDIATE: a transaction that starts reading and then writes would not wait for a lock.
+        // IMMEDIATE: a transaction that reads before it writes would fail instead of waiting for the write
+        // lock.
         self.statement("BEGIN IMMEDIATE").map_err(|error| failure(error).into())
     }
 
@@ -265,8 +266,8 @@ impl Writer {
         }
     }
 
-    /// A row without its log entry cannot be undone alone; it is a fault of ours. And where SQLite
-    /// has rolled back by itself, nothing is left of the whole group.
+    /// Whether a failed request cannot be rolled back alone: it wrote a row without its change log entry,
+    /// which is a bug; or SQLite has rolled back the whole group by itself.
     fn is_past_undoing(&self, undoing: Undoing, changes_before: u64) -> bool {
         self.connection.is_autocommit()
             || (undoing == Undoing::Statement && self.connection.total_changes() != changes_before)
@@ -292,7 +293,7 @@ impl Writer {
         }
     }
 
-    /// One sync for all; then the answers. Says whether it was done.
+    /// Commits the group with one fsync, then sends the answers. Returns whether it succeeded.
     pub(super) fn commit(&self, done: Done) -> bool {
         let began = clock::now();
         let committed = self.statement("COMMIT");
@@ -310,8 +311,8 @@ impl Writer {
         committed.is_ok()
     }
 
-    /// Brings the log file into the database once it has grown, after the answers. SQLite would do it
-    /// by itself, but would not say when the sync of the database fails.
+    /// Makes a checkpoint once the WAL has grown, after the answers. SQLite's automatic checkpoint would not
+    /// report a failed fsync of the database.
     fn checkpoint_when_due(&self) {
         fault::point("checkpoint");
         let pages = self.log_pages.load(Ordering::Relaxed);
@@ -328,8 +329,8 @@ impl Writer {
         }
     }
 
-    /// Says whether nobody was in the way. A reader may be, or the disk may be full: the log file grows
-    /// until the next time.
+    /// Makes a checkpoint; returns whether it was complete. A reader may block it, or the disk may be full:
+    /// the WAL then grows until the next one.
     fn checkpoint(&self, pragma: &str) -> bool {
         let began = clock::now();
         let busy = self.connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
@@ -342,7 +343,7 @@ impl Writer {
         busy.is_ok_and(|busy| busy == 0)
     }
 
-    /// No long read is in flight: makes the checkpoint after which the log file begins anew.
+    /// No scan is in flight: makes the checkpoint that resets the WAL.
     fn reset_log(&self, pages: usize) {
         if self.stopped.load(Ordering::Relaxed) {
             return self.log_reset.give_up(pages, LogBlocker::Others);
@@ -350,7 +351,7 @@ impl Writer {
         let wait = |busy_max| self.connection.busy_timeout(busy_max);
         let is_reset =
             wait(RESET_BUSY_MAX).is_ok() && self.checkpoint("PRAGMA wal_checkpoint(RESTART)");
-        // A wait that cannot be set is one of ours that is wrong; the shorter one stays.
+        // Fails only for an invalid value, which is a bug; the shorter timeout then stays.
         let _ = wait(BUSY_MAX);
         if is_reset {
             self.log_pages.store(0, Ordering::Relaxed);
@@ -375,15 +376,15 @@ impl Writer {
         let cause = error.to_string();
         let rolled_back = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
         let outcome: fn(String) -> StoreError = match error.sqlite_error_code() {
-            // These are found out before anything is made durable.
+            // These are detected before anything is durable.
             Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy) if rolled_back => {
                 StoreError::Unavailable
             }
             Some(ErrorCode::ConstraintViolation) if rolled_back => {
                 |cause| StoreError::broken(cause)
             }
-            // A sync that failed once may report success the next time although the data is lost:
-            // it is never tried again. What the disk has is found out by a restart.
+            // After a failed fsync, a second one may succeed although the data is lost: it is never retried.
+            // A restart finds out what is on disk.
             _ => {
                 self.stop(&cause);
                 StoreError::OutcomeUnknown
@@ -393,7 +394,7 @@ impl Writer {
         send_all(done.into_iter().map(|(answer, _)| (answer, Err(outcome(cause.clone())))));
     }
 
-    /// The storage failed before the commit: nobody's work is kept.
+    /// The storage failed before the commit: rolls back the group and fails all its requests.
     fn undo(&self, done: Done, failed: Ticket, cause: &str) {
         self.log.event(Level::Error, "a write failed", &[("cause", &cause)]);
         self.roll_back(cause);
@@ -401,7 +402,7 @@ impl Writer {
         send_all(all.map(|answer| (answer, Err(StoreError::Unavailable(cause.to_owned())))));
     }
 
-    /// SQLite may have rolled back by itself already. Where it cannot, writing stops.
+    /// SQLite may have rolled back by itself. If the rollback fails, the writer stops.
     pub(super) fn roll_back(&self, cause: &str) {
         let clean = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
         if !clean || !self.connection.is_autocommit() {

@@ -1,6 +1,6 @@
-//! Random conditions and rows: what an engine finds is what our own code says holds.
+//! Differential test: for random conditions and rows, the engines and our own evaluator select the same rows.
 //!
-//! Few values, so that many are equal; among them the largest and smallest there are, and none.
+//! Few distinct values, so that many are equal; among them the extremes and NULL.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ k = { type = "ref", to = "numbered" }
 o = { type = "object", fields = { t = { type = "text" }, i = { type = "integer" }, e = { type = "decimal", scale = 3 }, n = { type = "number" }, b = { type = "boolean" }, at = { type = "timestamp" }, day = { type = "date" }, in = { type = "object", fields = { t = { type = "text" }, d = { type = "decimal", scale = 0 } } } } }
 "#;
 
-/// What can be compared with what.
+/// Types that can be compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Text,
@@ -142,7 +142,7 @@ const UUIDS: &[&str] =
 struct Chance(u64);
 
 impl Chance {
-    /// SplitMix64, which needs no more than a number.
+    /// SplitMix64: a pseudorandom generator with one word of state.
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -155,7 +155,7 @@ impl Chance {
         of[self.below(of.len())]
     }
 
-    /// What a row holds; `ids` are of targets.
+    /// A stored value; `ids` are the ids of reference targets.
     fn value(&mut self, kind: Kind, ids: &[Id]) -> Value {
         if self.below(5) == 0 {
             return Value::Null;
@@ -174,7 +174,7 @@ impl Chance {
         }
     }
 
-    /// What an author writes.
+    /// A literal as the author of a model writes it.
     fn literal(&mut self, kind: Kind, ids: &[Id]) -> String {
         match kind {
             Kind::Text => format!("\"{}\"", self.one(TEXTS)),
@@ -260,7 +260,7 @@ fn group(kind: Kind) -> u8 {
     }
 }
 
-/// A role for each condition.
+/// A model with one role for each condition.
 fn read(conditions: &[String]) -> Arc<Model> {
     let mut text = FIELDS.to_owned();
     for (number, condition) in conditions.iter().enumerate() {
@@ -316,8 +316,8 @@ fn row(chance: &mut Chance, ids: &[Id]) -> Vec<Value> {
 }
 
 #[test]
-fn engines_find_the_rows_for_which_a_condition_holds() {
-    // The ids of targets are made by the store; a condition knows two that are there and one that is not.
+fn condition_sql_selects_the_rows_that_the_evaluator_accepts() {
+    // The store allocates the ids of the targets; a condition refers to two existing ones and a missing one.
     let ids: Vec<Id> = UUIDS.iter().map(|text| Id::Uuid(text.parse().unwrap())).collect();
     let mut chance = Chance(7);
     let conditions: Vec<String> = (0..CONDITIONS).map(|_| chance.condition(3, &ids)).collect();

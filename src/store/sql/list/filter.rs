@@ -1,8 +1,8 @@
-//! The filters of a list as conditions.
+//! The filters of a list as SQL conditions.
 //!
-//! What they mean is said in `intent`; here it is said to an engine, in a way that its indexes understand.
-//! The one surprising thing: an index holds the beginning of a long text, so a condition may come twice,
-//! for what the index has and for the whole.
+//! `intent` defines what they mean; this module writes them in a form that the indexes can serve.
+//! The one surprising thing: an index holds a prefix of a long text, so a condition may appear twice, for the
+//! prefix and for the whole text.
 
 use super::super::condition::sign;
 use super::{Listing, Operand, Writer, id_kind};
@@ -50,7 +50,7 @@ impl Listing<'_> {
         }
     }
 
-    /// When an item was created, its id tells too, where it begins with the time; and the id has an index.
+    /// A condition on `created_at` as a range of UUIDv7 ids, which begin with the time: the id has an index.
     fn by_id(
         &self,
         writer: &mut Writer<'_>,
@@ -76,7 +76,7 @@ impl Listing<'_> {
     }
 }
 
-/// Whether a text is not told from all others by the part that the index holds.
+/// Whether the indexed prefix of a text may be the same as that of another text.
 fn is_long(text: &str) -> bool {
     text.chars().nth(SORTED_CHARS_MAX - 1).is_some()
 }
@@ -102,7 +102,7 @@ fn compare<'s>(
     format!("({begin} {coarse} {} AND {whole} {sign} {bound})", writer.text(start(long)))
 }
 
-/// A text of which the index holds only a part.
+/// The text, if the index holds only a prefix of it.
 fn long<'v>(operand: &Operand, value: &'v Value) -> Option<&'v str> {
     match value {
         Value::Text(text) if operand.is_cut && is_long(text) => Some(text),

@@ -1,4 +1,4 @@
-//! The statements of lists: how they read, and that an index answers the usual ones without a sort.
+//! Statements of lists: their text, and that the common ones use an index instead of a sort.
 
 use expect_test::expect_file;
 use rusqlite::Connection;
@@ -43,7 +43,7 @@ fn list(model: &Model, resource: ResourceIndex, query: &str) -> List {
     }
 }
 
-/// The list behind an item with these values.
+/// The list after a cursor with these values.
 fn behind(mut list: List, id: Id, values: &[Value]) -> List {
     list.after = Some(intent::cursor::After { id, values: values.to_vec() });
     list
@@ -67,7 +67,7 @@ fn uuid() -> Id {
 }
 
 #[test]
-fn how_they_read() {
+fn list_sql_in_both_dialects() {
     let model = model();
     let shown = |resource, list: &List| {
         let mut all = String::new();
@@ -135,7 +135,7 @@ fn how_they_read() {
     expect_file!["statements.txt"].assert_eq(&all);
 }
 
-/// The lists that an index must answer: by their query, from the first page and behind an item with the
+/// The lists that an index must serve: by their query, from the first page, and after an item with the sort
 /// key and one without.
 fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, List)> {
     let queries = [
@@ -167,10 +167,10 @@ fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, List)> {
     lists
 }
 
-/// SQLite's own words for how it goes about a statement.
+/// SQLite's query plan for a statement.
 fn plan(connection: &Connection, text: &str) -> String {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-    // Parameters that are not bound are NULL, which changes no plan.
+    // Unbound parameters are NULL, which changes no plan.
     let mut rows = statement.raw_query();
     let mut lines = Vec::new();
     while let Some(row) = rows.next().unwrap() {
@@ -180,7 +180,7 @@ fn plan(connection: &Connection, text: &str) -> String {
 }
 
 #[test]
-fn sqlite_sorts_by_an_index() {
+fn list_on_sqlite_sorts_by_an_index() {
     let model = model();
     let connection = Connection::open_in_memory().unwrap();
     for resource in model.declared() {
@@ -215,7 +215,7 @@ fn sqlite_sorts_by_an_index() {
     expect_file!["plans.txt"].assert_eq(&all);
 }
 
-/// A parameter as SQL has it.
+/// A parameter as an SQL literal.
 fn literal(bind: &Bind<'_>) -> String {
     match bind {
         Bind::Null => "NULL".to_owned(),
@@ -228,9 +228,9 @@ fn literal(bind: &Bind<'_>) -> String {
     }
 }
 
-/// On PostgreSQL the same, with so many rows that it would rather not read them all.
+/// The same on PostgreSQL, with enough rows that the planner avoids a sequential scan.
 #[test]
-fn postgres_sorts_by_an_index() {
+fn list_on_postgres_sorts_by_an_index() {
     let model = model();
     let mut script = String::new();
     for resource in model.declared() {
@@ -270,7 +270,7 @@ fn postgres_sorts_by_an_index() {
     for word in ["Sort", "Seq Scan", "Bitmap"] {
         assert!(!plans.contains(word), "{plans}");
     }
-    // A pair of a key and an id is one place in the index.
+    // A row comparison of key and id is one index condition.
     assert!(plans.contains("ROW("), "{plans}");
     assert!(plans.matches("Index Scan").count() >= number, "{number}: {plans}");
 }

@@ -1,13 +1,13 @@
-//! What concerns a whole group: its begin and its end, the end of everything, and what runs alone.
+//! Faults that affect a whole commit group, and writes with a commit of their own.
 
 use expect_test::expect;
 
 use super::{NEIGHBOUR, Trial, heading, line, steps};
 use crate::store::faulty::{self, Way};
 
-/// What begins and ends a group concerns all of it. `!` says that writing stops until a restart.
+/// A fault in BEGIN or COMMIT fails the whole group. `!`: the writer has stopped until a restart.
 #[test]
-fn the_frame_of_a_group() {
+fn group_fails_whole_at_begin_and_commit() {
     let group = [NEIGHBOUR, NEIGHBOUR, NEIGHBOUR];
     let all = steps(&mut Trial::new(), &group);
     let mut text = heading();
@@ -30,9 +30,9 @@ fn the_frame_of_a_group() {
     .assert_eq(&text);
 }
 
-/// Not even a rollback: nothing is known of the transaction that is still open, so writing stops.
+/// When even ROLLBACK fails, the state of the open transaction is unknown, so the writer stops.
 #[test]
-fn when_nothing_works_any_more_writing_stops() {
+fn writer_stops_when_rollback_fails_too() {
     let create = ("POST /people", r#"{"people":[{"name":"Dan"},{"name":"Eve"}]}"#);
     let count = steps(&mut Trial::new(), &[NEIGHBOUR, create]).len();
     let mut trial = Trial::new();
@@ -48,16 +48,16 @@ fn when_nothing_works_any_more_writing_stops() {
     assert_eq!(trial.run(&[NEIGHBOUR, create]), "oo");
 }
 
-/// More rows than those who share a commit should wait for: it runs alone, after them.
+/// A write with more rows than a commit group should wait for gets its own commit, after the group.
 #[test]
-fn a_create_that_runs_alone() {
+fn exclusive_create_fails_without_its_neighbours() {
     let people: Vec<_> = (0..101).map(|number| format!(r#"{{"name":"{number}"}}"#)).collect();
     let body = format!(r#"{{"people":[{}]}}"#, people.join(","));
     let group = [NEIGHBOUR, ("POST /people", &*body), NEIGHBOUR];
     let count = steps(&mut Trial::new(), &group).len();
     let mut trial = Trial::new();
     let alone = |told: &str| ["oio", "ouo", "opo", "ouu!"].contains(&told);
-    // The first ones, some in the middle, and the last before its commit.
+    // The first steps, some in the middle, and the last ones before its commit.
     for at in (10..=14).chain([50, 51]).chain(count - 9..count - 5) {
         for way in Way::ALL {
             faulty::plant(Some((at, way)));

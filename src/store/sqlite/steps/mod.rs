@@ -1,9 +1,9 @@
-//! Requests that fail at each of their steps, in every way that a step can fail.
+//! Fault injection in writes: requests that fail at each of their steps, in every way.
 //!
-//! Three share a commit, the one in the middle meets the fault: what is answered as done is stored,
-//! what is not has left nothing, every row has its log entry, and afterwards the same request
-//! succeeds. The tables show the steps there are, and who is told what.
-//! The one surprising thing: the writer runs on the test's own thread, one turn at a time.
+//! Three requests share a commit, and the fault hits the one in the middle. An acknowledged request is
+//! stored, any other has left nothing, every row has its change log entry, and afterwards the same request
+//! succeeds. The tables list the steps and the answers.
+//! The one surprising thing: the writer runs on the test's own thread, one iteration at a time.
 
 mod groups;
 mod tables;
@@ -66,13 +66,13 @@ owner = { type = "ref", to = "person", on_delete = "cascade" }
 stage = { type = "state", initial = "open", next = { open = ["done"], done = [] } }
 "#;
 
-/// One for all: its thread never ends.
+/// One for all tests: its thread never ends.
 static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
 
-/// What it sends is what is stored.
+/// It sends what is stored already.
 const UNCHANGED: &str = "PUT /people/2";
 
-/// A writer without a thread, on a database in memory.
+/// A writer without a thread, on an in-memory database.
 struct Trial {
     writer: Writer,
     queue: Queue,
@@ -109,7 +109,7 @@ impl Trial {
             doubts: DoubtLog::default(),
         };
         let mut trial = Self { writer, queue, mailbox: Arc::default(), model, requests: 0 };
-        // Ann leads Red; Bob owns the two tasks of Red; Red's tasks go with it.
+        // Ann leads Red; Bob owns the two tasks of Red; Red's tasks are deleted with it.
         for (line, body) in [
             (
                 "POST /people",
@@ -126,8 +126,8 @@ impl Trial {
         trial
     }
 
-    /// Puts requests into the queue together, and lets the writer work until all are answered.
-    /// A letter for each: what its client is told.
+    /// Queues the requests together, and runs the writer until all are answered.
+    /// Returns a letter for each answer.
     fn run(&mut self, requests: &[(&str, &str)]) -> String {
         let writes: Vec<Box<Write>> = requests.iter().map(|request| self.write(request)).collect();
         let sent: Vec<_> = writes
@@ -165,7 +165,7 @@ impl Trial {
             self.mailbox.hand_out();
             match answered.try_recv() {
                 Ok(told) => return letter(&told),
-                // `Worker::write` says that the writer panicked.
+                // `SqliteWorker::write` reports that the writer panicked.
                 Err(TryRecvError::Closed) => return 'p',
                 Err(TryRecvError::Empty) => assert!(self.writer.turn(never).is_continue()),
             }
@@ -176,7 +176,7 @@ impl Trial {
         self.writer.connection.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// A request that is answered as done has left its entries, any other has left none.
+    /// An acknowledged request has left its change log entries, any other has left none.
     fn is_all_or_nothing(&self, request_id: &str, letter: char) {
         let sql = format!("SELECT count(*) FROM nouns_changes WHERE request_id = '{request_id}'");
         let entries = self.count(&sql);
@@ -186,13 +186,13 @@ impl Trial {
             letter == 'o' && !is_noop,
             "{request_id}: {letter}, {entries} entries"
         );
-        // An answer is kept with what was done, or with a refusal, and never alone.
+        // An answer is stored only with a completed write or a refusal.
         let sql = format!("SELECT count(*) FROM nouns_keys WHERE scope = '{request_id}'");
         let is_kept = self.count(&sql) > 0;
         assert!(!is_kept || "ok".contains(letter), "{request_id}: {letter}, and kept");
     }
 
-    /// The last entry of every item tells its version, and those that are gone are gone.
+    /// The last change log entry of every item has the item's version, and deleted items are gone.
     fn rows_have_their_entries(&self) {
         let told = "SELECT resource, id, iif(kind = 'deleted', 0, json_extract(after, '$.version')) \
             FROM nouns_changes ORDER BY sequence";
@@ -210,7 +210,7 @@ impl Trial {
         assert_eq!(told, versions(there));
     }
 
-    /// `POST /teams/team/tasks`: a name in the place of an id stands for the first of its kind.
+    /// `POST /teams/team/tasks`: a name in place of an id stands for the first item of its kind.
     fn write(&mut self, (line, body): &(&str, &str)) -> Box<Write> {
         let keyed = line.strip_prefix("KEYED ");
         let (method, path) = keyed.unwrap_or(line).split_once(' ').unwrap();
@@ -264,7 +264,7 @@ impl Trial {
     }
 }
 
-/// Every request has a key of its own.
+/// Every request has its own idempotency key.
 fn once(scope: &str) -> Once {
     Once {
         scope: scope.into(),

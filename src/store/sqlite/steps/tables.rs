@@ -1,8 +1,9 @@
-//! Each kind of request: a row for each step, a column for each way to fail, and in each cell what the
-//! three that share the commit are told.
+//! Faults in each kind of request: a row for each step, a column for each kind of fault, and in each cell the
+//! answers to the three requests that share the commit.
 //!
-//! o: done. c, r: refused, as it would have been. t: timed out. i: internal. u: unavailable.
-//! k: refused, and kept so. p: the writer panicked, which is told as internal. `!`: writing has stopped.
+//! o: done. c, r: refused, as without the fault. t: timed out. i: internal. u: unavailable.
+//! k: refused, with a stored answer. p: the writer panicked (reported as internal).
+//! `!`: the writer has stopped.
 
 use expect_test::{Expect, expect};
 
@@ -14,7 +15,7 @@ fn table(request: (&str, &str), expected: &str) -> String {
     let group = [NEIGHBOUR, request, NEIGHBOUR];
     let neighbours = steps(&mut Trial::new(), &[NEIGHBOUR, NEIGHBOUR]);
     let all = steps(&mut Trial::new(), &group);
-    // Between BEGIN and COMMIT there are both neighbours, one before and one after it.
+    // Between BEGIN and COMMIT run both neighbours, one before the request and one after it.
     let first = 1 + (neighbours.len() - 2) / 2;
     let own = first..first + all.len() - neighbours.len();
     let mut cells = vec![Vec::new(); own.len()];
@@ -40,7 +41,7 @@ fn check(request: (&str, &str), expected: &Expect) {
 }
 
 #[test]
-fn a_create() {
+fn fault_in_create() {
     check(
         ("POST /people", r#"{"person":{"name":"Dan"}}"#),
         &expect![[r#"
@@ -53,7 +54,7 @@ fn a_create() {
 }
 
 #[test]
-fn a_create_with_a_parent_and_a_reference() {
+fn fault_in_create_with_parent_and_reference() {
     check(
         ("POST /teams/team/tasks", r#"{"task":{"title":"z","owner":1}}"#),
         &expect![[r#"
@@ -68,7 +69,7 @@ fn a_create_with_a_parent_and_a_reference() {
 }
 
 #[test]
-fn a_create_of_many() {
+fn fault_in_bulk_create() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve"}]}"#;
     check(
         ("POST /people", body),
@@ -86,7 +87,7 @@ fn a_create_of_many() {
 }
 
 #[test]
-fn a_create_that_is_refused() {
+fn fault_in_refused_create() {
     let body = r#"{"person":{"name":"Dan","badge":"a"}}"#;
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
@@ -98,7 +99,7 @@ fn a_create_that_is_refused() {
 }
 
 #[test]
-fn a_create_of_many_of_which_the_last_is_refused() {
+fn fault_in_bulk_create_with_last_refused() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve","badge":"a"}]}"#;
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
@@ -115,7 +116,7 @@ fn a_create_of_many_of_which_the_last_is_refused() {
 }
 
 #[test]
-fn a_replace() {
+fn fault_in_replace() {
     check(
         ("PUT /people/1", r#"{"person":{"name":"Anna","badge":"a"}}"#),
         &expect![[r#"
@@ -128,7 +129,7 @@ fn a_replace() {
 }
 
 #[test]
-fn a_replace_that_changes_nothing() {
+fn fault_in_unchanged_replace() {
     check(
         (UNCHANGED, r#"{"person":{"name":"Bob"}}"#),
         &expect![[r#"
@@ -139,7 +140,7 @@ fn a_replace_that_changes_nothing() {
 }
 
 #[test]
-fn a_move_of_a_state_with_a_reference() {
+fn fault_in_state_transition_with_reference() {
     let body = r#"{"task":{"title":"x","owner":2,"stage":"done"}}"#;
     check(
         ("PUT /teams/team/tasks/task", body),
@@ -154,7 +155,7 @@ fn a_move_of_a_state_with_a_reference() {
 }
 
 #[test]
-fn a_removal() {
+fn fault_in_delete() {
     check(
         ("DELETE /people/3", ""),
         &expect![[r#"
@@ -173,7 +174,7 @@ fn a_removal() {
 }
 
 #[test]
-fn a_removal_that_takes_children_along() {
+fn fault_in_delete_cascading_to_children() {
     check(
         ("DELETE /teams/team", ""),
         &expect![[r#"
@@ -194,7 +195,7 @@ fn a_removal_that_takes_children_along() {
 }
 
 #[test]
-fn a_removal_that_takes_referrers_along() {
+fn fault_in_delete_cascading_to_referrers() {
     check(
         ("DELETE /people/2", ""),
         &expect![[r#"
@@ -217,7 +218,7 @@ fn a_removal_that_takes_referrers_along() {
 }
 
 #[test]
-fn a_removal_that_is_refused() {
+fn fault_in_refused_delete() {
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
         SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
@@ -231,7 +232,7 @@ fn a_removal_that_is_refused() {
 }
 
 #[test]
-fn a_create_with_a_key() {
+fn fault_in_idempotent_create() {
     check(
         ("KEYED POST /people", r#"{"person":{"name":"Dan"}}"#),
         &expect![[r#"
@@ -248,7 +249,7 @@ fn a_create_with_a_key() {
 }
 
 #[test]
-fn a_create_of_many_with_a_key_that_is_refused() {
+fn fault_in_refused_idempotent_bulk_create() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve","badge":"a"}]}"#;
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
