@@ -1,10 +1,10 @@
-//! Where a PostgreSQL is and who we are there: an address as libpq reads it.
+//! PostgreSQL connection URL, as libpq parses it.
 //!
-//! The form is libpq's `postgres://user:password@host:port/name?key=value`, and the parts that it leaves
-//! out come from the environment as libpq takes them. Nothing is connected to here; files are read, since
-//! the password may stand in one.
-//! The one surprising thing: messages never repeat what stands before the query, because a password with
-//! a character that is not escaped can end up in any part of it.
+//! The form is libpq's `postgres://user:password@host:port/name?key=value`; what it leaves out comes from
+//! the environment, as in libpq. Nothing is connected to here; files are read, because one may hold the
+//! password.
+//! The one surprising thing: error messages never repeat what is before the query, because a password with
+//! an unescaped character can end up in any part of it.
 
 mod parameters;
 mod passfile;
@@ -26,10 +26,10 @@ pub(super) const PORT: u16 = 5432;
 /// Where Debian, Red Hat and Alpine put the socket.
 const SOCKET_FOLDER: &str = "/run/postgresql";
 
-/// The beginnings of an address.
+/// The URL schemes.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
-/// One database, by one or several hosts that have it, and how to talk to it.
+/// One database on one or several hosts, and how to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub(super) targets: Vec<Target>,
@@ -38,7 +38,7 @@ pub struct Address {
     pub(super) application_name: String,
     pub(super) options: Option<String>,
     pub(super) wanted: Wanted,
-    /// For one host; without it the time there is is shared by those that are left.
+    /// For one host; without it the remaining hosts share the remaining time.
     pub(super) connect_timeout: Option<Duration>,
     pub(super) keepalive: Option<Keepalive>,
     pub(super) tcp_user_timeout: Option<Duration>,
@@ -50,22 +50,22 @@ pub struct Address {
 pub(super) struct Target {
     pub host: Host,
     pub port: u16,
-    /// A passfile may have another one for each host.
+    /// A passfile may have a different one for each host.
     pub password: Option<Password>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Host {
-    /// The folder of a Unix socket.
+    /// The directory of a Unix socket.
     Folder(PathBuf),
-    /// The name is what a certificate is held against; the number, where given, is what is connected to.
+    /// The certificate is checked against the name; the address, where given, is connected to.
     Name { name: String, number: Option<IpAddr> },
 }
 
-/// Which servers of the list will do.
+/// Which servers of the list are acceptable (`target_session_attrs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// One that takes writes: not a standby.
+    /// One that accepts writes: not a standby.
     Writable,
     Any,
 }
@@ -77,7 +77,7 @@ pub(super) struct Keepalive {
     pub count: u32,
 }
 
-/// What is asked of the connection's encryption.
+/// TLS settings of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tls {
     pub mode: Mode,
@@ -86,21 +86,21 @@ pub(super) struct Tls {
     pub binding: Binding,
 }
 
-/// Who is trusted to sign a server's certificate.
+/// The trust anchors for the server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Roots {
     System,
     File(PathBuf),
 }
 
-/// Our own certificate, for servers that ask for one.
+/// Our own certificate, for servers that require one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClientFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Whether the proof of the password covers the server's certificate too.
+/// SCRAM channel binding (`channel_binding`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Binding {
     Disable,
@@ -108,7 +108,7 @@ pub(super) enum Binding {
     Require,
 }
 
-/// A password: it can be used, and never seen.
+/// A password; `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub(super) String);
 
@@ -124,8 +124,8 @@ impl fmt::Debug for Password {
     }
 }
 
-/// What the environment of the process says, for what an address leaves out.
-/// Only `cli` reads the environment, so it fills this.
+/// The environment of the process, for what a URL leaves out. Only `cli` reads the environment, so it fills
+/// this.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// `PGPASSWORD`
@@ -139,26 +139,27 @@ pub struct Environment {
 }
 
 impl Address {
-    /// Whether a text is meant to be an address of a PostgreSQL.
+    /// The name of the database.
     pub fn database_name(&self) -> &str {
         &self.name
     }
 
+    /// Whether a text has the scheme of a PostgreSQL URL.
     pub fn is_meant(text: &str) -> bool {
         strip_scheme(text).is_some()
     }
 
-    /// Whether a text has a password in it, so that it may not stand where others can read it.
+    /// Whether a text contains a password, so that it must not be where others can read it.
     pub fn shows_password(text: &str) -> bool {
         match strip_scheme(text).map(parts) {
             None => false,
             Some(Ok(values)) => values.contains_key("password"),
-            // What cannot be read may have one.
+            // A URL that cannot be parsed may contain one.
             Some(Err(_)) => text.contains('@') || text.contains("password"),
         }
     }
 
-    /// The mistake is one message for the operator, without the password.
+    /// Parses a URL. The error is one message for the operator, without the password.
     pub fn parse(text: &str, environment: &Environment) -> Result<Self, String> {
         let rest = strip_scheme(text).ok_or_else(|| {
             "database: expected an address that begins with postgres://".to_owned()
@@ -178,7 +179,7 @@ fn strip_scheme(text: &str) -> Option<&str> {
     SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme))
 }
 
-/// What comes before the `@`, and what comes behind it. libpq looks no further than to the first `/`.
+/// The parts before and after the `@`. libpq looks only up to the first `/`.
 fn credentials(rest: &str) -> (Option<&str>, &str) {
     match rest.find(['@', '/']).map(|at| rest.split_at(at)) {
         Some((before, after)) => match after.strip_prefix('@') {
@@ -189,12 +190,12 @@ fn credentials(rest: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Whether a second `@`, or one that comes late, makes it likely that a password was cut in two.
+/// Whether a second or late `@` suggests that an unescaped character has split the password.
 fn is_torn(rest: &str) -> bool {
     credentials(rest).1.contains('@')
 }
 
-/// All that an address says, by libpq's names; what is empty is not said.
+/// All parts of a URL, by libpq's parameter names, without empty values.
 type Values = BTreeMap<String, String>;
 
 fn parts(rest: &str) -> Result<Values, String> {
@@ -212,12 +213,12 @@ fn parts(rest: &str) -> Result<Values, String> {
     }
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     if rest.contains('@') {
-        // libpq would look for a host of that name, and say it aloud.
+        // libpq would look up a host of that name, and show it in its error.
         return Err(UNESCAPED.to_owned());
     }
     let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
     let hosts: Vec<(String, &str)> = hosts.split(',').map(host).collect::<Result<_, _>>()?;
-    // One empty host is none; among several it stands for the socket.
+    // One empty host is none; among several it means the socket.
     let names = hosts.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(",");
     let ports = hosts.iter().map(|(_, port)| *port).collect::<Vec<_>>().join(",");
     keep("host", names);
@@ -233,7 +234,7 @@ fn parts(rest: &str) -> Result<Values, String> {
         let key = decode(key, "the name of a parameter")?;
         let value = decode(value, &format!("the parameter {key:?}"))?;
         match (&*key, &*value) {
-            // JDBC's word, which libpq takes too.
+            // JDBC's spelling, which libpq accepts too.
             ("ssl", "true") => keep("sslmode", "require".to_owned()),
             _ => keep(&key, value),
         }
@@ -285,7 +286,7 @@ fn decode(text: &str, what: &str) -> Result<String, String> {
     Ok(decoded.into_owned())
 }
 
-/// For messages: `postgres://user@host:5432/name`, which could be used as an address.
+/// For messages: `postgres://user@host:5432/name`, which is a valid URL.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "postgres://{}@", escaped(&self.user))?;
@@ -312,7 +313,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// For people, who need not read escapes: `host:5432`, or the path of the socket.
+    /// Without percent-encoding, for people: `host:5432`, or the path of the socket.
     pub(super) fn place(&self) -> String {
         match &self.host {
             Host::Folder(folder) => format!("{}/.s.PGSQL.{}", folder.display(), self.port),

@@ -1,4 +1,4 @@
-//! The database opened beside the servers: one connection, for one caller who waits.
+//! Admin access for CLI commands while servers run: one connection, for one blocking caller.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,18 +24,18 @@ use crate::store::users::{self, RoleGroup};
 use crate::store::{OpenError, StoreError, schema};
 use std::time::Duration;
 
-/// A worker's way into the store, and what runs it.
+/// A worker's state, and the runtime that drives it.
 #[derive(Debug)]
 pub struct Beside {
-    // Before the runtime that drives it.
+    // Dropped before the runtime that drives it.
     inner: Arc<Inner>,
     runtime: LocalRuntime,
-    /// How long one call may take, as for a request.
+    /// Timeout of one call, as for a request.
     call_max: Duration,
 }
 
 impl Beside {
-    /// `None`: the database has no tables of ours.
+    /// `None`: the database has none of our tables.
     pub(in crate::store) fn find(
         address: &Arc<Address>,
         model: &Arc<Model>,
@@ -111,7 +111,7 @@ impl Beside {
         })
     }
 
-    /// Statements that write, committed together.
+    /// Runs statements that write, in one transaction.
     fn in_transaction<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Failure>,
@@ -128,7 +128,7 @@ impl Beside {
         }
     }
 
-    /// Statements that read, each a transaction of its own.
+    /// Runs statements that read, each its own transaction.
     fn with_driver<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,

@@ -1,4 +1,4 @@
-//! The change log read beside the servers.
+//! Change-log reader for CLI commands, which runs beside the servers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::value::Change;
 
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// A connection that only reads, and what runs it.
+/// A connection that only reads, and its runtime.
 pub struct Changes {
-    // Before the runtime that drives it.
+    // Dropped before the runtime that drives it.
     connection: Box<Connection>,
     runtime: LocalRuntime,
     pooling: Pooling,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// `None`: the database has no tables of ours.
+    /// `None`: the database has none of our tables.
     pub(in crate::store) fn find(
         address: &Arc<Address>,
         pooling: Pooling,

@@ -1,14 +1,18 @@
-//! Which counts of which nonces were used, among servers that share a database.
+//! Replay protection across servers: each count of a Digest nonce (`nc`) is accepted once, whichever of
+//! the servers that share the database it is sent to.
 //!
-//! The tables (`tables`) are empty after a crash of PostgreSQL. Then the epoch is gone with them, so that
-//! every nonce from before is stale at every server; a claim looks at the epoch in the same statement.
-//! A copy of the tables, and a clock that was set back, begin a new epoch too.
-//! Claims that come while one is under way are sent together, by one thread for all.
-//! A nonce that comes to one server alone is claimed in the memory of that server (`ours`), which has
-//! taken a part of it in the database. Another server to which it comes after all says so, and waits
-//! until the part is given up with what was used of it.
-//! The one surprising thing: a claim whose answer was lost is made once more, and `First` is then the
-//! truth, but `Again` may be our own work and is told as a failure.
+//! The tables (`tables`) are unlogged, so a crash of PostgreSQL empties them. The epoch is lost with
+//! them, and every older nonce is then stale at every server; a claim checks the epoch in the same
+//! statement. A copy of the tables and a clock that was set back start a new epoch too.
+//!
+//! Claims that arrive while a batch is in flight are sent as the next batch, by one task for all threads.
+//!
+//! A nonce that only one server sees is claimed in that server's memory (`nonce_lease`), which has leased
+//! a block of its counts in the database. A server that gets a count of a leased block requests a
+//! handover, and waits until the holder has written back which counts it has used.
+//!
+//! The one surprising thing: a claim whose answer was lost is sent again. If it is accepted then, that is
+//! the truth; if it is rejected as used, our own first attempt may be the cause, and the claim fails.
 
 mod handover;
 mod line;
@@ -38,27 +42,29 @@ use crate::store::claims::SKEW_SECONDS;
 use crate::store::driver::{Bind, Columns, Driver};
 use crate::store::{Broken, Claim, Claimed, StoreError};
 
-/// How often claims are sent that are in each other's way.
+/// How often claims are resent that conflicted with claims of other servers.
 const ROUNDS_MAX: usize = 4;
-/// How often a statement is sent: the claims and the watch have a connection each, and both may be lost.
+/// How often a statement is sent: the claims and the handover watch have a connection each, and both may be
+/// lost.
 const TRIES_MAX: usize = 3;
-/// How often the epoch is asked for while others make one at the same time.
+/// How often the epoch is queried while another server creates one.
 const EPOCH_TRIES: usize = 5;
 
-/// How often a server looks whether it got what it wants, and when it gives up: the other one is gone.
+/// How often a server checks whether a handover has happened, how often it repeats the request, and when it
+/// takes the holder for gone.
 const WANTED_PAUSE: Duration = Duration::from_millis(20);
 const WANTED_AGAIN: Duration = Duration::from_millis(500);
 const WANTED_MAX: Duration = Duration::from_secs(2);
 
-/// Claims of one part of one nonce that are sent as one.
+/// The claims of one block of one nonce, sent as one row.
 #[derive(Debug, Default)]
 struct Sent {
     bits: u64,
     epoch: u64,
     issued: i64,
-    /// What of the part is our own work, if we wish for all of it.
+    /// Set if this server asks to lease the block: the counts that it knows to have claimed itself.
     held: Option<u64>,
-    /// By their place among the claims.
+    /// Indexes into the claims of the batch.
     claims: Vec<usize>,
 }
 
@@ -67,14 +73,14 @@ impl Worker {
         self.0.epoch().await
     }
 
-    /// Whether `claim_here` can tell.
+    /// Whether `claim_nonce_locally` can decide.
     pub(in crate::store) fn can_claim_here(&self, claim: &Claim) -> bool {
         *lock(&self.0.claims.epoch) == Some(claim.epoch) && self.0.claims.ours.has(claim)
     }
 
-    /// Claims what this server has to itself.
+    /// Claims a count of a block that this server has leased.
     pub(in crate::store) fn claim_here(&self, claim: &Claim) -> Option<Claimed> {
-        // What is ours of another epoch can be known to nobody else, and yet all of it is stale.
+        // Leases of another epoch may still be in memory, but all its nonces are stale.
         let is_live = *lock(&self.0.claims.epoch) == Some(claim.epoch);
         if is_live { self.0.claims.ours.claim(claim) } else { None }
     }
@@ -86,7 +92,7 @@ impl Worker {
         loop {
             match self.claim_once(claim).await? {
                 Found::Told(claimed) => {
-                    // It may have been given up just before it was wanted.
+                    // The holder may have released the lease just before the request was written.
                     if wanted.is_some() {
                         let inner = Arc::clone(&self.0);
                         tokio::task::spawn_local(async move { inner.want_no_more(place).await });
@@ -97,19 +103,19 @@ impl Worker {
                     let cause = "the answer to a claim was lost".to_owned();
                     return Err(StoreError::Unavailable(cause));
                 }
-                // By ourselves, long ago.
+                // The lease was our own, and this server has evicted it.
                 Found::Held if self.0.claims.ours.has_forgotten(place) => {
                     return Ok(Claimed::Stale);
                 }
                 Found::Held if clock::now() < until => {
-                    // Again now and then: another one who wanted it too may have given up.
+                    // Repeated, because another server that requested the block may have withdrawn.
                     if wanted.is_none_or(|last| last.elapsed() >= WANTED_AGAIN) {
                         wanted = Some(clock::now());
                         self.0.want(place, bucket_of(claim)).await?;
                     }
                     tokio::time::sleep(WANTED_PAUSE).await;
                 }
-                // Whoever has it does not answer. The client gets a nonce that nobody has.
+                // The holder does not respond: the client gets a new nonce.
                 Found::Held => {
                     self.0.want_no_more(place).await?;
                     return Ok(Claimed::Stale);
@@ -122,11 +128,11 @@ impl Worker {
         let (answer, answered) = oneshot::channel();
         if self.0.claims.put(Asked { claim: *claim, answer })? {
             let inner = Arc::clone(&self.0);
-            // A task of its own: others go with it, so it goes on when this client leaves.
+            // A task of its own: it carries the claims of others, so it outlives this request.
             tokio::task::spawn_local(Box::pin(async move { inner.claim_all().await }));
         }
         let lost = |_| Err(StoreError::Unavailable("a claim ended without an answer".to_owned()));
-        // Whoever has waited for so long is not let in; the count is used up, which harms nobody.
+        // A request that has waited this long is rejected. Its count is used up, which is harmless.
         let max = self.0.statement_max + GRACE;
         let answered = tokio::time::timeout(max, answered).await;
         answered.map_err(|_| StoreError::TimedOut)?.unwrap_or_else(lost)
@@ -151,7 +157,7 @@ impl Inner {
         Err(StoreError::Busy)
     }
 
-    /// Makes the claims that wait, until none does.
+    /// Sends the waiting claims in batches, until none is left.
     async fn claim_all(self: Arc<Self>) {
         let mut under_way = UnderWay { batch: &self.claims, is_done: false };
         loop {
@@ -169,22 +175,22 @@ impl Inner {
                     Err(StoreError::TimedOut) => Err(StoreError::TimedOut),
                     Err(other) => Err(StoreError::Unavailable(format!("{other:?}"))),
                 };
-                // The client may have left.
+                // The receiver is gone if the client disconnected.
                 let _ = asked.answer.send(answer);
             }
         }
     }
 
-    /// What became of each.
+    /// The result of each claim.
     async fn claim_some(self: &Arc<Self>, claims: &[Claim]) -> Result<Vec<Found>, StoreError> {
         let epoch = self.epoch().await?;
         let mut seen = HashSet::new();
         let known = |claim: &Claim| {
-            // Of two that are the same, sent together, one is the first.
+            // Of two equal claims in one batch, the first one wins.
             if !seen.insert((claim.nonce, claim.count, claim.epoch, claim.issued)) {
                 return Some(Found::Told(Claimed::Again));
             }
-            // It may have become ours while they waited.
+            // The block may have been leased while the claims waited.
             let ours = if claim.epoch == epoch { self.claims.ours.claim(claim) } else { None };
             ours.map(Found::Told)
         };
@@ -196,7 +202,7 @@ impl Inner {
             for (at, (claim, _)) in open {
                 let Some((place, bit)) = Place::of(claim) else { continue };
                 let Claim { epoch, issued, .. } = *claim;
-                // After a try that failed it is ours no more than others'.
+                // Not after a conflict: then another server uses the nonce too.
                 let held = if round == 0 { self.claims.ours.wish(place) } else { None };
                 let parts = sent.entry(bucket_of(claim)).or_default();
                 let one =
@@ -220,8 +226,8 @@ impl Inner {
         Ok(found.into_iter().map(|found| found.unwrap_or(Found::Unknown)).collect())
     }
 
-    /// Claims parts of nonces that belong into one table. Gives what became of the claims, by their place;
-    /// of those that others were in the way of, nothing.
+    /// Claims blocks of one table. Returns the results of the claims, by index; a claim that conflicted
+    /// with others has none, and is sent again.
     async fn claim_parts(
         self: &Arc<Self>,
         claims: &[Claim],
@@ -249,7 +255,8 @@ impl Inner {
         Ok(told)
     }
 
-    /// Why claims were not taken: they are stale, or used, or held by another server.
+    /// Finds out why claims were not accepted: the nonce is stale, the count is used, or another server has
+    /// leased the block.
     async fn judge(
         &self,
         claims: &[Claim],
@@ -284,13 +291,13 @@ impl Inner {
         Ok(told)
     }
 
-    /// Of parts that belong into one table, those that were taken, and whether they are ours alone.
+    /// Of blocks of one table, those that were accepted, and whether this server has leased them.
     async fn insert(
         &self,
         bucket: i64,
         sent: &BTreeMap<Place, Sent>,
     ) -> Result<(Vec<Option<(Place, bool)>>, bool), StoreError> {
-        // In the order of their keys, so that two servers never wait for each other.
+        // In the order of their keys, so that two servers cannot deadlock.
         let texts = [
             commas(sent.values().map(|one| one.epoch.cast_signed())),
             commas(sent.keys().map(|place| Uuid::from_u128(place.nonce))),
@@ -305,8 +312,8 @@ impl Inner {
         self.ask(&self.claims.sql(bucket)?.claim, &binds, read).await
     }
 
-    /// Runs one statement that is its own transaction. When the connection is lost, again: the second value
-    /// says so.
+    /// Runs one statement that is its own transaction, and retries it if the connection is lost; the second
+    /// value says whether it was.
     async fn ask<T>(
         &self,
         sql: &str,
@@ -321,7 +328,7 @@ impl Inner {
             let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
             let work = driver.rows(sql, binds, &read);
             let Ok(done) = tokio::time::timeout_at((until + GRACE).into(), work).await else {
-                // The connection goes with the lease.
+                // The connection is closed with its lease.
                 lease.cancel();
                 return Err(StoreError::TimedOut);
             };
@@ -344,12 +351,12 @@ impl Inner {
     }
 }
 
-/// What the database said of a claim that was not taken; nothing if it was only in bad company.
-/// `was_lost`: it was made before, and the answer did not come.
+/// Why a claim was not accepted; `None` if only another claim of the same row conflicted.
+/// `was_lost`: an earlier attempt got no answer.
 fn found(is_live: bool, kept: Option<i64>, bit: u64, was_lost: bool) -> Option<Found> {
     match kept {
         Some(_) | None if !is_live => Some(Found::Told(Claimed::Stale)),
-        // Nothing was in the way, and yet it is not there: it was swept since.
+        // No row conflicted, and yet the claim was not accepted: the row was swept since.
         None => Some(Found::Told(Claimed::Stale)),
         Some(kept) if was_lost && kept & bit.cast_signed() != 0 => Some(Found::Unknown),
         Some(..0) => Some(Found::Held),
@@ -358,7 +365,7 @@ fn found(is_live: bool, kept: Option<i64>, bit: u64, was_lost: bool) -> Option<F
     }
 }
 
-/// The part of a nonce that a row begins with.
+/// The block that a row's first two columns name.
 fn place_of(row: &dyn Columns) -> Result<Option<Place>, Broken> {
     let nonce = row.text(0)?.and_then(|text| Uuid::try_parse(text).ok()).map(|id| id.as_u128());
     let part = row.integer(1)?.and_then(|part| u32::try_from(part).ok());

@@ -1,14 +1,13 @@
-//! One connection to PostgreSQL: reached, encrypted, let in, and told how we want it.
+//! Opening one connection to PostgreSQL: connect, TLS, authentication, session settings.
 //!
-//! How many there are and who uses them is not known here. The hosts of an address are tried in turn, as
-//! libpq does it, each with its share of the time there is, so that one that swallows packets leaves time
-//! for the next.
-//! What a session is told goes with the first message (`options`), and one statement behind it looks what
-//! came of it. A pooling proxy gives every transaction to another session: there nothing can be told, and
-//! that one statement only looks.
-//! The one surprising thing: `synchronous_commit` is pinned to what it is found to be, and `off` to `on`.
-//! An answered write is on disk, and a reload of the server's settings must not take that away from
-//! sessions that live for days.
+//! Pooling is not done here. The hosts of a URL are tried in turn, as libpq does it, each with its share
+//! of the remaining time, so that a host that drops packets leaves time for the next.
+//! The session settings go with the startup message (`options`), and one statement after it verifies
+//! them. A transaction-pooling proxy gives every transaction to another session: there no setting can be
+//! made, and that statement only verifies.
+//! The one surprising thing: `synchronous_commit` is pinned to the value found, and `off` is raised to
+//! `on`. An acknowledged write is on disk, and a reload of the server's settings must not take that away
+//! from sessions that live for days.
 
 mod error;
 #[cfg(test)]
@@ -31,13 +30,13 @@ use crate::model::settings::Pooling;
 pub use error::ConnectError;
 use error::Fault;
 
-/// What keeps a connection alive: somebody has to poll it, or nothing is sent or read.
+/// The connection's I/O future: a task has to poll it, or nothing is sent or read.
 pub(super) type Driver = Connection<Socket, Stream>;
 
-/// What every session is told when it begins, where it may be told anything.
+/// The settings of every session, where a session can have settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Session {
-    /// With `Transaction`, every transaction has to say for itself what it needs of the rest.
+    /// With `Transaction`, every transaction has to make the settings that it needs.
     pub pooling: Pooling,
     pub statement_ms_max: u64,
     pub lock_ms_max: u64,
@@ -45,7 +44,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The `options` of the first message. Those of the address come first, so that ours hold.
+    /// The `options` of the startup message. Those of the URL come first, so that ours override them.
     fn options(&self, own: Option<&str>) -> Option<String> {
         if self.pooling == Pooling::Transaction {
             return own.map(str::to_owned);
@@ -57,10 +56,10 @@ impl Session {
             ("idle_in_transaction_session_timeout", &*self.idle_in_transaction_ms_max.to_string()),
             ("TimeZone", "UTC"),
             ("standard_conforming_strings", "on"),
-            // So that we hear of a commit that no longer waits for its standbys.
+            // So that the warning about a commit that stopped waiting for its standbys is sent.
             ("client_min_messages", "warning"),
             ("default_transaction_isolation", "read\\ committed"),
-            // By this one it is seen that the others arrived.
+            // Shows that the others have arrived.
             ("nouns.told", "yes"),
         ];
         for (name, value) in settings {
@@ -72,7 +71,7 @@ impl Session {
 }
 
 impl Address {
-    /// Opens one connection, and reads the database's clock. Whoever takes it has to poll the driver.
+    /// Opens one connection, and reads the database's clock. The caller has to poll the connection driver.
     pub(super) async fn connect(
         &self,
         session: &Session,
@@ -96,7 +95,7 @@ impl Address {
             match attempt.run().await {
                 Ok(connected) => return Ok(connected),
                 Err(fault) => {
-                    // The others have the same users and databases: libpq does not ask them either.
+                    // The other hosts have the same users and databases, so libpq does not try them either.
                     let ends = fault.is_about_us();
                     faults.push((target, fault));
                     if ends {
@@ -110,23 +109,23 @@ impl Address {
 }
 
 impl Address {
-    /// Asks the database to stop what a connection is doing, over a connection of its own.
+    /// Sends a cancel request, over a connection of its own.
     pub(super) async fn cancel(&self, token: CancelToken) -> Result<(), Error> {
         match Connector::new(&self.tls) {
             Ok(connector) => token.cancel_query(connector).await,
-            // It was fit for use when the connection was made.
+            // The certificate files were valid when the connection was made.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// The time for one host, of what is left for so many.
+/// The timeout for one host, given the time left for all remaining hosts.
 fn share(left: Duration, hosts: usize, limit: Option<Duration>) -> Duration {
     let even = left / u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
     limit.map_or(even, |limit| limit.min(left))
 }
 
-/// One host, tried once, or twice where encryption is welcome and not needed.
+/// An attempt to connect to one host; with `sslmode=prefer` it may try a second time, without TLS.
 struct Attempt<'a> {
     address: &'a Address,
     target: &'a Target,
@@ -143,7 +142,7 @@ impl Attempt<'_> {
         }
         let until = clock::now() + self.share;
         let mode = match (&self.target.host, self.address.tls.mode) {
-            // No one else is on that wire, and PostgreSQL does not encrypt it.
+            // A Unix socket is local, and PostgreSQL does not encrypt it.
             (Host::Folder(_), _) | (_, Mode::Disable) => SslMode::Disable,
             (_, Mode::Prefer) => SslMode::Prefer,
             (_, Mode::Require | Mode::VerifyChain | Mode::VerifyName) => SslMode::Require,
@@ -190,7 +189,7 @@ impl Attempt<'_> {
             .application_name(&address.application_name)
             .port(target.port)
             .ssl_mode(mode)
-            // Of one of the numbers that a name may stand for.
+            // For each of the IP addresses that a name resolves to.
             .connect_timeout(self.share)
             .channel_binding(match address.tls.binding {
                 Binding::Disable => ChannelBinding::Disable,
@@ -225,7 +224,7 @@ impl Attempt<'_> {
         config
     }
 
-    /// Looks at what the session has become, and pins what must not change under it.
+    /// Verifies the session's settings, and pins those that must not change later.
     async fn look(&self, client: &Client) -> Result<(), Fault> {
         let pooled = self.session.pooling == Pooling::Transaction;
         let statement = if pooled { LOOK } else { LOOK_AND_PIN };
@@ -255,12 +254,12 @@ impl Attempt<'_> {
     }
 }
 
-/// The database's clock stands behind the columns of both.
+/// The database's clock is appended as the last column of both.
 const LOOK: &str = "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
      current_setting('transaction_isolation')";
 
-/// `local` and the `remote_` ones all wait for the server's own disk, and how many others are waited for
-/// is for those who run it to say.
+/// `local` and the `remote_` values all wait for the primary's own disk; whether to wait for standbys is
+/// the operator's decision.
 const LOOK_AND_PIN: &str = "SELECT current_setting('transaction_read_only'), \
      set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
      ELSE current_setting('synchronous_commit') END, false), current_setting('nouns.told', true)";

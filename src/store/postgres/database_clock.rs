@@ -1,10 +1,10 @@
-//! The database's clock, as this server knows it: every time that is stored is taken from here.
+//! Estimate of the database's clock: every stored time is taken from it.
 //!
-//! The database is asked for its time when a connection opens and once a minute by the keeper, in
-//! statements that are sent anyway. In between, the time goes on by the monotonic clock, so the wall clock
-//! of this machine plays no part, and a request needs no round trip to know the time.
-//! The error is at most half the round trip of the last reading, plus the drift of the monotonic clock
-//! since (`DRIFT_PPM`).
+//! A server reads the database's time when a connection opens, and once a minute in the maintenance thread,
+//! in statements that are sent anyway. In between, the estimate advances by the monotonic clock, so the
+//! wall clock of this machine plays no part, and a request needs no round trip to know the time. The error
+//! is at most half the round trip of the last reading, plus the drift of the monotonic clock since
+//! (`DRIFT_PPM`).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::value::Moment;
 
-/// What the database is asked: microseconds since 1970.
+/// SQL for the database's time: microseconds since 1970.
 pub(super) const DATABASE_MICROS: &str =
     "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
@@ -28,7 +28,7 @@ pub(super) struct DatabaseClock {
     origin: Instant,
     /// The database's time at `origin`, in microseconds since 1970.
     offset: AtomicI64,
-    /// What the offset was estimated from.
+    /// The reading that the offset was estimated from.
     best: Mutex<Option<Reading>>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct DatabaseClock {
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     offset: i64,
-    /// By how much the offset may be wrong.
+    /// The maximum error of the offset.
     error: i64,
     /// Since `origin`.
     at: i64,
@@ -50,7 +50,7 @@ impl Default for DatabaseClock {
 }
 
 impl DatabaseClock {
-    /// The database's time. Before any connection was made, which nobody can have asked for, our own.
+    /// The database's time. Before the first reading, which no request can observe, the local time.
     pub(super) fn now(&self) -> Moment {
         let offset = self.offset.load(Ordering::Relaxed);
         let micros = offset.checked_add(self.micros_at(clock::now()));
@@ -58,8 +58,8 @@ impl DatabaseClock {
         known.unwrap_or_else(clock::moment)
     }
 
-    /// Takes in a reading: the database was asked at one moment, answered at the other, and its clock
-    /// showed `micros` at some moment in between.
+    /// Takes a reading: the query was sent and answered at these instants, and the database's clock showed
+    /// `micros` at some instant in between.
     pub(super) fn read(&self, asked: Instant, answered: Instant, micros: i64) {
         let (asked, answered) = (self.micros_at(asked), self.micros_at(answered));
         let error = (answered - asked) / 2;
@@ -78,8 +78,8 @@ impl DatabaseClock {
 }
 
 impl Reading {
-    /// The more exact of two that agree; where they do not, the database's clock was set, or another
-    /// database has taken over, and the newer one is right.
+    /// The more exact of two readings that agree. If they disagree, the database's clock was set or a
+    /// failover happened, and the newer one is right.
     fn or_better(self, newer: Self) -> Self {
         let drift = newer.at.saturating_sub(self.at).saturating_mul(DRIFT_PPM) / 1_000_000;
         let error = self.error.saturating_add(drift);

@@ -1,9 +1,9 @@
-//! PostgreSQL behind the `Driver` trait.
+//! PostgreSQL implementation of the `DatabaseDriver` trait.
 //!
-//! What does not depend on each other is sent together, without waiting for the first answer: a plain
-//! read or create is one way to the database and back, an update two.
-//! The one surprising thing: a transaction is begun with its first statement, and committed with its
-//! last; a single statement is its own.
+//! Independent statements are pipelined, without waiting for the first answer: a plain read or create is
+//! one round trip, an update two.
+//! The one surprising thing: `BEGIN` is sent together with the first statement and `COMMIT` with the last;
+//! a single statement needs neither.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -26,25 +26,25 @@ use crate::store::ids::Ids;
 use crate::store::sql::{POSTGRES_NEXT_IDS, quoted};
 use crate::value::{Id, IdKind, Moment};
 
-/// Where a transaction stands.
+/// The state of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Each statement is a transaction of its own.
+    /// Each statement is its own transaction.
     None,
-    /// The next statement begins one.
+    /// The next statement is sent with `BEGIN`.
     Due,
     Open,
-    /// Its end was sent. Until the answer comes, nobody knows how it ended.
+    /// `COMMIT` was sent. Until the answer comes, the outcome is unknown.
     Ending,
 }
 
-/// A connection for one request.
+/// A connection for the duration of one request.
 pub(super) struct PostgresDriver<'a> {
     connection: &'a Connection,
     ids: &'a Mutex<Ids>,
     pooling: Pooling,
     stage: Stage,
-    /// A savepoint is there, and the end is not to be sent yet.
+    /// There is a savepoint, so the statements after it do not commit yet.
     is_held: bool,
     trouble: Option<Trouble>,
     violated: Option<ForeignKey>,
@@ -60,7 +60,7 @@ impl<'a> PostgresDriver<'a> {
         Self { connection, ids, pooling, stage, is_held: false, trouble: None, violated: None }
     }
 
-    /// Takes in what the database said of its clock.
+    /// Records a reading of the database's clock.
     pub(super) fn read_clock(&self, asked: Instant, answered: Instant, database: Moment) {
         self.connection.clock.read(asked, answered, database.micros());
     }
@@ -69,20 +69,20 @@ impl<'a> PostgresDriver<'a> {
         self.trouble
     }
 
-    /// The foreign key that the transaction violated, which undid it.
+    /// The foreign key whose violation rolled the transaction back.
     pub(super) fn take_violated(&mut self) -> Option<ForeignKey> {
         self.violated.take()
     }
 
-    /// Whether something was sent that may have been done, although no answer says so. From then on the
-    /// connection must not be cancelled.
+    /// Whether a commit was sent and not answered, so that it may have happened. From then on the statement
+    /// must not be cancelled.
     pub(super) fn may_be_done(&self) -> bool {
         self.stage == Stage::Ending
     }
 
-    /// Ends the transaction, whose commit PostgreSQL has confirmed. Not where the commit's wait for the
-    /// standbys was cut short, by `pg_cancel_backend` for one: PostgreSQL reports success then, with a
-    /// warning, and the transaction is lost if a standby takes over now.
+    /// Ends the transaction, whose commit PostgreSQL has confirmed. Fails where the commit's wait for the
+    /// standbys was interrupted, for example by `pg_cancel_backend`: PostgreSQL then reports success with a
+    /// warning, and a failover to a standby would lose the transaction.
     fn confirm_commit(&mut self) -> Result<(), Failure> {
         if self.connection.is_unreplicated.swap(false, Ordering::Relaxed) {
             self.trouble = Some(Trouble::Lost);
@@ -94,11 +94,11 @@ impl<'a> PostgresDriver<'a> {
         Ok(())
     }
 
-    /// Undoes what is not committed. True when the connection can be used again.
+    /// Rolls back what is not committed. Returns whether the connection can be reused.
     pub(super) async fn abandon(&mut self) -> bool {
         match (self.trouble, self.stage) {
             (Some(Trouble::Lost), _) => false,
-            // The database has answered, and with an error: it has undone all of it.
+            // The database has answered with an error, so it has rolled back already.
             (_, Stage::None | Stage::Due | Stage::Ending) => true,
             (_, Stage::Open) => self.connection.client.batch_execute("ROLLBACK").await.is_ok(),
         }
@@ -129,13 +129,13 @@ impl<'a> PostgresDriver<'a> {
         }
     }
 
-    /// Sends a word that is about the transaction itself.
+    /// Sends a transaction command without parameters.
     async fn word(&mut self, word: &str) -> Result<(), Failure> {
         let done = self.connection.client.batch_execute(word).await;
         done.map_err(|error| self.failed(&error))
     }
 
-    /// `BEGIN`, if it is due.
+    /// `BEGIN`, if it is pending.
     fn begin(&mut self) -> Option<&'static str> {
         let is_due = self.stage == Stage::Due;
         is_due.then(|| {
@@ -144,7 +144,7 @@ impl<'a> PostgresDriver<'a> {
         })
     }
 
-    /// Reads rows until one is enough.
+    /// Reads rows until `is_enough`.
     async fn read_until<T>(
         &mut self,
         rows: RowStream,
@@ -166,13 +166,13 @@ impl<'a> PostgresDriver<'a> {
         }
     }
 
-    /// Sends statements together, and says how many rows each changed.
+    /// Pipelines statements, and returns how many rows each changed.
     async fn fly(&mut self, messages: Vec<Message<'_>>) -> Vec<Result<u64, Error>> {
         let client = &self.connection.client;
         together(messages.into_iter().map(|message| execute(client, message))).await
     }
 
-    /// Runs one stroke that is a transaction of its own.
+    /// Runs one statement that is its own transaction.
     async fn run_alone(&mut self, stroke: &Stroke<'_>) -> Result<(), Stopped> {
         let stopped = |failure| Stopped { at: 0, failure };
         let message = self.message(stroke).await.map_err(stopped)?;
@@ -185,7 +185,7 @@ impl<'a> PostgresDriver<'a> {
         }
     }
 
-    /// Runs one statement for several rows, given by their columns: it is a transaction of its own.
+    /// Runs one multi-row statement, with one array per column; it is its own transaction.
     pub(super) async fn run_all(
         &mut self,
         sql: &str,
@@ -198,7 +198,7 @@ impl<'a> PostgresDriver<'a> {
         let rows = columns.first().map_or(0, Vec::len);
         match self.connection.client.execute_raw(&statement, columns).await {
             Ok(done) if usize::try_from(done) == Ok(rows) => self.confirm_commit(),
-            // It is committed, and not what was asked for: nobody does it again.
+            // It is committed, but wrong, so it must not be retried.
             Ok(_) => {
                 self.trouble = Some(Trouble::Lost);
                 Err(Failure::Engine("not all of several rows were written".into()))
@@ -207,7 +207,7 @@ impl<'a> PostgresDriver<'a> {
         }
     }
 
-    /// Runs strokes; `is_last`: and the end of the transaction behind them.
+    /// Runs statements; with `is_last` also the commit after them.
     async fn run(&mut self, strokes: &[Stroke<'_>], is_last: bool) -> Result<(), Stopped> {
         if let ([stroke], Stage::None, true) = (strokes, self.stage, is_last) {
             return self.run_alone(stroke).await;
@@ -258,7 +258,7 @@ impl<'a> PostgresDriver<'a> {
         let client = &self.connection.client;
         let (begun, rows) = match begin {
             None => (Ok(()), query(client, message).await),
-            // The first is sent first. In a box, since a plain read has no need of it.
+            // `join` polls `BEGIN` first, so it is sent first. Boxed, since a plain read does not need it.
             Some(begin) => {
                 Box::pin(join(client.batch_execute(begin), query(client, message))).await
             }
@@ -387,7 +387,7 @@ impl Driver for PostgresDriver<'_> {
             Ok(done) => Ok(done),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The server is ending in a hurry.
+                // The runtime is shutting down.
                 Err(_) => Err(Failure::TimedOut),
             },
         }
@@ -421,7 +421,7 @@ impl Driver for PostgresDriver<'_> {
                 let table = quoted(&resource.table);
                 let binds = [Bind::Text(&table), Bind::Integer(count)];
                 let read = |row: &dyn Columns| row.integer(0);
-                // In a box, since most ids need nothing of the database.
+                // Boxed, since most ids need no query.
                 let ids = Box::pin(self.rows(POSTGRES_NEXT_IDS, &binds, read)).await?;
                 Ok(ids.into_iter().flatten().map(Id::Integer).collect())
             }

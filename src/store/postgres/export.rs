@@ -1,10 +1,11 @@
-//! Exports from PostgreSQL: each on a connection of its own, in one transaction that reads, step by step
-//! through a cursor.
+//! Streaming exports from PostgreSQL: each on its own connection, in one read-only transaction with a
+//! consistent snapshot, read in batches through a cursor.
 //!
-//! So many at most at one server, apart from the pool, which they can therefore never keep busy. Each step
-//! is a statement with the time of one; what the client takes in between does not count.
-//! The one surprising thing: as long as one is under way, the database cannot clean up what others change,
-//! so the limits of time are what protects it from a client that does not read.
+//! The number of concurrent exports per server is limited. They do not use the pool, so they cannot exhaust
+//! it. Each fetch is a statement with its own timeout; the time that the client takes in between does not
+//! count.
+//! The one surprising thing: while an export is in flight, the database cannot vacuum rows that others
+//! change, so the timeouts protect it from a client that does not read.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -30,11 +31,11 @@ use crate::store::StoreError;
 use crate::store::export::{Counted, Export, Exported, Press};
 use crate::store::pipe::{Halted, Maker, PIECE_BYTES, Patience, Pipe};
 
-/// Rows of the first step, and the most of any.
+/// Rows of the first fetch, and the most of any.
 const ROWS_FIRST: usize = 64;
 const ROWS_MAX: usize = 2_000;
 
-/// How many there may be, for all worker threads.
+/// Admission of exports, for all worker threads.
 #[derive(Debug)]
 pub(super) struct Exports {
     places: Arc<Semaphore>,
@@ -42,7 +43,7 @@ pub(super) struct Exports {
     metrics: Arc<Metrics>,
 }
 
-/// One of the places, given back however the export ends.
+/// One export's slot, released however the export ends.
 type Place = (Counted, OwnedSemaphorePermit);
 
 impl Exports {
@@ -53,7 +54,7 @@ impl Exports {
 }
 
 impl Worker {
-    /// Begins one, and answers when its first piece is there. The rest is read by a task beside it.
+    /// Starts an export, and returns when its first chunk is ready. A separate task reads the rest.
     pub(in crate::store) async fn export(&self, export: Export) -> Result<Exported, StoreError> {
         let exports = &self.0.exports;
         let place = Arc::clone(&exports.places).try_acquire_owned();
@@ -66,7 +67,7 @@ impl Worker {
 }
 
 impl Inner {
-    /// The whole of an export. Its connection is gone before its client hears of the end.
+    /// Runs a whole export. Its connection is closed before its client sees the end.
     async fn export(self: Arc<Self>, export: Export, maker: Maker, place: Place) {
         let work = AssertUnwindSafe(self.read_or_halt(export, &maker)).catch_unwind();
         let last = work
@@ -76,7 +77,7 @@ impl Inner {
         match last {
             Ok(piece) => maker.finish(Ok(piece)),
             Err(Stop::Failed(error)) => maker.finish(Err(error)),
-            // There is nobody left to tell, or they know.
+            // The consumer is gone, or knows that the export was cancelled.
             Err(Stop::Halted) => {}
         }
     }
@@ -94,7 +95,7 @@ impl Inner {
             last = self.read_all(&connection, export, maker) => last,
         };
         if last.is_err() {
-            // What it may still be doing is for nobody.
+            // The result of the running statement is not needed.
             self.pool.cancel(&cancel);
         }
         last
@@ -126,18 +127,18 @@ impl Inner {
                 if rows < rows_wanted {
                     break;
                 }
-                // As many as make two pieces, by what the last ones had; the next may be longer.
+                // Aims at two chunks per fetch, by the size of the last rows; the next may be larger.
                 let rows_max = ROWS_MAX.min(2 * rows_wanted);
                 rows_wanted = (2 * PIECE_BYTES * rows / bytes.max(1)).clamp(1, rows_max);
             }
             within(step_max, client.batch_execute("CLOSE nouns_export")).await?;
         }
-        // Nothing was changed; how it ends makes no difference to what was read.
+        // Nothing was changed, so the outcome of the commit does not matter.
         let _ = timeout(GRACE, client.batch_execute("COMMIT")).await;
         Ok(press.rest())
     }
 
-    /// Fetches some rows, and says how many there were and how many bytes they made.
+    /// Fetches a batch of rows. Returns how many there were, and how many bytes they became.
     async fn step(
         &self,
         client: &Client,
@@ -165,7 +166,7 @@ impl Inner {
 }
 
 impl Exports {
-    /// The session's own limit for idle transactions is shorter than a client may take.
+    /// Extends the session's idle-in-transaction timeout, which is shorter than a client may pause.
     fn begin(&self) -> String {
         let idle = self.patience.idle + GRACE;
         format!(
@@ -176,14 +177,14 @@ impl Exports {
     }
 }
 
-/// Why an export goes no further.
+/// Why an export ends early.
 enum Stop {
-    /// Nobody fetches it any more, or it was cut.
+    /// The client stopped reading, or the export was cut off.
     Halted,
     Failed(StoreError),
 }
 
-/// The database stops a statement by itself; a network that hangs does not.
+/// Adds a timeout: PostgreSQL enforces `statement_timeout`, but a hung network does not.
 async fn within<T>(
     time: Duration,
     work: impl Future<Output = Result<T, Error>>,

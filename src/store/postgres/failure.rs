@@ -1,20 +1,20 @@
-//! PostgreSQL's errors, by what they mean for a request.
+//! Classification of PostgreSQL's errors by what they mean for a request.
 
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::store::driver::Failure;
 
-/// What to do about an error beside telling it.
+/// How to recover from an error, beside reporting it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Nothing was done, and it may well go through the next time, over another connection.
+    /// The transaction was rolled back, and a retry on another connection may succeed.
     Again,
-    /// The connection is of no more use; nobody knows what became of what was on its way.
+    /// The connection is unusable; the outcome of what was in flight is unknown.
     Lost,
 }
 
-/// Sorts an error: what is told, and what to do about it.
+/// Classifies an error: what is reported, and how to recover.
 pub(super) fn sort(error: &Error) -> (Failure, Option<Trouble>) {
     let Some(database) = error.as_db_error() else {
         return (Failure::Storage(words(error)), Some(Trouble::Lost));
@@ -37,7 +37,7 @@ pub(super) fn sort(error: &Error) -> (Failure, Option<Trouble>) {
                 "behind a proxy that pools transactions set database_pooling = \"transaction\"";
             (Failure::Storage(format!("{cause}; {hint}")), None)
         }
-        // 53: resources are short; 58: its own system failed; XX: its files are damaged.
+        // Classes 53: insufficient resources; 58: system error; XX: internal error, damaged files.
         code if ["53", "58", "XX"].iter().any(|class| code.code().starts_with(class)) => {
             (Failure::Storage(cause), None)
         }
@@ -45,32 +45,32 @@ pub(super) fn sort(error: &Error) -> (Failure, Option<Trouble>) {
     }
 }
 
-/// What another transaction did meanwhile; and plans that another replica's change of tables made old.
+/// Conflicts with concurrent transactions, and plans that another server's migration made obsolete.
 fn is_passing(code: &SqlState) -> bool {
     [
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::T_R_DEADLOCK_DETECTED,
-        // Everything is looked up before it is written: an item was there, and is no more.
+        // References are looked up before a write: the item was there, and was deleted concurrently.
         SqlState::FOREIGN_KEY_VIOLATION,
         SqlState::FEATURE_NOT_SUPPORTED,
-        // The server is no longer the one that writes: the next connection finds the one that is.
+        // After a failover this is no longer the primary; the next connection finds the new one.
         SqlState::READ_ONLY_SQL_TRANSACTION,
     ]
     .contains(code)
 }
 
-/// Our prepared statement is on another connection.
+/// A prepared statement is missing or exists twice, because a proxy changed the session.
 fn is_of_a_proxy(code: &SqlState) -> bool {
     [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
 }
 
-/// Whether a notice warns that a commit no longer waits for its synchronous standbys. Its code is that of
-/// any warning and its text depends on `lc_messages`, so the function that raises it tells.
+/// Whether a notice warns that a commit no longer waits for its synchronous standbys. It has the code of
+/// any warning and its text depends on `lc_messages`, so the function that raises it identifies it.
 pub(super) fn is_unreplicated(notice: &DbError) -> bool {
     notice.routine() == Some("SyncRepWaitForLSN")
 }
 
-/// For the log: without the values that PostgreSQL puts into its details.
+/// The message for the log, without the values that PostgreSQL puts into its details.
 pub(super) fn words(error: &Error) -> String {
     match error.as_db_error() {
         Some(database) => {

@@ -1,9 +1,9 @@
-//! Foreign keys that refuse a delete although this server's model declares nothing against it.
+//! Foreign keys that refuse a delete although this server's model declares no such reference.
 //!
-//! A server with a newer model may have added a child resource or a `ref` field to the same database, and an
-//! operator may have tables of their own that refer to ours. The look-up before a delete does not know
-//! them; PostgreSQL names the constraint. A constraint that the model declares is violated only when
-//! another transaction came in between, and then the write is tried again.
+//! A server with a newer model may have added a child resource or a `ref` field to the same database, and
+//! an operator may have tables of their own that refer to ours. The lookup before a delete does not know
+//! them, but PostgreSQL's error names the constraint. A constraint that the model declares is violated only
+//! by a concurrent transaction, and then the write is retried.
 
 use std::time::Instant;
 
@@ -18,14 +18,14 @@ use crate::plan::{Action, Write};
 use crate::store::StoreError;
 use crate::store::driver::{Bind, Columns, Driver};
 
-/// The column of a foreign key of a table of ours. 1: the schema, 2: the table, 3: the constraint.
+/// The column of a foreign key in our schema. 1: the schema, 2: the table, 3: the constraint.
 const COLUMN: &str = "SELECT attname::text FROM pg_constraint \
      JOIN pg_class ON pg_class.oid = conrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace \
      JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[1] \
      WHERE contype = 'f' AND nspname = current_schema() \
      AND nspname::text = $1 AND relname::text = $2 AND conname::text = $3";
 
-/// A foreign key as an error names it. Its table is the one that refers to another.
+/// A foreign key as an error names it. `table` is the referencing table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignKey {
     schema: String,
@@ -34,7 +34,7 @@ pub(super) struct ForeignKey {
 }
 
 impl ForeignKey {
-    /// The one that a statement violated.
+    /// The foreign key that a statement violated.
     pub(super) fn violated_in(error: &Error) -> Option<Self> {
         let error = error.as_db_error()?;
         if *error.code() != SqlState::FOREIGN_KEY_VIOLATION {
@@ -47,8 +47,8 @@ impl ForeignKey {
 }
 
 impl Inner {
-    /// Whether a foreign key refuses a write for good: the write deletes, and the model knows nothing of
-    /// those who refer to what it deletes. Where that cannot be looked up, the write is tried again.
+    /// Whether a foreign key refuses a write for good: the write is a delete, and the model declares no
+    /// such reference. If the lookup fails, the write is retried.
     pub(super) async fn refuses_removal(
         &self,
         write: &Write,
@@ -59,7 +59,7 @@ impl Inner {
             && self.is_undeclared(key, until).await.unwrap_or(false)
     }
 
-    /// Whether the model declares no reference that a foreign key stands for.
+    /// Whether the model declares no reference for a foreign key.
     async fn is_undeclared(&self, key: &ForeignKey, until: Instant) -> Result<bool, StoreError> {
         let lease = self.pool.lease(Purpose::Read, until).await?;
         let connection = lease.connection().ok_or_else(no_connection)?;

@@ -1,11 +1,11 @@
-//! Creates that come at the same time, written by one statement.
+//! Insert batching: concurrent creates of one resource are coalesced into one multi-row INSERT.
 //!
-//! A plain create (`plain`) goes at once while few of its resource are under way. Those who come then wait
-//! until these have ended, and go together: one way to the database and back, one commit and one sync for
-//! all of them. So the more come, the less each of them costs. After these the next one does not go at once
-//! either: its thread first looks who else has come.
-//! The one surprising thing: when the database refuses the statement, all of it is undone, and each goes
-//! alone, and finds out for itself what is wrong.
+//! A create that depends on nothing stored is sent at once while few inserts of its resource are in flight.
+//! Creates that arrive then wait until those have ended and go as one batch: one round trip, one commit and
+//! one sync for all of them. So the cost of a create falls as the load rises. After a batch the next create
+//! is not sent at once either: its thread first collects the creates that have arrived meanwhile.
+//! The one surprising thing: when the database refuses the statement, it rolls back the whole batch, and
+//! each create is retried individually, so that only the wrong one gets the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,36 +30,39 @@ use crate::store::plain::{Creation, is_plain};
 use crate::store::transaction::{Halt, is_due};
 use crate::value::Id;
 
-/// How many statements of one resource are under way before others wait for them.
+/// How many statements of one resource are in flight before creates wait for a batch.
 const UNDER_WAY_MAX: u32 = 4;
-/// Where they take no longer than this, others wait for all of them: it is the work that takes the time, and
-/// that grows less. Where they take longer, it is the disk or the network, which serve several at once.
+/// Where statements take no longer than this, a batch waits for all of them: the database's CPU is the
+/// limit, and larger batches need less of it. Where they take longer, the disk or the network is the limit,
+/// and both serve several statements at once.
 const QUICK: Duration = Duration::from_millis(1);
-/// Nobody waits longer than this for those who went before: something else may hold them up.
+/// How long a batch waits for the statements before it, which may be blocked by something else.
 const WAIT_MAX: Duration = Duration::from_millis(2);
-/// A thread looks once at all its connections, and then answers what it found there.
+/// How often the batch leader yields before it sends: its thread then reads all its sockets once, and the
+/// requests found there can join.
 const YIELDS: usize = 2;
-/// How many go together.
+/// How many creates one batch holds.
 const MEMBERS_MAX: usize = 64;
-/// Whoever brings more goes alone: others would wait for it.
+/// A larger create is sent individually, because the rest of a batch would wait for it.
 const BYTES_MAX: usize = 16 << 10;
 
-/// The plain creates of one worker thread, by resource.
+/// The insert batches of one worker thread, by resource.
 #[derive(Debug)]
 pub(super) struct Lines(Vec<Line>);
 
-/// Those of one resource.
+/// The insert batches of one resource.
 #[derive(Debug)]
 pub(super) struct Line {
     under_way: Semaphore,
-    /// The least that a statement took lately, in microseconds: more of them may take longer for each other.
+    /// The shortest recent duration of a statement, in microseconds: concurrent statements slow each other
+    /// down, so an average would overestimate.
     least: AtomicU64,
-    /// How many the last statement had.
+    /// How many rows the last statement had.
     last: AtomicUsize,
     next: Mutex<Weak<Group>>,
 }
 
-/// Leave to go.
+/// The permission to send a statement.
 pub(super) struct Turn<'a> {
     line: &'a Line,
     began: Instant,
@@ -67,18 +70,19 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The statement of so many was done: what is refused or fails says nothing of how long one takes.
+    /// Records that a statement with this many rows succeeded. A refused or failed one says nothing about
+    /// the usual duration.
     pub(super) fn done(&self, members: usize) {
         self.line.note(self.began.elapsed());
         self.line.last.store(members, Ordering::Relaxed);
     }
 }
 
-/// Those who wait, until they go.
+/// The creates of one statement, collected until it is sent.
 #[derive(Debug)]
 struct Group {
     members: Mutex<Option<Vec<Member>>>,
-    /// The time of the first; nobody else has less.
+    /// The deadline of the first create; all others have a later one.
     until: Instant,
 }
 
@@ -91,7 +95,7 @@ struct Member {
 
 impl Member {
     fn tell(self, done: Result<Outcome, StoreError>) {
-        // The client may have left.
+        // The receiver is gone if the client disconnected.
         let _ = self.told.send(Told::Done(done));
     }
 
@@ -100,11 +104,11 @@ impl Member {
     }
 }
 
-/// How it ended for one who went with others.
+/// How a create in a batch ended.
 #[derive(Debug)]
 pub(super) enum Told {
     Done(Result<Outcome, StoreError>),
-    /// Nothing was done.
+    /// The batch was rolled back, or this create was never sent.
     Alone(Box<Write>),
 }
 
@@ -129,10 +133,10 @@ impl Line {
         }
     }
 
-    /// Lately is a matter of ten or twenty statements.
+    /// Updates the shortest duration, which decays over ten to twenty statements.
     fn note(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        // One thread has this line.
+        // No other thread has this queue, so load and store need not be one operation.
         let least = self.least.load(Ordering::Relaxed);
         self.least.store(took.min(least + least / 16 + 50), Ordering::Relaxed);
     }
@@ -146,7 +150,8 @@ impl Line {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leave to go at once, if there is any, nobody came before, and it seems that nobody comes.
+    /// The permission to send at once, if few statements are in flight, no batch is being collected, and
+    /// the last statement had one row.
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
         if self.last.load(Ordering::Relaxed) > 1
             || self.next().upgrade().is_some_and(|group| group.members().is_some())
@@ -157,7 +162,7 @@ impl Line {
         Some(Turn { line: self, began: clock::now(), _permit: Some(permit) })
     }
 
-    /// Waits for it, but not for long.
+    /// Waits for the permission, but sends without it after `FLUSH_WAIT_MAX`.
     async fn next_turn(&self) -> Turn<'_> {
         let permit = timeout(WAIT_MAX, self.under_way.acquire_many(self.permits())).await;
         Turn { line: self, began: clock::now(), _permit: permit.ok().and_then(Result::ok) }
@@ -169,7 +174,7 @@ impl Group {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more, if it has room and is still here.
+    /// Adds a create, unless the batch is full or closed.
     fn add(&self, member: Member) -> Result<(), Member> {
         match &mut *self.members() {
             Some(members) if members.len() < MEMBERS_MAX => {
@@ -180,17 +185,17 @@ impl Group {
         }
     }
 
-    /// From here on nobody comes any more.
+    /// Closes the batch: no create can join it from here on.
     fn close(&self) -> Vec<Member> {
         self.members().take().unwrap_or_default()
     }
 }
 
 impl Inner {
-    /// Where a write may meet others with which it can go. Not one that has little time left: what it waits
-    /// for would be waited for by all.
+    /// The batch queue for a write, if it can be batched. A write with little time left is not: the batch
+    /// has the deadline of its first member, so its waits would be cut short for all.
     pub(super) fn line(&self, write: &Write, bytes: usize, until: Instant) -> Option<&Line> {
-        // The type of an array is known from a statement that was prepared.
+        // The multi-row statement needs the parameter types, which only a prepared statement knows.
         let is_shared = self.pooling == Pooling::Session && bytes <= BYTES_MAX;
         if !is_shared || !is_plain(&self.context.model, write) {
             return None;
@@ -200,7 +205,7 @@ impl Inner {
         has_time.then(|| self.lines.of(write.collection.resource)).flatten()
     }
 
-    /// Goes with those who wait already, or with those who come until it is their turn.
+    /// Joins the batch that is being collected, or starts one, and waits for the result.
     pub(super) async fn go_together(
         self: &Arc<Self>,
         line: &Line,
@@ -209,7 +214,7 @@ impl Inner {
     ) -> Told {
         match self.join(line, write, until).await {
             Ok(told) => told,
-            // Who led them is gone in the middle of it.
+            // The leader's task is gone, so the outcome is unknown.
             Err(_) => Told::Done(Err(StoreError::OutcomeUnknown("a group was lost".to_owned()))),
         }
     }
@@ -239,21 +244,21 @@ impl Inner {
     async fn lead(self: Arc<Self>, group: Arc<Group>, resource: ResourceIndex) {
         let Some(line) = self.lines.of(resource) else { return };
         let turn = line.next_turn().await;
-        // Those whose requests have come in already come too.
+        // Creates whose requests have already arrived join too.
         for _ in 0..YIELDS {
             tokio::task::yield_now().await;
         }
         let mut members = Vec::new();
         let work = async |driver: &mut PostgresDriver<'_>| {
-            // Not before there is a connection: until then others may come.
-            // Whose rights need a second look goes alone, and looks.
+            // The batch is closed only when there is a connection: until then creates can join.
+            // A create whose permissions have to be checked again runs individually.
             let (due, others) = group.close().into_iter().partition(|member| is_due(&member.write));
             members = others;
             Vec::into_iter(due).for_each(Member::send_alone);
             self.create_all(driver, &members).await
         };
         let done = self.attempt(Stage::None, group.until, work).await;
-        // There was no connection for them.
+        // Without a connection the batch was never closed.
         members.append(&mut group.close());
         if matches!(done, Attempt::Done(Ok(_))) {
             turn.done(members.len());
@@ -273,7 +278,7 @@ impl Inner {
         let now = driver.now();
         let ids = driver.allocate(resource, members.len(), now).await?;
         let decide = |(member, id): (&'a Member, Id)| {
-            // A panic is that of one.
+            // A panic fails one create, not the batch.
             let decide = || Creation::decide(context, &member.write, (id, now));
             catch_unwind(AssertUnwindSafe(decide))
                 .unwrap_or_else(|panic| Err(StoreError::broken(fault::words(&*panic))))
@@ -290,7 +295,8 @@ impl Inner {
     }
 }
 
-/// The same values by column. The last of a row says whether it is the first, which its place tells.
+/// Transposes rows to columns. A row's last parameter says whether it is the first row, which the multi-row
+/// statement knows by itself.
 fn columns<'a>(strokes: &[Stroke<'a>]) -> Vec<Vec<Bind<'a>>> {
     let count = strokes.first().map_or(0, |stroke| stroke.binds.len().saturating_sub(1));
     let column = |at| strokes.iter().filter_map(|stroke| stroke.binds.get(at)).copied().collect();
@@ -303,7 +309,7 @@ fn tell(members: Vec<Member>, done: Attempt<Vec<Result<Outcome, StoreError>>>) {
             let told = members.into_iter().zip(outcomes);
             return told.for_each(|(member, outcome)| member.tell(outcome));
         }
-        // Nothing was done, and each can try.
+        // The batch was rolled back, so each create can be retried.
         Attempt::Again(_) => return members.into_iter().for_each(Member::send_alone),
         Attempt::Done(Err(error)) => error,
     };
@@ -313,11 +319,11 @@ fn tell(members: Vec<Member>, done: Attempt<Vec<Result<Outcome, StoreError>>>) {
             StoreError::OutcomeUnknown(cause) => {
                 member.tell(Err(StoreError::OutcomeUnknown(cause.clone())));
             }
-            // It is the database's, and no row's.
+            // The database as a whole failed, so a retry would fail too.
             StoreError::Unavailable(cause) => {
                 member.tell(Err(StoreError::Unavailable(cause.clone())));
             }
-            // Some came when the others had waited for long.
+            // A create that joined late has not waited long enough to give up.
             StoreError::Busy if now >= member.since + LEASE_MAX / 2 => {
                 member.tell(Err(StoreError::Busy));
             }

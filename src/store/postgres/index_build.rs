@@ -31,28 +31,28 @@ use crate::store::sql::{ForeignKey, Index, quoted};
 /// Longer than an export may take.
 const BUILD_MAX: Duration = Duration::from_secs(15 * 60);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Between two looks at what another server builds.
+/// Delay between two checks of another server's build.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// True for the one server that may build now. The first number is ours, for no other purpose.
-/// To be sent as one simple query: after an extended one its portal stays open, with a snapshot.
+/// True for the one server that may build now. The first number is the namespace of our advisory locks.
+/// Sent as one simple query: an extended query would leave its portal open, with a snapshot.
 const BUILD_LOCK: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; \
     SELECT pg_try_advisory_xact_lock(1313821262, 4)";
 
-/// 1: the index. Whether it can be used, and whether somebody builds it.
+/// 1: the index. Whether it is valid, and whether it is being built.
 const STATE: &str = "SELECT indisvalid, \
     EXISTS (SELECT 1 FROM pg_stat_progress_create_index WHERE index_relid = pg_class.oid) \
     FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
     WHERE relnamespace = current_schema()::regnamespace AND relname = $1";
 
-/// What there is under the name of an index.
+/// The state of the index of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IndexState {
     Absent,
     Valid,
-    /// A build of somebody else is under way.
+    /// Another session is building it.
     Building,
-    /// A build has failed and left this behind.
+    /// A failed build left it behind.
     Invalid,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Builder<'a> {
     pub(super) pool: &'a Pool,
     pub(super) pooling: Pooling,
     pub(super) log: &'a Log,
-    /// The database, for messages.
+    /// The URL of the database, for messages.
     pub(super) shown: &'a str,
 }
 
@@ -102,7 +102,7 @@ impl Builder<'_> {
         let until = clock::now() + BUILD_MAX;
         let builder = self.connect().await?;
         if self.pooling == Pooling::Session {
-            // Waiting is what it does, and it holds up nobody.
+            // The build is expected to wait for locks, and blocks no request.
             let millis = BUILD_MAX.as_millis();
             let set = format!("SET lock_timeout = 0; SET statement_timeout = {millis}");
             self.run_alone(&builder, &set, until)
@@ -158,7 +158,7 @@ impl Builder<'_> {
         loop {
             match self.state(connection, name).await? {
                 IndexState::Valid => return Ok(()),
-                // By hand, as an operator does.
+                // An operator is building it by hand.
                 IndexState::Building if clock::now() < until => {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
@@ -221,8 +221,7 @@ impl Builder<'_> {
         })
     }
 
-    /// One statement outside of any transaction. The connection is of no more use when it is not answered
-    /// in time.
+    /// Runs one statement outside a transaction. After a timeout the connection cannot be reused.
     async fn run_alone(
         &self,
         connection: &Connection,

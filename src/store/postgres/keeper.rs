@@ -1,5 +1,5 @@
-//! The thread beside the workers: opens the database, then sweeps the change log and the kept answers, and
-//! says that the server is still there.
+//! Maintenance thread: opens the database, then sweeps the change log and the stored idempotent responses,
+//! and renews this server's registration (heartbeat).
 //!
 //! Of several servers one sweeps at a time. A server says that it is there by a task and, when the other one
 //! is in use, a connection of their own: neither a sweep nor an index build holds that up.
@@ -29,24 +29,24 @@ use crate::store::ids::Ids;
 use crate::store::sweep::{self, DoubtLog, SWEEP_EVERY, Step};
 use crate::store::transaction::Context;
 
-/// Between two tries to reach a database that is not there yet.
+/// Delay between attempts to reach a database that is not available yet.
 const PATIENT_PAUSE: Duration = Duration::from_secs(1);
-/// How long one connection is waited for.
+/// Timeout for one connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// The end of a server does not wait longer for its row to go.
+/// At shutdown, how long to wait for the removal of the server's registration.
 const REMOVE_MAX: Duration = Duration::from_secs(2);
 /// One renewal takes no longer; the next one has a connection of its own.
 const RENEW_MAX: Duration = Duration::from_secs(15);
 
-/// One step of a sweep takes no longer, unless the network hangs.
+/// Timeout of one step of a sweep, in case the network hangs.
 const SWEEP_MAX: Duration = Duration::from_secs(3 * 60);
 
-/// The thread's handle.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct Keeper {
     thread: JoinHandle<()>,
     stop: oneshot::Sender<()>,
-    /// For all connections of the server.
+    /// Shared by all connections of the server.
     pub(super) clock: Arc<DatabaseClock>,
 }
 
@@ -58,13 +58,13 @@ struct Work {
     log: Log,
     metrics: Arc<Metrics>,
     server: LiveServer,
-    /// When it last did what it does once in a while.
+    /// When the periodic tasks last ran.
     rounds: Cell<Option<Instant>>,
     doubts: DoubtLog,
 }
 
 impl Keeper {
-    /// Opens the database on a thread of its own, which stays.
+    /// Starts the thread, which opens the database and then stays.
     pub(super) fn start(
         address: Arc<Address>,
         context: Arc<Context>,
@@ -73,7 +73,7 @@ impl Keeper {
         is_patient: bool,
     ) -> Result<Self, OpenError> {
         let shown = address.to_string();
-        // Tables with much in them take longer to change than a request may.
+        // A migration of large tables takes longer than a request may.
         let millis = u64::try_from(START_MAX.as_millis()).unwrap_or(u64::MAX);
         let opening = Session { statement_ms_max: millis, lock_ms_max: millis, ..session };
         let clock = Arc::default();
@@ -101,7 +101,7 @@ impl Keeper {
         match wait.recv() {
             Ok(Ok(())) => Ok(Self { thread, stop, clock }),
             Ok(Err(error)) => Err(error),
-            // It ended without a word: a panic, which is the caller's from here on.
+            // The thread ended without a result: it panicked, and the caller's thread resumes the panic.
             Err(_) => match thread.join() {
                 Ok(()) => Err(OpenError("the start ended without a word".to_owned())),
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -110,7 +110,7 @@ impl Keeper {
     }
 
     pub(super) fn stop(self) {
-        // It may have ended already.
+        // The receiver is gone if the thread has ended already.
         let _ = self.stop.send(());
         // A thread that panicked has logged it.
         let _ = self.thread.join();
@@ -154,7 +154,7 @@ impl Work {
                 work.sweep().await
             });
             let abort = step.abort_handle();
-            // A database that hangs does not hold up the end.
+            // A database that hangs does not delay the shutdown.
             let swept = tokio::select! {
                 biased;
                 _ = &mut *stopped => {
@@ -201,7 +201,7 @@ impl Work {
         }
     }
 
-    /// What is done once in a while: what fails is tried again then.
+    /// Runs the periodic tasks if they are due. A task that fails runs again the next time.
     async fn do_round(&self) {
         let now = clock::now();
         if self.rounds.get().is_some_and(|last| now < last + SWEEP_EVERY) {
@@ -288,11 +288,11 @@ impl Work {
     /// The server ends.
     async fn remove_server(&self) {
         let remove = self.with_driver(async |driver| self.server.remove(driver).await);
-        // What stays counts for a while, and then no more.
+        // A row that remains expires by itself.
         let _ = tokio::time::timeout(REMOVE_MAX, remove).await;
     }
 
-    /// Statements that are transactions of their own; nothing when there is no connection.
+    /// Runs statements, each its own transaction; `None` without a connection.
     async fn with_driver<T>(
         &self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Failure>,
@@ -308,7 +308,7 @@ impl Work {
         Some(done)
     }
 
-    /// Old claims go.
+    /// Removes expired nonce claims.
     async fn sweep_claims(&self) {
         let until = clock::now() + CONNECT_MAX;
         let Ok(lease) = self.pool.lease(Purpose::Read, until).await else { return };
@@ -316,7 +316,7 @@ impl Work {
         let ids = Mutex::new(Ids::default());
         let mut driver = PostgresDriver::new(connection, &ids, self.session.pooling, Stage::Due);
         let statement_max = Duration::from_millis(self.session.statement_ms_max);
-        // Without randomness, at the next time.
+        // Without randomness the next sweep tries again.
         let Ok(epoch) = getrandom::u64() else { return };
         match claims::sweep(&mut driver, statement_max, epoch).await {
             Ok(()) => lease.keep(),
@@ -328,7 +328,7 @@ impl Work {
         }
     }
 
-    /// One step of the sweep. Says how long the next one can wait.
+    /// Runs one step of the sweep. Returns the delay until the next one.
     async fn sweep(&self) -> Duration {
         crate::fault::point("sweep");
         let failed = |cause: &dyn Debug| {
@@ -354,7 +354,7 @@ impl Work {
         }
     }
 
-    /// By the database's clock: that of one server must not decide for all of them.
+    /// Uses the database's clock: that of one server must not decide for all of them.
     async fn sweep_step(&self, driver: &mut PostgresDriver<'_>) -> Result<Step, Failure> {
         let read = |row: &dyn Columns| Ok((row.boolean(0)? == Some(true), row.moment(1)?));
         let asked = clock::now();

@@ -1,11 +1,12 @@
-//! One connection that small reads share: each is sent behind the others, and none waits until those are
-//! answered.
+//! Pipelined connection for small reads: each read is sent behind the others without waiting for their
+//! answers.
 //!
-//! So one write to the socket carries several of them, and one backend of the database serves them without
-//! being woken for each. It is an ordinary connection of the pool, which goes back when nobody shares it.
-//! The one surprising thing: answers come in order, so one that waits for a lock holds up all behind it.
-//! Nobody gets on a lane that is seen to have come to a stop, and those who wait there together get off,
-//! and read on connections of their own. One that waits there alone stays, and nobody shares meanwhile.
+//! One write to the socket carries several reads, and one backend serves them without being woken for each.
+//! It is an ordinary connection of the pool, which gets it back when the last read has left.
+//! The one surprising thing is head-of-line blocking: answers come in order, so a read that waits for a lock
+//! holds up all reads behind it. A read does not join a pipeline that has stalled, and reads that are stalled
+//! together leave it and run on connections of their own. A read that is stalled alone stays, and no other
+//! read joins it.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,42 +20,43 @@ use super::pool::{Connection, Lease, Pool, Purpose};
 use crate::clock;
 use crate::store::StoreError;
 
-/// How many share it.
+/// How many reads share the connection.
 const READS_MAX: usize = 16;
-/// A lane on which nothing was answered for so long has come to a stop.
+/// A pipeline without an answer for this long has stalled.
 const STOPPED: Duration = Duration::from_millis(20);
-/// How long reads wait together: far longer than small ones take, and not too long for a client.
+/// How long reads wait in a shared pipeline: far longer than small ones take, and bearable for a client.
 const TOGETHER_MAX: Duration = Duration::from_secs(1);
-/// A lane that was left keeps its place until the database has answered all that was sent, but not longer
-/// than this: what it does is stopped, and what comes next after a moment too.
+/// How long an abandoned pipeline keeps its pool slot while it drains. Until the database has answered all
+/// that was sent, the running statement is cancelled again and again.
 const CLEAR_MAX: Duration = Duration::from_secs(10);
 const CLEAR_PAUSE: Duration = Duration::from_millis(100);
 
-/// The connection that is shared, as long as somebody holds it.
+/// The shared connection; it lives as long as a read holds a slot.
 pub(super) struct Lane {
     lease: Option<Lease>,
     moving: Mutex<Moving>,
-    /// Somebody got off before the answer, which is still to come.
+    /// A read left before its answer, which is still to come.
     is_left: AtomicBool,
-    /// There was trouble, which may be the connection's own.
+    /// A read failed in a way that may be the connection's fault.
     is_broken: AtomicBool,
 }
 
-/// Whether answers come.
+/// Detects a stall.
 #[derive(Debug)]
 struct Moving {
-    /// When somebody last saw that it moves.
+    /// When a joining read last noticed an answer.
     seen: Instant,
     is_answered: bool,
 }
 
-/// What a read goes over.
+/// The connection that a read runs on.
 pub(super) enum Way {
     Alone(Lease),
     Shared(Seat),
 }
 
-/// A place on the lane. Who goes before the answer leaves a lane of which others do not know what it does.
+/// A read's slot in the pipeline. Dropped before the answer, it marks the pipeline as abandoned, because
+/// other reads do not know what runs on it.
 pub(super) struct Seat {
     lane: Arc<Lane>,
     stay_until: Instant,
@@ -62,7 +64,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// There has to be time left to read elsewhere.
+    /// Waits in the pipeline for at most half of the time left, so that the read can run elsewhere.
     fn new(lane: Arc<Lane>, now: Instant, until: Instant) -> Self {
         let stay = TOGETHER_MAX.min(until.saturating_duration_since(now) / 2);
         Self { lane, stay_until: now + stay, is_answered: false }
@@ -87,7 +89,7 @@ impl Way {
         }
     }
 
-    /// How long to wait for the answer, where there is time until then.
+    /// How long to wait for the answer; `until` is the deadline of the read.
     pub(super) fn wait_until(&self, until: Instant) -> Instant {
         match self {
             Self::Alone(_) => until,
@@ -95,7 +97,7 @@ impl Way {
         }
     }
 
-    /// Whether it waits for nobody else: there is nothing to be gained elsewhere.
+    /// Whether no other read is in the pipeline: then another connection would gain nothing.
     pub(super) fn is_only_one(&self) -> bool {
         match self {
             Self::Alone(_) => true,
@@ -111,14 +113,15 @@ impl Way {
         }
     }
 
-    /// There was trouble: nobody uses the connection any more.
+    /// The read failed: no other read uses this connection.
     pub(super) fn give_up(self) {
         if let Self::Shared(seat) = self {
             seat.lane.is_broken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// There is no answer yet. What is asked of a connection alone is stopped, and the connection goes.
+    /// There is no answer yet. The statement on an exclusive connection is cancelled, and its connection
+    /// closed.
     pub(super) fn leave(self) {
         if let Self::Alone(lease) = self {
             lease.cancel();
@@ -141,7 +144,7 @@ impl Lane {
         !self.is_left.load(Ordering::Relaxed) && !self.is_broken.load(Ordering::Relaxed)
     }
 
-    /// Whether one more may get on: the one who asks counts already.
+    /// Whether one more read may join. The caller's own reference counts already.
     fn has_room(self: &Arc<Self>, now: Instant) -> bool {
         let connection = self.lease.as_ref().and_then(Lease::connection);
         let is_open = connection.is_some_and(|connection| !connection.client.is_closed());
@@ -151,7 +154,7 @@ impl Lane {
 }
 
 impl Moving {
-    /// Asked by each who wants to get on.
+    /// Called by each read that wants to join.
     fn goes_on(&mut self, now: Instant) -> bool {
         if std::mem::take(&mut self.is_answered) {
             self.seen = now;
@@ -171,29 +174,29 @@ impl Drop for Lane {
     }
 }
 
-/// Nobody waits for what is still under way. A word that stops it may come late, so the connection is of
-/// no use any more.
+/// Drains an abandoned pipeline. A cancel request may arrive after the next statement has started, so the
+/// connection cannot be reused.
 async fn clear(lease: Lease) {
     let Some(connection) = lease.connection() else { return };
-    // The answer to nothing comes behind all others.
+    // Answers come in order, so the answer to an empty query comes after all others.
     let mut last = pin!(connection.client.batch_execute(""));
     let cleared = async {
         while timeout(CLEAR_PAUSE, last.as_mut()).await.is_err() {
             lease.stop().await;
         }
     };
-    // What a network that hangs does not end goes with its connection.
+    // After the timeout the connection is closed, whatever the network does.
     let _ = timeout(CLEAR_MAX, cleared).await;
 }
 
 impl Pool {
-    /// A way for a small read: beside others, where there are any, or as the first of a new lane.
+    /// A connection for a small read: the pipelined one if it can be joined, else a new pipeline.
     pub(super) async fn way(
         self: &Arc<Self>,
         now: Instant,
         until: Instant,
     ) -> Result<Way, StoreError> {
-        // A lane may go on for long, and there has to be a connection for all else.
+        // A pipeline may live long, and writes need a connection too.
         if self.connections_max < 2 {
             return Ok(Way::Alone(self.lease(Purpose::Read, until).await?));
         }

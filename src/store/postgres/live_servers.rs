@@ -1,5 +1,5 @@
-//! Which servers run on the database, and with which model: a start asks before it takes something away
-//! that another server relies on.
+//! Registry of running servers and their models: before a start removes something from the schema, it
+//! checks whether another server relies on it.
 //!
 //! Each server has a row, written in the transaction of its start, renewed every `RENEW_EVERY`, also while it
 //! builds indexes or sweeps, and removed when it stops. One whose row was not renewed for `LIVE_SECONDS`
@@ -35,13 +35,13 @@ const RENEW: &str = "WITH setting AS (SELECT set_config('synchronous_commit', 'l
     UPDATE nouns_servers SET seen = clock_timestamp() FROM setting WHERE id = $1";
 /// 1: id.
 const REMOVE: &str = "DELETE FROM nouns_servers WHERE id = $1";
-/// 1: for how many seconds a row counts.
+/// 1: the lifetime of a row in seconds.
 const FORGET: &str =
     "DELETE FROM nouns_servers WHERE seen < clock_timestamp() - make_interval(secs => $1::bigint)";
-/// 1: id, 2: model. Gives the models of others, each once.
+/// 1: id, 2: model. Returns the distinct models of other servers.
 const OTHERS: &str = "SELECT DISTINCT model FROM nouns_servers WHERE id <> $1 AND model <> $2";
 
-/// One server, from its start to its end.
+/// This server's registration, from its start to its shutdown.
 #[derive(Debug)]
 pub(super) struct LiveServer {
     id: String,
@@ -62,13 +62,13 @@ pub(super) enum Renewal {
 
 impl LiveServer {
     pub(super) fn new() -> Self {
-        // Without randomness nothing else works either.
+        // If the system has no randomness, nothing else works either.
         let number = || getrandom::u64().unwrap_or(0);
         let id = format!("{:016x}{:016x}", number(), number());
         Self { id, is_registered: Cell::new(false) }
     }
 
-    /// The other models that servers run with. Called under the lock of starts, so that none comes
+    /// The other models that servers run with. The caller holds the start lock, so that no server starts
     /// meanwhile.
     pub(super) async fn others(
         &self,

@@ -1,7 +1,7 @@
-//! Statements on their way to the database.
+//! Pipelined sending of statements.
 //!
-//! The one surprising thing: several are sent before the first is answered (`together`); answers come in
-//! the order of the statements.
+//! The one surprising thing: several statements are sent before the first is answered (`join_pipelined`);
+//! answers come in the order of the statements.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,15 +14,15 @@ use tokio_postgres::{Client, Error, RowStream, Statement};
 
 use crate::store::driver::Bind;
 
-/// What goes over the connection.
+/// A statement to send.
 pub(super) enum Message<'a> {
     Word(&'static str),
     Prepared(Statement, &'a [Bind<'a>]),
-    /// Prepared and used in one go.
+    /// Prepared and executed in one round trip.
     Unprepared(&'a str, &'a [Bind<'a>]),
 }
 
-/// Sends a message; how many rows it changed. A word counts as one.
+/// Sends a statement, and returns how many rows it changed. A command counts as one.
 pub(super) async fn execute(client: &Client, message: Message<'_>) -> Result<u64, Error> {
     match message {
         Message::Word(word) => client.batch_execute(word).await.map(|()| 1),
@@ -46,13 +46,13 @@ pub(super) async fn query(client: &Client, message: Message<'_>) -> Result<RowSt
     }
 }
 
-/// PostgreSQL finds out by itself of which type a parameter is.
+/// Leaves the parameter types to PostgreSQL.
 fn typed<'a>(binds: &'a [Bind<'a>]) -> impl Iterator<Item = (&'a Bind<'a>, Type)> {
     binds.iter().map(|bind| (bind, Type::UNKNOWN))
 }
 
-/// Lets all begin, in order, before it waits for the first: so everything is sent at once. Answers come
-/// in the same order.
+/// Polls all futures once, in order, before it awaits the first: so all statements are sent at once.
+/// Answers come in the same order.
 pub(super) async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut flight: Vec<Pin<Box<MaybeDone<F>>>> =
         futures.map(|future| Box::pin(maybe_done(future))).collect();

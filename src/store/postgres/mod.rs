@@ -1,9 +1,9 @@
-//! PostgreSQL: several servers on one database, which share nothing else.
+//! PostgreSQL backend: any number of server processes serve one database and share nothing else.
 //!
-//! Each worker thread has connections of its own (`pool`), so that a request never leaves its thread.
-//! A write is tried again while nothing has been answered and nothing can have been done; where that is
-//! not known, the client is told so. One thread beside the workers opens the database and sweeps the
-//! change log (`keeper`).
+//! Each worker thread has its own connection pool (`pool`), so a request never changes threads. A write is
+//! retried while no answer was sent to the client and the transaction certainly did not commit; where the
+//! outcome is unknown, the client gets `OutcomeUnknown`. A maintenance thread opens the database at startup
+//! and then sweeps the change log (`maintenance`).
 
 mod address;
 mod beside;
@@ -67,18 +67,19 @@ use crate::model::settings::{Pooling, ServerTable};
 use crate::plan::{Action, Outcome, Read, Refusal, Write};
 use keeper::Keeper;
 
-/// How often one write is tried.
+/// How often one write is attempted.
 const ATTEMPTS_MAX: u32 = 10;
-/// The pause before a write is tried again; each one is longer than the last.
+/// Base delay before a write is retried; the delay grows with each attempt (backoff).
 const PAUSE: Duration = Duration::from_millis(2);
-/// From so many on, pauses for another server are as long as they get.
+/// The delay while another server holds the same idempotency key stops growing after this many retries.
 const PAUSES_GROW: u32 = 20;
-/// The database stops a statement by itself; a network that hangs does not.
+/// Added to every statement's deadline: PostgreSQL enforces `statement_timeout`, but a hung network does
+/// not.
 const GRACE: Duration = Duration::from_secs(5);
-/// A connection that takes longer to undo a transaction is closed, which undoes it too.
+/// A rollback that takes longer is cut short by closing the connection, which rolls back too.
 const UNDO_MAX: Duration = Duration::from_secs(1);
 
-/// What all threads share.
+/// State that all worker threads share.
 #[derive(Debug)]
 pub struct Shared {
     address: Arc<Address>,
@@ -119,12 +120,12 @@ pub(super) fn open(
     }))
 }
 
-/// No statement runs longer than a request may wait for it, and none waits longer for another's lock.
+/// Session settings: no statement runs, and none waits for a lock, longer than a request may take.
 fn session(settings: &ServerTable) -> Session {
     let millis = u64::from(settings.limits.statement_seconds_max) * 1_000;
     Session {
         pooling: settings.database_pooling.unwrap_or(Pooling::Session),
-        // The lock's limit comes first, since it says more.
+        // The lock timeout fires first, because its error says more.
         statement_ms_max: millis + 250,
         lock_ms_max: millis,
         idle_in_transaction_ms_max: 4 * millis,
@@ -140,7 +141,7 @@ impl Shared {
     }
 }
 
-/// One worker thread's way into the store.
+/// The store as one worker thread sees it.
 #[derive(Debug)]
 pub struct Worker(Arc<Inner>);
 
@@ -199,7 +200,8 @@ impl Worker {
         .await
     }
 
-    /// The work goes on when the client leaves, from its beginning, and keeps its memory and its place.
+    /// Runs a write to its end even if the client disconnects; meanwhile it keeps its memory and queue
+    /// slot.
     pub(super) fn write(
         &self,
         write: Box<Write>,
@@ -241,7 +243,7 @@ impl Inner {
                     if is_second {
                         return done;
                     }
-                    // A connection that was cut while it was idle shows it at its next use.
+                    // An idle connection that was cut shows it only at its next use: retry once.
                     is_second = true;
                 }
                 (Err(_), _) => {
@@ -251,7 +253,7 @@ impl Inner {
                     }
                 }
             }
-            // Not before its own place is free: that may be the only one.
+            // The old connection is released first: its slot may be the only one.
             way = Way::Alone(self.pool.lease(purpose(&read), until).await?);
         }
     }
@@ -281,9 +283,9 @@ impl Inner {
     }
 
     async fn write_alone(&self, write: &Write, until: Instant) -> Result<Outcome, StoreError> {
-        // What depends on the stored item holds its lock until the end.
+        // A write that depends on the stored item holds its row lock until the commit.
         let stage = match &write.action {
-            // What is kept of it comes with it.
+            // The response stored for the idempotency key is written in the same transaction.
             _ if write.once.is_some() => Stage::Due,
             Action::Create { .. } => Stage::None,
             Action::Replace { .. } | Action::Amend { .. } | Action::Remove { .. } => Stage::Due,
@@ -348,7 +350,7 @@ impl Inner {
                 lease.keep_when_answered();
                 return Attempt::Done(Err(StoreError::OutcomeUnknown(cause)));
             }
-            // The work is dropped, so no commit is sent behind the cancel request.
+            // The work is dropped first, so no commit can follow the cancel request.
             Err(_) => {
                 lease.cancel();
                 return Attempt::Done(Err(StoreError::TimedOut));
@@ -358,7 +360,7 @@ impl Inner {
             Some(Trouble::Lost) if driver.may_be_done() => {
                 Attempt::Done(Err(StoreError::OutcomeUnknown(cause_of(error))))
             }
-            // A connection in trouble goes: what it has prepared may be what is wrong.
+            // The connection is not reused: one of its prepared statements may be the cause.
             Some(_) => Attempt::Again(Undone { error, violated: driver.take_violated() }),
             None => {
                 let undo = Box::pin(tokio::time::timeout(UNDO_MAX, driver.abandon()));
@@ -371,7 +373,8 @@ impl Inner {
     }
 }
 
-/// How long another server is waited for that works under the same key. No connection is held meanwhile.
+/// Retries while another server is processing a request with the same idempotency key. The write holds no
+/// connection between two attempts.
 struct Patience {
     until: Option<Instant>,
     pauses: u32,
@@ -394,14 +397,14 @@ impl Patience {
     }
 }
 
-/// How an attempt to write ended.
+/// How one attempt to write ended.
 enum Attempt<T> {
     Done(Result<T, StoreError>),
-    /// Nothing was done, and it may go through the next time.
+    /// The transaction was rolled back, and a retry may succeed.
     Again(Undone),
 }
 
-/// Why the database undid a write.
+/// Why the database rolled a write back.
 struct Undone {
     error: StoreError,
     violated: Option<ForeignKey>,

@@ -1,8 +1,8 @@
-//! Work that is done whether or not anybody still waits for it.
+//! A future that is detached on drop: the work finishes whether or not its caller still waits for it.
 //!
-//! As long as somebody waits, it is polled where they wait, and costs no task. Dropped before its end,
-//! it goes on as a task of its own: a connection in the middle of something is of no use to others.
-//! The one surprising thing: work that panicked is gone, and is not begun again.
+//! While the caller waits, the work is polled in place and costs no task. Dropped before its end, it is
+//! spawned as a task: a connection in the middle of a statement is of no use to other requests.
+//! The one surprising thing: work that panicked is dropped, and not polled again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,11 +11,11 @@ use tokio::runtime::Handle;
 
 use crate::boxed::boxed;
 
-/// Work that goes on when whoever waits for it leaves.
+/// Work that continues as a task if its caller is dropped.
 pub(super) struct Onward<F: Future<Output: 'static> + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future<Output: 'static> + 'static> Onward<F> {
-    /// The work is made where it stays: it is large, and would be copied on its way.
+    /// Boxes the future in place, because it is large and would otherwise be copied from the stack.
     pub(super) fn new(make: impl FnOnce() -> F) -> Self {
         Self(Some(boxed(make)))
     }
@@ -25,7 +25,7 @@ impl<F: Future<Output: 'static> + 'static> Future for Onward<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // Taken out: a panic does not come back to it.
+        // Taken out first, so that work that panics is not polled again.
         let Some(mut work) = self.0.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(context);
         if polled.is_pending() {
@@ -38,7 +38,7 @@ impl<F: Future<Output: 'static> + 'static> Future for Onward<F> {
 impl<F: Future<Output: 'static> + 'static> Drop for Onward<F> {
     fn drop(&mut self) {
         let Some(work) = self.0.take() else { return };
-        // Without a runtime the server is ending, and nobody could go on.
+        // Without a runtime the server is shutting down, and no task could run.
         if Handle::try_current().is_ok() {
             tokio::task::spawn_local(work);
         }
@@ -61,7 +61,7 @@ mod tests {
         Builder::new_current_thread().build_local(LocalOptions::default()).unwrap()
     }
 
-    /// How often work has begun and ended, and what lets it on.
+    /// Counts how often work has started and ended, and lets it continue.
     #[derive(Clone, Default)]
     struct Seen {
         begun: Rc<Cell<u32>>,
@@ -79,7 +79,7 @@ mod tests {
             })
         }
 
-        /// Lets it on; other tasks have their turn, on this one thread.
+        /// Resumes the work, yields to the tasks of this thread, and returns the counts.
         async fn after_a_turn(&self) -> (u32, u32) {
             self.let_on.notify_one();
             for _ in 0..3 {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_in_the_middle_is_done_all_the_same() {
+    fn detach_on_drop_dropped_while_pending_still_completes() {
         runtime().block_on(async {
             let seen = Seen::default();
             let mut waited_for = seen.work();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_waited_for_is_done_too_and_what_is_done_is_not_done_again() {
+    fn detach_on_drop_dropped_before_first_poll_still_runs_once() {
         runtime().block_on(async {
             let seen = Seen::default();
             drop(seen.work());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_panicked_is_gone() {
+    fn detach_on_drop_after_panic_is_not_polled_again() {
         runtime().block_on(async {
             let begun = Rc::new(Cell::new(0));
             let counted = Rc::clone(&begun);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_runtime_it_ends() {
+    fn detach_on_drop_without_runtime_drops_the_work() {
         let seen = Seen::default();
         drop(seen.work());
         assert_eq!((seen.begun.get(), Rc::strong_count(&seen.begun)), (0, 1));

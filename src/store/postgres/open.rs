@@ -1,4 +1,4 @@
-//! Opening the database for serving: whose it is, and its tables brought up to the model.
+//! Opening the database at startup: check whose it is, and migrate its tables to the model.
 //!
 //! What changes tables is in one transaction under one lock, so that of several servers that start together
 //! one makes the tables, and the others wait, look, and serve or refuse. Indexes of tables that are in use
@@ -31,7 +31,7 @@ use crate::store::schema::{self, Deferred, Mismatch};
 use crate::store::sql::POSTGRES;
 use crate::store::users::STAMP;
 
-/// The form of our own tables; a larger one was written by a newer version.
+/// The format of our system tables; a larger number was written by a newer version.
 const FORMAT: i64 = 1;
 
 /// True for the one server that may start now. The first number is ours, for no other purpose.
@@ -39,19 +39,19 @@ pub(super) const START_LOCK: &str = "pg_try_advisory_xact_lock(1313821262, 1)";
 /// True for the one server that may sweep now, and the time by which it sweeps.
 pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2), now()";
 
-/// How long a start waits for a table while others queue behind it.
+/// How long a migration waits for a table lock while requests queue behind it.
 const TABLE_LOCK_MS: u32 = 200;
 /// How long a start tries to get its tables, and the lock of starts.
 const TRY_MAX: Duration = Duration::from_secs(20);
 /// How long one of its statements may take.
 pub(super) const START_MAX: Duration = Duration::from_secs(60);
-/// How long one connection is waited for.
+/// Timeout for one connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Between two tries: a random time up to this, less for the first ones.
+/// Bounds of the backoff between retries.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// Finds our own table, and any of the tables that we would make. 1: their names, with commas.
+/// Finds our system table, and any table whose name we would use. 1: these names, comma-separated.
 const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \
     (SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class \
      WHERE relnamespace = current_schema()::regnamespace \
@@ -62,9 +62,9 @@ const HAS_TABLES: &str = "SELECT to_regclass('nouns_system') IS NOT NULL";
 /// Why the database was not opened.
 #[derive(Debug)]
 pub(super) enum Unopened {
-    /// The connection broke, or others were in the way: it may go the next time.
+    /// The connection broke, or others held locks: a retry may succeed.
     Lost(OpenError),
-    /// There was no connection, and there may be one the next time.
+    /// There was no connection; a retry may succeed.
     Unreachable(OpenError),
     Refused(OpenError),
 }
@@ -110,14 +110,14 @@ impl From<Failure> for StartError {
     }
 }
 
-/// The start of one server.
+/// The migration at the start of one server.
 pub(super) struct Start<'a> {
     pub(super) pool: &'a Pool,
     pub(super) model: &'a Model,
     pub(super) pooling: Pooling,
     pub(super) server: &'a LiveServer,
     pub(super) log: &'a Log,
-    /// The database, for messages.
+    /// The URL of the database, for messages.
     pub(super) shown: &'a str,
     /// Whether it waits for whatever may pass by itself.
     pub(super) is_patient: bool,
@@ -126,8 +126,8 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Brings the tables up to the model. It writes in any case, so that a server that cannot be written to
-    /// shows itself now.
+    /// Migrates the tables to the model. It writes in any case, so that a read-only database is detected at
+    /// startup.
     pub(super) async fn run(&self) -> Result<(), Unopened> {
         self.probe_commit().await?;
         let deferred = self.in_turn(async |driver| self.change_tables(driver).await).await?;
@@ -146,7 +146,7 @@ impl Start<'_> {
         done
     }
 
-    /// The server is not there after all. What fails here is mended by time.
+    /// Removes this server's registration. If that fails, the registration expires by itself.
     async fn withdraw(&self) {
         self.server.set_registered(false);
         let Ok(connection) = self.pool.connection(clock::now() + CONNECT_MAX).await else { return };
@@ -223,7 +223,7 @@ impl Start<'_> {
             (StartError::Mismatch(mismatch), Some(Trouble::Lost)) => {
                 Err(Unopened::Lost(mismatch.describe(self.shown)))
             }
-            // They may stop.
+            // Those servers may stop.
             (StartError::Mismatch(mismatch @ Mismatch::InUse(_)), None) => {
                 Err(Unopened::Lost(mismatch.describe(self.shown)))
             }
@@ -276,14 +276,14 @@ async fn in_transaction<T>(
     Ok(done)
 }
 
-/// Half of it, and up to another half.
+/// Equal jitter: half of the delay, and a random part of the other half.
 fn jittered(pause: Duration) -> Duration {
     let half = pause / 2;
     let millis = u64::try_from(half.as_millis()).unwrap_or(1).max(1);
     half + Duration::from_millis(getrandom::u64().unwrap_or(0) % millis)
 }
 
-/// Whether the database has our own table. Nothing is locked for it.
+/// Whether the database has our system table. Takes no table lock.
 pub(super) async fn has_tables(
     connection: &Connection,
     pooling: Pooling,
@@ -296,8 +296,8 @@ pub(super) async fn has_tables(
     Ok(found.first() == Some(&Some(true)))
 }
 
-/// For a command beside the servers, where our own table is there: looks that those it needs are, and
-/// changes nothing. The model may be another one than that of the servers: the users are in none.
+/// For CLI commands, on a database with our system table: checks that the tables they need exist, and
+/// changes nothing. The model may differ from the servers' one, because no model defines the users.
 pub(super) async fn check(
     connection: &Connection,
     pooling: Pooling,
@@ -313,7 +313,7 @@ pub(super) async fn check(
     stamp.map(drop).ok_or_else(|| schema::without_users(shown))
 }
 
-/// Why what was written by a newer version is left alone.
+/// The error for a database that a newer version has written.
 async fn newer_format(
     driver: &mut PostgresDriver<'_>,
     shown: &str,
@@ -323,7 +323,7 @@ async fn newer_format(
     Ok((format > FORMAT).then(|| schema::newer(shown, format, FORMAT)))
 }
 
-/// Whose database it is: false when it holds nothing yet, and refused when it is not for us.
+/// Whether the database is ours: false if it is empty, an error if it belongs to another program.
 async fn look_whose(
     driver: &mut PostgresDriver<'_>,
     model: &Model,

@@ -1,8 +1,8 @@
-//! Connections of one worker thread: so many at most, taken by one request at a time.
+//! Connection pool of one worker thread: a bounded number of connections, each leased to one request.
 //!
-//! Statements are prepared once a connection, and the least used go when there are many.
-//! The one surprising thing: writes may not take every connection, so that a hot item, for which they
-//! wait, does not keep reads out.
+//! Each connection caches its prepared statements (LRU).
+//! The one surprising thing: writes may not take every connection, so that writes queued for the row lock of
+//! a hot item do not starve reads.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -22,28 +22,29 @@ use crate::clock;
 use crate::metrics::{self, Gauge};
 use crate::store::StoreError;
 
-/// Prepared statements that a connection keeps: more than a usual model has, but updates come in as
-/// many forms as there are sets of fields.
+/// Prepared statements cached per connection: more than a usual model has, but an update has one statement
+/// for each set of changed fields.
 const STATEMENTS_MAX: usize = 256;
-/// Nobody waits longer than this for a connection, be it one in use or a new one.
+/// How long a request waits for a connection, whether for one in use or for a new one.
 pub(super) const LEASE_MAX: Duration = Duration::from_secs(5);
 
-/// One connection, with the statements prepared on it.
+/// One connection, with its cache of prepared statements.
 pub(super) struct Connection {
     pub(super) client: Client,
-    /// Stops what it is doing.
+    /// Cancels the statement that is running on it.
     pub(super) cancel: Arc<CancelToken>,
     statements: Mutex<Recent<Statement>>,
-    /// The number up to which the change log is known to be complete, by any connection of the pool.
+    /// Low-water mark of the change log: all entries up to this number are visible. Any connection of the
+    /// pool may raise it.
     pub(super) settled: Arc<AtomicI64>,
     pub(super) clock: Arc<DatabaseClock>,
-    /// PostgreSQL has warned that a commit on this connection may not be on its standbys.
+    /// PostgreSQL has warned that a commit on this connection may be missing on its standbys.
     pub(super) is_unreplicated: Arc<AtomicBool>,
     until_closed: UntilClosed,
     _open: Raised,
 }
 
-/// A permit that is given back when its connection is closed, which is when the database has answered all
+/// A permit that is released when its connection closes, which is when the database has answered everything
 /// that was sent on it.
 type UntilClosed = Arc<Mutex<Option<Permit>>>;
 
@@ -53,7 +54,7 @@ enum Permit {
     Places(Option<Places>),
 }
 
-/// One more of something, until it is dropped.
+/// Raises a gauge, and lowers it on drop.
 struct Raised {
     counted: Arc<metrics::Pool>,
     of: fn(&metrics::Pool) -> &Gauge,
@@ -72,7 +73,7 @@ impl Drop for Raised {
     }
 }
 
-/// One who waits for a place.
+/// Counts a request as waiting for a slot, until it is dropped.
 struct Queued<'a>(&'a AtomicUsize);
 
 impl<'a> Queued<'a> {
@@ -89,13 +90,13 @@ impl Drop for Queued<'_> {
 }
 
 impl Connection {
-    /// A statement as prepared on this connection.
+    /// The prepared statement for this text, from the cache if possible.
     pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Error> {
         if let Some(statement) = self.statements().get(sql) {
             return Ok(statement);
         }
         let statement = Box::pin(self.client.prepare(sql)).await?;
-        // The database forgets a statement when the last handle goes.
+        // The client closes a prepared statement when its last handle is dropped.
         Ok(self.statements().put(sql, statement))
     }
 
@@ -104,18 +105,18 @@ impl Connection {
     }
 }
 
-/// What a connection is wanted for.
+/// What a connection is leased for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Read,
-    /// A list that may look at every row: such may not take every connection either.
+    /// A list that may scan every row; lists may not take every connection either.
     List,
     Write,
 }
 
 type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
-/// The connections of one worker thread.
+/// The connection pool of one worker thread.
 pub(super) struct Pool {
     address: Arc<Address>,
     session: Session,
@@ -124,22 +125,22 @@ pub(super) struct Pool {
     pub(super) places: Arc<Semaphore>,
     writing: Arc<Semaphore>,
     listing: Arc<Semaphore>,
-    /// For connections that were given up before the database had answered. While there is one, the place
-    /// of such a connection is free at once; beyond them it is free when the connection is closed. A
-    /// commit that waits for a standby keeps its backend for as long as the standby is away, so without
-    /// this limit a server would use up all connections that the database has.
+    /// For connections that were abandoned before the database had answered. Up to this many, the pool slot
+    /// of such a connection is free at once; beyond that it is free when the connection closes. A commit
+    /// that waits for a standby keeps its backend for as long as the standby is away, so without this limit
+    /// a server would use up all connections that the database has.
     spare: Arc<Semaphore>,
     pub(super) connections_max: usize,
-    /// How many wait for a place, whatever for.
+    /// Requests that wait for a slot, for any purpose.
     queued: AtomicUsize,
-    /// What small reads share, while there are any.
+    /// The connection that small reads share by pipelining, while one is open.
     lane: Mutex<Weak<Lane>>,
     counted: Arc<metrics::Pool>,
-    /// Forgotten when a connection ends.
+    /// The epoch of the nonces; cleared when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
-    /// Forgotten too: another server may have taken over, and know less.
+    /// Cleared too: after a failover the new primary may have fewer entries.
     settled: Arc<AtomicI64>,
-    /// Read anew by each new connection.
+    /// Each new connection takes a reading for it.
     clock: Arc<DatabaseClock>,
 }
 
@@ -175,30 +176,30 @@ impl Pool {
         }
     }
 
-    /// With the clock that all connections of a server share.
+    /// Uses the clock that all connections of a server share.
     pub(super) fn with_clock(self, clock: &Arc<DatabaseClock>) -> Self {
         Self { clock: Arc::clone(clock), ..self }
     }
 
-    /// With something that is believed only as long as no connection to the database has ended.
+    /// Uses this nonce epoch, which stays known only as long as no connection to the database ends.
     pub(super) fn with_epoch(self, epoch: &Arc<Mutex<Option<u64>>>) -> Self {
         Self { epoch: Arc::clone(epoch), ..self }
     }
 
-    /// A connection for one request: one that is idle, or a new one, if there is a place before the deadline.
+    /// Leases a connection: an idle one, or a new one if a slot is free before the deadline.
     pub(super) async fn lease(
         self: &Arc<Self>,
         purpose: Purpose,
         until: Instant,
     ) -> Result<Lease, StoreError> {
-        // Mostly there is one, and then neither a clock nor a timer is asked.
+        // The fast path reads no clock and sets no timer.
         match self.lease_at_once(purpose) {
             Some(lease) => Ok(lease),
             None => self.wait_for_lease(purpose, until).await,
         }
     }
 
-    /// One that is idle, if there is a place that nobody waits for.
+    /// Leases an idle connection if a slot is free and no request waits for one.
     pub(super) fn lease_at_once(self: &Arc<Self>, purpose: Purpose) -> Option<Lease> {
         let places = self.free_places(purpose)?;
         let connection = self.take_idle()?;
@@ -228,7 +229,7 @@ impl Pool {
         };
         let connection = match self.take_idle() {
             Some(connection) => connection,
-            // In a box: it is much larger than all else that a request waits for, and seldom needed.
+            // Boxed: this future is much larger than the others a request awaits, and seldom needed.
             None => Box::pin(self.connection(deadline)).await.map_err(|error| {
                 StoreError::Unavailable(format!("no connection to the database: {error}"))
             })?,
@@ -238,7 +239,7 @@ impl Pool {
         Ok(self.lent(connection, places))
     }
 
-    /// What some requests may have of the connections, beside one of all places.
+    /// The additional limit for this purpose, beside the pool's slots.
     fn share(&self, purpose: Purpose) -> Option<&Arc<Semaphore>> {
         match purpose {
             Purpose::Read => None,
@@ -247,7 +248,7 @@ impl Pool {
         }
     }
 
-    /// Places that nobody has to wait for: those who wait come first.
+    /// Takes slots without waiting. The semaphores are fair, so requests that wait come first.
     fn free_places(&self, purpose: Purpose) -> Option<Places> {
         let share = match self.share(purpose) {
             Some(share) => Some(Arc::clone(share).try_acquire_owned().ok()?),
@@ -260,17 +261,17 @@ impl Pool {
         self.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody waits for a place: then what holds one has to end some time.
+    /// Whether a request waits for a slot; then the pipelined connection has to be given back some time.
     pub(super) fn is_queued_for(&self) -> bool {
         self.queued.load(Ordering::Relaxed) > 0
     }
 
-    /// Nobody had to wait.
+    /// Records in the metrics that a request got its connection without waiting.
     pub(super) fn lent_at_once(&self) {
         self.counted.wait.observe_time(Duration::ZERO);
     }
 
-    /// One statement did what so many requests wanted.
+    /// Records in the metrics how many requests one statement wrote.
     pub(super) fn wrote(&self, requests: usize) {
         self.counted.group_requests.observe(u64::try_from(requests).unwrap_or(u64::MAX));
     }
@@ -279,20 +280,20 @@ impl Pool {
         Lease { connection: Some(connection), pool: Arc::clone(self), places: Some(places) }
     }
 
-    /// Asks the database to stop what a connection is doing. Nobody waits for it: whether it was heard
-    /// is told by the answer on that connection.
+    /// Sends a cancel request without waiting for it. The answer on the cancelled connection shows whether
+    /// it arrived.
     pub(super) fn cancel(self: &Arc<Self>, token: &CancelToken) {
         let token = token.clone();
         let pool = Arc::clone(self);
         tokio::task::spawn_local(async move { pool.stop(token).await });
     }
 
-    /// Asks the same, and waits until the database has heard it, or does not answer.
+    /// Sends a cancel request, and waits until the database has taken it or does not answer.
     pub(super) async fn stop(&self, token: CancelToken) {
         let _ = tokio::time::timeout(LEASE_MAX, self.address.cancel(token)).await;
     }
 
-    /// Whether one more idle connection is within the limit: each place that is taken has one.
+    /// Whether one more idle connection is within the limit: each slot in use has a connection already.
     fn has_room(&self, permit: &Permit) -> bool {
         let own = usize::from(matches!(permit, Permit::Places(_)));
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
@@ -301,7 +302,7 @@ impl Pool {
 
     fn take_idle(&self) -> Option<Box<Connection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // The latest first: what is not needed grows old, and is closed by whoever closes idle connections.
+        // LIFO: surplus connections stay idle, so that a proxy or the server can close them by age.
         while let Some(connection) = idle.pop() {
             self.counted.idle.lower();
             if !connection.client.is_closed() {
@@ -312,7 +313,7 @@ impl Pool {
         None
     }
 
-    /// A new connection, beside the pool.
+    /// Opens a connection that does not count against the pool's slots.
     pub(super) async fn connection(
         &self,
         deadline: Instant,
@@ -322,11 +323,11 @@ impl Pool {
         let (epoch, settled) = (Arc::clone(&self.epoch), Arc::clone(&self.settled));
         let (is_unreplicated, until_closed) = (Arc::default(), UntilClosed::default());
         let noted = (Arc::clone(&is_unreplicated), Arc::clone(&until_closed));
-        // It ends when the client is gone and all that was sent is answered, or with an error that the
-        // client sees too.
+        // The task ends when the client handle is dropped and all that was sent is answered, or with an
+        // error that the client handle reports too.
         tokio::task::spawn_local(async move {
             run(driver, &noted.0).await;
-            // It may have been a crash, after which a nonce of the old epoch lets nobody in.
+            // PostgreSQL may have crashed, and then no nonce of the old epoch is accepted any more.
             *epoch.lock().unwrap_or_else(PoisonError::into_inner) = None;
             settled.store(0, Ordering::Relaxed);
             drop(noted);
@@ -350,8 +351,8 @@ impl Pool {
     }
 }
 
-/// Runs a connection to its end. A notice comes before the end of the statement that it belongs to, so
-/// whoever waits for that statement finds it noted.
+/// Polls a connection until it ends. A notice arrives before the end of its statement, so the flag is set
+/// before the caller of that statement continues.
 async fn run(mut driver: Driver, unreplicated: &AtomicBool) {
     while let Some(Ok(message)) = poll_fn(|context| driver.poll_message(context)).await {
         if let AsyncMessage::Notice(notice) = message
@@ -362,7 +363,7 @@ async fn run(mut driver: Driver, unreplicated: &AtomicBool) {
     }
 }
 
-/// A connection in use. Dropped without `keep`, it is closed, and what was not committed is undone.
+/// A leased connection. Unless it is returned to the pool, its drop closes it, which rolls back.
 pub(super) struct Lease {
     connection: Option<Box<Connection>>,
     pool: Arc<Pool>,
@@ -370,26 +371,26 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The connection; `None` never while the lease is held.
+    /// The connection; never `None` while the lease is held.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.connection.as_deref()
     }
 
-    /// Asks the database to stop what the connection is doing.
+    /// Sends a cancel request for the running statement without waiting for it.
     pub(super) fn cancel(&self) {
         if let Some(connection) = &self.connection {
             self.pool.cancel(&connection.cancel);
         }
     }
 
-    /// The same, and waits until the database has heard it, or does not answer.
+    /// Sends a cancel request, and waits until the database has taken it or does not answer.
     pub(super) async fn stop(&self) {
         if let Some(connection) = &self.connection {
             self.pool.stop((*connection.cancel).clone()).await;
         }
     }
 
-    /// Gives the connection back: it is whole, and in no transaction.
+    /// Returns the connection to the pool: it is intact, and in no transaction.
     pub(super) fn keep(mut self) {
         if let Some(connection) = self.connection.take_if(|kept| !kept.client.is_closed()) {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
@@ -397,13 +398,13 @@ impl Lease {
         }
     }
 
-    /// Gives the connection back when the database has answered all that was sent on it. Nobody waits
-    /// for that here.
+    /// Returns the connection to the pool, in the background, when the database has answered all that was
+    /// sent on it.
     pub(super) fn keep_when_answered(mut self) {
         let Some(connection) = self.connection.take() else { return };
         let (pool, permit) = (Arc::clone(&self.pool), self.permit_without_answer());
         tokio::task::spawn_local(async move {
-            // The answer to nothing comes behind all others.
+            // Answers come in order, so the answer to an empty query comes after all others.
             if connection.client.batch_execute("").await.is_err() || !pool.has_room(&permit) {
                 pool.counted.lost.add(1);
                 return;
@@ -415,7 +416,7 @@ impl Lease {
         });
     }
 
-    /// What is held for a connection while it waits for an answer that nobody waits for any more.
+    /// The permit to hold while a connection waits for an answer that no request awaits any more.
     fn permit_without_answer(&mut self) -> Permit {
         match Arc::clone(&self.pool.spare).try_acquire_owned() {
             Ok(spare) => Permit::Spare(spare),

@@ -1,12 +1,13 @@
-//! Values by their text: so many at most, and the one that was used least lately goes first.
+//! LRU cache of values by text, for prepared statements.
 //!
-//! The one surprising thing: nothing is hashed. Statements are long and few, those of one length are
-//! rare, and those in use come first: a look reads few of them, where hashing would read all of one.
+//! The one surprising thing: nothing is hashed. Statements are long and few, two of the same length are
+//! rare, and those in use come first: a lookup compares few of them, whereas hashing would read the whole
+//! text.
 
-/// What was used lately, by its text.
+/// A bounded cache that evicts the least recently used value.
 #[derive(Debug)]
 pub(super) struct Recent<T> {
-    /// The one used last comes first.
+    /// Most recently used first.
     kept: Vec<(Box<str>, T)>,
     kept_max: usize,
 }
@@ -23,7 +24,7 @@ impl<T: Clone> Recent<T> {
         used.first().map(|(_, value)| value.clone())
     }
 
-    /// Adds a value, unless there is one by now, and gives the one that is kept.
+    /// Adds a value unless the text has one by now, and returns the cached one.
     pub(super) fn put(&mut self, text: &str, value: T) -> T {
         if let Some(known) = self.get(text) {
             return known;
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_least_lately_goes_first() {
+    fn lru_cache_at_capacity_evicts_least_recently_used() {
         let mut recent = Recent::new(3);
         for (text, value) in [("one", 1), ("two", 2), ("three", 3)] {
             assert_eq!(recent.get(text), None);

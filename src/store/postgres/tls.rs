@@ -1,12 +1,11 @@
-//! TLS to the database: rustls in the place that tokio_postgres has for it.
+//! TLS to the database: rustls behind the TLS traits of tokio_postgres.
 //!
-//! What is asked of the server's certificate is in `verify`; this is the configuration and the stream.
-//! The files are read anew for each connection, as libpq does, so that a renewed certificate needs no
-//! restart; there are few connections, and PostgreSQL gives out no tickets to resume a session by.
-//! The provider of the cryptography is named here: the process has no default one that another crate
-//! could change.
-//! The one surprising thing: a host name that no certificate could be made out for is no obstacle where
-//! the certificate is not looked at; the handshake then goes without the name.
+//! `verify` checks the server's certificate; this module has the configuration and the stream.
+//! The files are read for each connection, as libpq does, so that a renewed certificate needs no restart;
+//! connections are few, and PostgreSQL issues no session tickets.
+//! The crypto provider is named here: the process has no default one that another crate could change.
+//! The one surprising thing: where the certificate is not verified, a host name that is invalid in TLS is
+//! accepted; the handshake then goes without SNI.
 
 mod certificate;
 mod verify;
@@ -29,7 +28,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use super::address::{ClientFiles, Mode, Roots, Tls};
 use verify::{Asked, Verifier};
 
-/// Makes the TLS part of connections. A clone shares what was read.
+/// Makes the TLS layer of connections. A clone shares the files that were read.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     config: Arc<ClientConfig>,
@@ -37,7 +36,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Reads the files that are named; the mistake says which of them, and what is wrong with it.
+    /// Reads the files that the URL names; the error says which of them is wrong, and how.
     pub(super) fn new(tls: &Tls) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let asked = match tls.mode {
@@ -65,15 +64,15 @@ impl Connector {
     }
 }
 
-/// Who is trusted, also as the certificates themselves.
+/// The trust anchors, also as the certificates themselves.
 #[derive(Debug)]
 struct Trusted {
     store: RootCertStore,
     certificates: Vec<CertificateDer<'static>>,
 }
 
-/// The system's list is long: to read it takes tens of milliseconds of a thread that serves, so it is
-/// read once.
+/// The system's trust anchors, loaded once: loading takes tens of milliseconds of a thread that serves
+/// requests.
 static SYSTEM: OnceLock<Arc<Trusted>> = OnceLock::new();
 
 fn trusted(roots: Option<&Roots>) -> Result<Arc<Trusted>, String> {
@@ -95,7 +94,7 @@ fn trusted(roots: Option<&Roots>) -> Result<Arc<Trusted>, String> {
 
 fn usable(certificates: Vec<CertificateDer<'static>>, place: &str) -> Result<Trusted, String> {
     let mut store = RootCertStore::empty();
-    // The system's list may have some that are too old for rustls.
+    // The system's list may have some that rustls cannot parse.
     let (added, _) = store.add_parsable_certificates(certificates.iter().cloned());
     if added == 0 {
         return Err(format!(
@@ -172,8 +171,8 @@ impl TlsConnect<Socket> for Handshake {
 pub(super) struct Stream(tokio_rustls::client::TlsStream<Socket>);
 
 impl TlsStream for Stream {
-    /// The proof of a password covers the certificate, so that it is worth nothing to one who stands in
-    /// between with another: this protects also where the certificate is not looked at.
+    /// SCRAM channel binding: the password's proof covers the certificate, so it is worthless to a man in
+    /// the middle with another certificate, even where the certificate is not verified.
     fn channel_binding(&self) -> ChannelBinding {
         let (_, session) = self.0.get_ref();
         let first = session.peer_certificates().and_then(<[_]>::first);

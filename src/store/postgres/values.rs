@@ -1,7 +1,7 @@
-//! Values in PostgreSQL's binary form, in and out.
+//! Encoding and decoding of values in PostgreSQL's binary format.
 //!
-//! The one surprising thing: nothing here asks for a column's type. The tables are ours, and a value
-//! that does not have the form of its class is a fault of what is stored.
+//! The one surprising thing: column types are not checked. The tables are ours, and a value that does not
+//! have its class's format is reported as damaged data.
 
 use std::error::Error;
 
@@ -52,7 +52,7 @@ impl<'a> FromSql<'a> for Bytes<'a> {
     }
 }
 
-/// A column in the form that `read` knows.
+/// Decodes a column with `read`.
 fn column<'a, T>(
     row: &'a Row,
     at: usize,

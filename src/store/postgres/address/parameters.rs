@@ -1,7 +1,7 @@
-//! What each part of an address means, and what is put where one is left out.
+//! Parameters of a connection URL and their defaults.
 //!
-//! The names are libpq's. What libpq knows and we do not is refused by its name: an address that asks for
-//! a revocation list must not be served without one.
+//! The names are libpq's. A parameter that libpq knows and this server does not is refused by name: a URL
+//! that asks for a revocation list must not be accepted without one.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use super::{
 };
 use crate::model::nearest;
 
-/// How much a connection is encrypted, and what is asked of the certificate: libpq's `sslmode`.
+/// Encryption, and the verification of the certificate: libpq's `sslmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Disable,
-    /// With, where the server can; else without. libpq's `allow` asks the other way round, for the same.
+    /// TLS if the server supports it. libpq's `allow` prefers the opposite order, and is the same here.
     Prefer,
-    /// With, whoever the server is.
+    /// TLS, without verification.
     Require,
-    /// The certificate is signed by one we trust.
+    /// TLS, with a certificate signed by a trust anchor (`verify-ca`).
     VerifyChain,
-    /// And it is made out for the host that was named.
+    /// The same, and the certificate has the host's name (`verify-full`).
     VerifyName,
 }
 
@@ -55,7 +55,7 @@ const KNOWN: &[&str] = &[
     "user",
 ];
 
-/// What libpq knows, and what would be ignored if we took it.
+/// Parameters of libpq that would have no effect here.
 const NOT_OFFERED: &[&str] = &[
     "fallback_application_name",
     "gssdelegation",
@@ -126,7 +126,7 @@ fn unknown(key: &str) -> String {
     }
 }
 
-/// Parameters that can be said, but only with the value that is done anyway.
+/// Refuses parameters that are accepted only with the value of the built-in behaviour.
 fn refuse_what_is_not_done(values: &Values) -> Result<(), String> {
     let only = |key: &str, taken: &[&str], why: &str| match values.get(key) {
         Some(value) if !taken.contains(&&**value) => {
@@ -144,7 +144,7 @@ fn refuse_what_is_not_done(values: &Values) -> Result<(), String> {
     only("sslnegotiation", &["postgres"], "TLS begins as every server knows it")
 }
 
-/// How long what was sent may go unacknowledged before the connection counts as lost.
+/// How long sent data may stay unacknowledged before the connection counts as lost.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 fn keepalive(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Option<Keepalive>, String> {
@@ -162,7 +162,7 @@ fn keepalive(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Option<Kee
     }
 }
 
-/// More than a day is no limit, and could not be added to a moment.
+/// A value of more than a day is as good as none, and could overflow an instant.
 const NUMBER_MAX: u64 = 86_400_000;
 
 fn number(text: Option<String>, key: &str) -> Result<Option<u64>, String> {
@@ -247,7 +247,7 @@ fn port(text: &str) -> Result<u16, String> {
     if text.is_empty() {
         return Ok(PORT);
     }
-    // What stands in the place of the port may be the password of an address without a host.
+    // The text in the port's place may be the password of a URL without a host.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|port| *port > 0 && digits).ok_or_else(|| {
         "expected a port from 1 to 65535 after the host; is the host missing, as in USER:PASSWORD@HOST?"
@@ -264,14 +264,14 @@ fn tls(
         file => Roots::File(file.into()),
     });
     let mode = mode(take("sslmode").as_deref(), roots.as_ref())?;
-    // As libpq: a file in this place is meant.
+    // As in libpq, the default file is used if it exists.
     let usual = || {
         let file = environment.home.as_ref()?.join(".postgresql/root.crt");
         file.is_file().then_some(Roots::File(file))
     };
     let roots = roots.or_else(usual);
     let mode = match (mode, &roots) {
-        // Who names the one to trust wants it looked at: libpq does so too.
+        // As in libpq, a root certificate turns on verification.
         (Mode::Require, Some(_)) => Mode::VerifyChain,
         (Mode::VerifyChain, None) => {
             return Err(
@@ -329,7 +329,7 @@ fn mode(text: Option<&str>, roots: Option<&Roots>) -> Result<Mode, String> {
         })
     });
     match (found.transpose()?, roots) {
-        // The system's roots sign certificates for everyone, so that a chain alone says nothing.
+        // The system's CAs sign certificates for everyone, so a valid chain alone proves nothing.
         (None | Some(Mode::VerifyName), Some(Roots::System)) => Ok(Mode::VerifyName),
         (Some(_), Some(Roots::System)) => Err(
             "sslrootcert=system goes with sslmode=verify-full alone: anyone can get a certificate from \

@@ -1,6 +1,6 @@
-//! The passfile, libpq's place for passwords: `host:port:database:user:password`, a line each.
+//! The passfile (`.pgpass`), libpq's file of passwords: lines of `host:port:database:user:password`.
 //!
-//! A file that others can read is refused, where libpq warns and goes on without it.
+//! A file that other users can read is an error; libpq ignores it with a warning.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Environment, Host, Password, Target};
 
-/// Gives each target its password. The file that was named must be there; the usual one may be.
+/// Gives each target its password. A file that was named must exist; the default one need not.
 pub(super) fn fill(
     targets: &mut [Target],
     named: Option<PathBuf>,
@@ -49,7 +49,7 @@ fn refuse_open_file(_: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// libpq's rule: the usual socket goes by the name of the machine.
+/// libpq's rule: the default socket directory is matched as `localhost`.
 fn host_of(target: &Target) -> String {
     match &target.host {
         Host::Folder(folder) if folder == Path::new(super::SOCKET_FOLDER) => "localhost".to_owned(),
@@ -58,13 +58,13 @@ fn host_of(target: &Target) -> String {
     }
 }
 
-/// The password of the first line that fits.
+/// The password of the first line that matches.
 fn find(text: &str, host: &str, port: u16, name: &str, user: &str) -> Option<String> {
     let port = port.to_string();
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut fields = Fields(Some(line));
         let fits = [host, &port, name, user].iter().all(|wanted| {
-            // A `\*` is a star that is meant.
+            // An escaped `\*` is a literal star.
             let raw = fields.0.unwrap_or_default();
             let is_star = raw.starts_with("*:");
             fields.next().is_some_and(|field| is_star || field == *wanted)
@@ -74,7 +74,7 @@ fn find(text: &str, host: &str, port: u16, name: &str, user: &str) -> Option<Str
     })
 }
 
-/// The parts of a line between colons; a backslash takes the meaning from what follows it.
+/// The fields of a line, separated by colons; a backslash escapes the next character.
 struct Fields<'a>(Option<&'a str>);
 
 impl Iterator for Fields<'_> {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_that_fits_has_the_password() {
+    fn passfile_several_lines_first_match_wins() {
         let text = "# comment\n\
             one:5432:shop:ann:first\n\
             *:*:*:ann:a\\:b\\\\c\n\
@@ -118,7 +118,7 @@ mod tests {
             (("three", 1, "x", "ann"), Some("a:b\\c")),
             (("one", 5432, "*", "bob"), Some("star")),
             (("one", 5432, "shop", "bob"), None),
-            // What comes behind a fifth colon is not read, as in libpq.
+            // As in libpq, what follows a fifth colon is ignored.
             (("two", 5432, "shop", "bob"), Some("with")),
             (("", 0, "", ""), None),
         ];

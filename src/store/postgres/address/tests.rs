@@ -1,4 +1,4 @@
-//! Addresses: what is read from them, what is refused in which words, and that no password comes out.
+//! Connection URLs: what is parsed, how errors read, and that no password is shown.
 
 mod passwords;
 
@@ -11,7 +11,7 @@ fn environment() -> Environment {
     Environment { user: Some("ann".to_owned()), ..Environment::default() }
 }
 
-/// All that was read of one address, in a line.
+/// All that was parsed from one URL, in a line.
 fn shown(address: &Address) -> String {
     let mut words = vec![address.to_string(), format!("{:?}", address.tls.mode)];
     for target in &address.targets {
@@ -41,7 +41,7 @@ fn check(texts: &[&str], expected: &Expect) {
 }
 
 #[test]
-fn all_that_an_address_can_say() {
+fn connection_url_all_parts_are_parsed() {
     check(
         &[
             "postgres://",
@@ -105,7 +105,7 @@ fn all_that_an_address_can_say() {
 }
 
 #[test]
-fn each_sslmode() {
+fn connection_url_each_sslmode() {
     check(
         &[
             "postgres://db",
@@ -172,7 +172,7 @@ fn each_sslmode() {
 }
 
 #[test]
-fn mistakes_name_the_way_out() {
+fn connection_url_errors_name_the_remedy() {
     check(
         &[
             "postgres:db",
@@ -230,7 +230,7 @@ fn mistakes_name_the_way_out() {
 }
 
 #[test]
-fn values_that_cannot_be() {
+fn connection_url_invalid_values_are_refused() {
     check(
         &[
             "postgres://db/%zz",
@@ -283,16 +283,16 @@ fn values_that_cannot_be() {
 
 proptest! {
     #[test]
-    fn any_text_is_taken(text in ".{0,60}") {
+    fn connection_url_any_text_does_not_panic(text in ".{0,60}") {
         for scheme in SCHEMES {
             let text = format!("{scheme}{text}");
             let _ = (Address::parse(&text, &environment()), Address::shows_password(&text));
         }
     }
 
-    /// Whatever the parts are, escaped they come back, and what is displayed leads to the same place.
+    /// Percent-encoded parts are decoded to themselves, and the displayed URL parses to the same host.
     #[test]
-    fn what_is_escaped_comes_back(
+    fn connection_url_percent_encoding_round_trips(
         user in "[^\\p{Cc}]{1,12}",
         password in "[^\\x00]{1,12}",
         name in "[^\\p{Cc}]{1,12}",

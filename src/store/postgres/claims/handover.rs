@@ -1,6 +1,7 @@
-//! How a part of a nonce goes from the server that has it to itself to the others.
+//! Lease handover: how a block of nonce counts passes from the server that has leased it to the others.
 //!
-//! Who wants it says so in a table; who has it looks there from time to time, and writes what was used.
+//! A server that wants the block inserts a request into a table; the holder polls that table, and writes
+//! back the counts it has used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::store::StoreError;
 use crate::store::driver::{Bind, Columns};
 use crate::store::postgres::Inner;
 
-/// How often a server looks for what others want of it.
+/// How often the holder polls for requests.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 impl Inner {
@@ -26,7 +27,7 @@ impl Inner {
         self.tell(WANT_NO_MORE, place, None).await
     }
 
-    /// Runs a statement about a part: 1 its nonce, 2 its number, 3 what else it wants to know.
+    /// Runs a statement about a block: 1 its nonce, 2 its number, 3 an argument of the statement.
     async fn tell(&self, sql: &str, place: Place, more: Option<i64>) -> Result<(), StoreError> {
         let nonce = Uuid::from_u128(place.nonce).to_string();
         let binds = [Bind::Text(&nonce), Bind::Integer(place.part.into())];
@@ -34,7 +35,7 @@ impl Inner {
         self.ask(sql, &binds, |_| Ok(())).await.map(|_| ())
     }
 
-    /// Looks for what others want, as long as something was taken lately.
+    /// Polls for handover requests for as long as a recent lease may be valid.
     pub(super) fn watch(self: &Arc<Self>) {
         if !self.claims.begin_watch() {
             return;
@@ -43,7 +44,7 @@ impl Inner {
         tokio::task::spawn_local(async move {
             while inner.claims.goes_on_watching() {
                 tokio::time::sleep(WATCH_EVERY).await;
-                // Whoever waits for it has a nonce that is stale in the end.
+                // On failure, the server that waits reports the nonce as stale in the end.
                 let _ = inner.give_up_wanted().await;
             }
         });

@@ -1,6 +1,6 @@
-//! Claims that wait for one under way, and what this server has to itself.
+//! Queue of nonce claims: claims that arrive while a batch is in flight wait here for the next one.
 //!
-//! Nothing is asked of the database here.
+//! It also holds the leases of this server. This module does not query the database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::clock;
 use crate::store::claims::NONCE_SECONDS;
 use crate::store::{Claim, Claimed, StoreError};
 
-/// Claims that are sent together, and that may wait.
+/// How many claims one batch holds, and how many may wait.
 const SENT_MAX: usize = 256;
 const WAITING_MAX: usize = 4_096;
 
@@ -24,20 +24,20 @@ pub(in crate::store::postgres) struct Batch {
     watching: Mutex<Watching>,
     pub(super) epoch: Arc<Mutex<Option<u64>>>,
     pub(super) ours: Ours,
-    /// By table.
+    /// One entry for each table.
     sql: Vec<Used>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     asked: Vec<Asked>,
-    /// Whether there is a task that takes them.
+    /// Whether a task is sending them.
     is_under_way: bool,
 }
 
 #[derive(Debug, Default)]
 struct Watching {
-    /// From then on nothing that was taken is good for anything.
+    /// When the last lease that this server has taken expires.
     until: Option<Instant>,
     is_under_way: bool,
 }
@@ -48,13 +48,13 @@ pub(super) struct Asked {
     pub(super) answer: oneshot::Sender<Result<Found, StoreError>>,
 }
 
-/// What the database says of a claim.
+/// The result of one attempt to claim a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Told(Claimed),
-    /// Another server has it to itself.
+    /// Another server has leased the block.
     Held,
-    /// It was made before, and the answer did not come: it may be our own work that is in the way.
+    /// An earlier attempt got no answer: the count may have been claimed by ourselves.
     Unknown,
 }
 
@@ -78,7 +78,7 @@ impl Batch {
         used.ok_or_else(|| StoreError::broken("a claim without a table"))
     }
 
-    /// Puts a claim in line. Whether somebody has to begin.
+    /// Enqueues a claim. Returns whether the caller has to start the sending task.
     pub(super) fn put(&self, asked: Asked) -> Result<bool, StoreError> {
         let mut waiting = lock(&self.waiting);
         if waiting.asked.len() >= WAITING_MAX {
@@ -88,7 +88,7 @@ impl Batch {
         Ok(!std::mem::replace(&mut waiting.is_under_way, true))
     }
 
-    /// The next ones. When there are none, whoever asks is done.
+    /// Takes the next batch. When it is empty, the sending task is done.
     pub(super) fn take(&self) -> Vec<Asked> {
         let mut waiting = lock(&self.waiting);
         let count = waiting.asked.len().min(SENT_MAX);
@@ -96,7 +96,7 @@ impl Batch {
         waiting.asked.drain(..count).collect()
     }
 
-    /// Whether a watch has to begin, now that something was taken.
+    /// Extends the handover watch after a lease. Returns whether the caller has to start it.
     pub(super) fn begin_watch(&self) -> bool {
         let mut watching = lock(&self.watching);
         let lifetime = Duration::from_secs(NONCE_SECONDS.unsigned_abs());
@@ -111,8 +111,8 @@ impl Batch {
     }
 }
 
-/// A task that works off what waits. However it ends, nobody waits for it in vain, and the next claim
-/// begins anew.
+/// Guards the sending task. However it ends, the waiting claims get an error rather than no answer, and the
+/// next claim starts a new task.
 pub(super) struct UnderWay<'a> {
     pub(super) batch: &'a Batch,
     pub(super) is_done: bool,

@@ -1,10 +1,10 @@
-//! The parts of nonces that are this server's alone, so that nobody has to be asked about them.
+//! Nonce leases: blocks of a nonce's counts that one server may accept from memory, without a round trip.
 //!
-//! A nonce whose counts all came here up to now is likely to go on so. Then a whole part of it, 63
-//! counts, is taken in the database at once, and each of its counts is claimed in this memory.
-//! Nothing is asked of the database here.
-//! The one surprising thing: forgetting is always safe. What was taken and is forgotten is used up, as
-//! far as anybody can tell.
+//! A nonce whose counts have all come to one server is likely to stay there. That server leases a whole
+//! block, 63 counts, in the database at once, and then accepts each of its counts from memory. This module
+//! does not query the database.
+//! The one surprising thing: eviction is always safe. A block that was leased and is evicted counts as used
+//! up.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,34 +13,35 @@ use quick_cache::sync::Cache;
 
 use crate::store::{Claim, Claimed};
 
-/// Counts in one part: as many bits as a `bigint` has without its sign, which says that the part is taken.
+/// Counts in one block: as many bits as a `bigint` has without its sign, which marks the block as leased.
 const PART_COUNTS: u32 = 63;
-/// So many counts of a nonce must have come here before a part of it is taken.
+/// So many counts of a nonce must have come to this server before it leases a block.
 const USED_MIN: u32 = 8;
-/// So many may be missing among them, and one more for so many that are not: requests overtake each other,
-/// and a client with many connections has many under way. Where servers take turns, more are missing.
+/// So many counts may be missing, plus one for every `USED_PER_GAP` seen: requests overtake each other, and
+/// a client with many connections has many in flight. Where a load balancer alternates between servers,
+/// more are missing.
 const GAPS_MAX: u32 = 4;
 const USED_PER_GAP: u32 = 8;
-/// Parts of a nonce that are known, the latest ones: a client with many connections may have one that lags
+/// Blocks remembered per nonce, the latest ones: a client with many connections may have one that lags
 /// behind.
 const PARTS_MAX: usize = 16;
-/// Nonces that are looked at. Those that are used once only do not stay long.
+/// Nonces remembered. Those that are used only once are evicted soon.
 const NONCES_MAX: usize = 16_384;
 
-/// How far the time is moved in a key: the rest of a nonce has room below it.
+/// The position of the time in a key; the random part of the nonce is below it.
 const TIME_SHIFT: u32 = 96;
 
-/// One part of one nonce.
+/// One block of the counts of one nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
-    /// What tells the nonce from all others, with the low half of the second of its issue on top: so the
-    /// tables know how old what they hold is, and the newest is the last by their index.
+    /// The nonce's random part, below the low half of the second of its issue: so the tables can tell how
+    /// old a row is, and the newest row is the last in their index.
     pub(super) nonce: u128,
     pub(super) part: u32,
 }
 
 impl Place {
-    /// Where a count is, and its bit there. Nothing for 0: RFC 7616 §3.4 begins with 1.
+    /// The block of a count, and the count's bit in it. `None` for 0: RFC 7616 §3.4 begins with 1.
     pub(super) fn of(claim: &Claim) -> Option<(Self, u64)> {
         let index = claim.count.checked_sub(1)?;
         let time = u128::from(claim.issued.cast_unsigned() & u64::from(u32::MAX)) << TIME_SHIFT;
@@ -50,7 +51,7 @@ impl Place {
     }
 }
 
-/// What is known of the nonces that come here.
+/// How the nonces that come to this server are used, and which blocks it has leased.
 pub(super) struct Ours(Cache<u128, Arc<Mutex<Run>>>);
 
 impl fmt::Debug for Ours {
@@ -66,25 +67,25 @@ impl Default for Ours {
 }
 
 impl Ours {
-    /// Whether `claim` can tell.
+    /// Whether `claim` can decide.
     pub(super) fn has(&self, claim: &Claim) -> bool {
         let Some((place, _)) = Place::of(claim) else { return false };
         let has = |run: &mut Run| run.find(place.part).is_some_and(|part| part.is_ours);
         self.with(place.nonce, has).unwrap_or(false)
     }
 
-    /// Claims a count of a part that is ours; nothing where it is not.
+    /// Claims a count of a leased block; `None` if this server has not leased it.
     pub(super) fn claim(&self, claim: &Claim) -> Option<Claimed> {
         let (place, bit) = Place::of(claim)?;
         self.with(place.nonce, |run| run.claim(place.part, bit, claim.count))?
     }
 
-    /// What of a part was claimed from here, if it is worth having the rest of it too.
+    /// If this server should lease the rest of a block: the counts of it that it has claimed.
     pub(super) fn wish(&self, place: Place) -> Option<u64> {
         self.with(place.nonce, |run| run.wish(place.part))?
     }
 
-    /// A claim that the database took.
+    /// Records a claim that the database has accepted.
     pub(super) fn note(&self, claim: &Claim) {
         let Some((place, bit)) = Place::of(claim) else { return };
         if self.with(place.nonce, |run| run.note(place.part, bit, claim.count)).is_none() {
@@ -94,18 +95,18 @@ impl Ours {
         }
     }
 
-    /// The database gave us the rest of a part. `bits`: what of it was used.
+    /// Grants the lease of a block, as the database has. `bits`: the counts used so far.
     pub(super) fn take(&self, place: Place, bits: u64) {
         self.with(place.nonce, |run| {
             if let Some(part) = run.find(place.part) {
-                // The nonce may have been forgotten meanwhile.
+                // The nonce may have been evicted meanwhile.
                 part.bits |= bits;
                 part.is_ours = true;
             }
         });
     }
 
-    /// Another server wants it: what of it was used, if it was ours. From now on it is not.
+    /// Revokes a lease because another server wants the block. Returns the counts used, if there was one.
     pub(super) fn give_up(&self, place: Place) -> Option<u64> {
         self.with(place.nonce, |run| {
             run.is_shared = true;
@@ -115,7 +116,7 @@ impl Ours {
         })?
     }
 
-    /// Whether a part may have been ours, so that nobody else can give it up.
+    /// Whether this server may have leased the block and evicted it, so that nobody can hand it over.
     pub(super) fn has_forgotten(&self, place: Place) -> bool {
         self.with(place.nonce, |run| place.part < run.forgotten).unwrap_or(false)
     }
@@ -127,7 +128,7 @@ impl Ours {
     }
 }
 
-/// How one nonce was used here.
+/// How this server has seen one nonce used.
 #[derive(Debug, Default)]
 struct Run {
     first: u32,
@@ -135,16 +136,16 @@ struct Run {
     used: u32,
     /// Whether another server has seen it too.
     is_shared: bool,
-    /// In order.
+    /// In ascending order.
     parts: Vec<Part>,
-    /// Parts before this one are forgotten.
+    /// Blocks before this one have been evicted.
     forgotten: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Part {
     part: u32,
-    /// Claimed from here.
+    /// Counts claimed by this server.
     bits: u64,
     is_ours: bool,
 }
@@ -174,7 +175,7 @@ impl Run {
         if let Some(known) = self.find(part) {
             return Some(known.bits);
         }
-        // What was seen of an earlier one may be forgotten.
+        // What was claimed of an earlier block may have been evicted.
         self.is_latest(part).then_some(0)
     }
 
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_places() {
+    fn nonce_lease_count_maps_to_block_and_bit() {
         let at = |count| Place::of(&of(count)).map(|(place, bit)| (place.part, bit));
         assert_eq!(at(0), None);
         assert_eq!(at(1), Some((0, 1)));
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_that_always_comes_here_is_wished_for() {
+    fn nonce_lease_sequential_counts_are_leased() {
         let ours = Ours::default();
         for count in 1..USED_MIN {
             assert_eq!(ours.wish(place(count)), None, "{count}");
@@ -246,7 +247,7 @@ mod tests {
             assert_eq!(ours.claim(&of(count)), Some(Claimed::First));
             assert_eq!(ours.claim(&of(count)), Some(Claimed::Again));
         }
-        // The one before the latest is still known.
+        // The block before the latest is still remembered.
         ours.note(&of(64));
         ours.take(place(64), 0);
         assert_eq!(ours.claim(&of(63)), Some(Claimed::Again));
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_that_comes_by_turns_is_not() {
+    fn nonce_lease_alternating_counts_are_not_leased() {
         for step in [2, 3] {
             let ours = Ours::default();
             for count in (1..400).step_by(step) {
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_not_wished_for_again() {
+    fn nonce_lease_revoked_nonce_is_not_leased_again() {
         let ours = Ours::default();
         (1..=10).for_each(|count| ours.note(&of(count)));
         assert_eq!(ours.give_up(place(1)), None, "not ours");
@@ -279,9 +280,9 @@ mod tests {
         assert_eq!((ours.wish(place(21)), ours.wish(place(64))), (None, None));
     }
 
-    /// Of an older part, what was claimed is forgotten, and so it must not be taken.
+    /// The claims of an evicted block are forgotten, so it must not be leased.
     #[test]
-    fn an_old_part_is_not_taken() {
+    fn nonce_lease_evicted_block_is_not_leased() {
         let ours = Ours::default();
         for part in 0..=16 {
             (1..=63).for_each(|count| ours.note(&of(part * 63 + count)));

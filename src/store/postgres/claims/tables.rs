@@ -1,12 +1,12 @@
-//! The tables in which servers that share a database share which counts were used, and their SQL.
+//! Tables and SQL of replay protection: which counts of which nonces have been used.
 //!
-//! Unlogged: a claim costs no sync, and after a crash of PostgreSQL they are empty. Old claims go by the
-//! table: which one a claim is in is told by when its nonce was given out, and a table of old ones is
-//! emptied whole.
+//! The tables are unlogged: a claim costs no sync, and a crash of PostgreSQL empties them. Old claims are
+//! removed by table: the time of issue of its nonce decides which table a claim is in, and a table of
+//! expired nonces is truncated.
 //!
-//! The epoch is good only where it was made. A copy of the tables may lack claims that were made since,
-//! at the original, so a server that finds a copy begins a new epoch (`epoch_is_original`), after which
-//! every nonce from before is stale. A copy is told by three things that no copy can take along:
+//! The epoch is valid only where it was created. A copy of the tables may lack claims that the original has
+//! taken since, so a server that finds a copy starts a new epoch (`epoch_is_original`), after which every
+//! older nonce is stale. Three things that no copy can carry over identify the original:
 //!
 //! - `written_by` names the transaction that wrote the row, and so does its `xmin`. Whatever restores a
 //!   dump, in full or data alone, writes the row in a transaction of its own.
@@ -14,7 +14,7 @@
 //! - `started` is when this PostgreSQL was started: data files that were copied while it was stopped are
 //!   the same in everything else, and transactions of other clusters have the same numbers.
 //!
-//! A standby that is promoted finds unlogged tables empty, and so does a restored base backup.
+//! A promoted standby finds unlogged tables empty, and so does a restored base backup.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ use crate::store::postgres::driver::PostgresDriver;
 /// Seconds of nonces in one table, and how many tables there are.
 const BUCKET_SECONDS: i64 = 128;
 pub(super) const BUCKETS: i64 = 8;
-/// A table is emptied so much later than its last nonce became too old, on top of what a statement may
-/// take: a claim that is under way goes by the time at which it began.
+/// A table is truncated this much later than its last nonce expired, on top of a statement's timeout: a
+/// claim in flight sees the time at which its transaction began.
 const SLACK_SECONDS: i64 = 60;
 
-/// Whether the tables are there, and whether the epoch says where it was made.
+/// Whether the tables exist, and whether the epoch records where it was created.
 const PRESENT: &str = "SELECT to_regclass('nouns_wanted') IS NOT NULL, \
     EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('nouns_epoch') AND attname = 'written_by')";
 
@@ -44,13 +44,13 @@ const TABLES: [&str; 2] = [
 )",
 ];
 
-/// Where the epoch was made; an older version had none of these.
+/// Columns that identify the original epoch; an older version had none of them.
 const EPOCH_COLUMNS: &str = "ALTER TABLE nouns_epoch ADD COLUMN IF NOT EXISTS started timestamptz, \
     ADD COLUMN IF NOT EXISTS database oid, ADD COLUMN IF NOT EXISTS written_by xid8";
 
-/// A row is a part of a nonce, with a bit for each used count. A negative number says that a server has
-/// the part to itself. `held`: what the server that asked last knew to be its own work.
-/// Rows are updated often, and stay where they are if there is room beside them.
+/// A row is one block of a nonce, with one bit for each used count. A negative number says that a server
+/// has leased the block. `held`: the counts that the last server to ask for a lease knew to be its own.
+/// Rows are updated often, and the fill factor leaves room for the new version on the same page.
 fn used_table(bucket: i64) -> String {
     format!(
         "CREATE UNLOGGED TABLE nouns_used_{bucket} (
@@ -77,9 +77,9 @@ macro_rules! epoch_is_original {
     };
 }
 
-/// The same, and a nonce that is given out now is not below the floor. It is where the database's clock
-/// was ahead when the floor was raised: without a new epoch every nonce would be stale until the time has
-/// caught up, and then those from before would be good again, of which all claims were swept.
+/// The same, and a new nonce is not below the floor. It is where the database's clock was ahead when the
+/// floor was raised: without a new epoch every nonce would be stale until the time has caught up, and then
+/// older nonces would be valid again, although all their claims were swept.
 macro_rules! epoch_is_usable {
     ($skew:literal) => {
         concat!(
@@ -91,8 +91,8 @@ macro_rules! epoch_is_usable {
     };
 }
 
-/// The epoch, begun anew when there is none that is usable. 1: the epoch to be, 2: the age of the oldest
-/// nonce it takes, 3: by how much clocks may differ. No row: another server is making it.
+/// Returns the epoch, or creates one if none is usable. 1: the new epoch, 2: the age of the oldest nonce it
+/// accepts, 3: the clock skew allowed. No row: another server is creating it.
 pub(super) const EPOCH: &str = concat!(
     "WITH made AS (INSERT INTO nouns_epoch AS live (one, epoch, floor, started, database, written_by) \
      SELECT true, $1::bigint, extract(epoch FROM now())::bigint - $2::bigint, pg_postmaster_start_time(), ",
@@ -107,48 +107,49 @@ pub(super) const EPOCH: &str = concat!(
     epoch_is_usable!("$3"),
 );
 
-/// 1: how old a nonce may be, 2: by how much clocks may differ. Gives the epoch, and the times between
-/// which nonces are known; nothing where a new epoch has to begin.
+/// 1: the maximum age of a nonce, 2: the clock skew allowed. Returns the epoch and the range of issue times
+/// that are accepted; nothing where a new epoch has to start.
 pub(super) const LIVE: &str = concat!(
     "SELECT live.epoch, greatest(live.floor, extract(epoch FROM now())::bigint - $1::bigint), \
      extract(epoch FROM now())::bigint + $2::bigint FROM nouns_epoch live WHERE ",
     epoch_is_usable!("$2"),
 );
 
-/// What servers want of each other.
+/// The pending handover requests.
 pub(super) const WANTED: &str = "SELECT nonce::text, part::bigint, bucket::bigint FROM nouns_wanted ORDER BY since DESC LIMIT 1000";
-/// 1: nonce, 2: part, 3: bucket.
+/// 1: nonce, 2: block, 3: bucket.
 pub(super) const WANT: &str = "INSERT INTO nouns_wanted (nonce, part, bucket) \
     VALUES ($1::text::uuid, $2::bigint::integer, $3::bigint::integer) ON CONFLICT DO NOTHING";
-/// 1: nonce, 2: part.
+/// 1: nonce, 2: block.
 pub(super) const WANT_NO_MORE: &str = "DELETE FROM nouns_wanted \
     WHERE nonce = $1::text::uuid AND part = $2::bigint";
-/// What nobody took back: its server is gone. Also what comes from a clock that was ahead.
+/// Deletes requests that were never withdrawn, because their server is gone, and those from a clock that
+/// was ahead.
 const FORGET_WANTED: &str = "DELETE FROM nouns_wanted \
     WHERE since NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'";
 
-/// One server at a time, until the end of the transaction.
+/// Lets one server sweep at a time, until the end of its transaction.
 const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 3)";
-/// 1: the age of the oldest nonce that is taken. Gives the floor as it was before, and the time.
+/// Raises the floor. 1: the age of the oldest nonce accepted. Returns the previous floor, and the time.
 const RAISE: &str = "UPDATE nouns_epoch AS raised SET written_by = pg_current_xact_id(), \
     floor = greatest(before.floor, extract(epoch FROM now())::bigint - $1::bigint) \
     FROM nouns_epoch AS before RETURNING before.floor, extract(epoch FROM now())::bigint";
 
-/// Another epoch, whatever there is. 1: the epoch to be, 2: the age of the oldest nonce it takes.
+/// Starts another epoch unconditionally. 1: the new epoch, 2: the age of the oldest nonce it accepts.
 const REPLACE: &str = "UPDATE nouns_epoch SET epoch = $1::bigint, written_by = pg_current_xact_id(), \
     floor = extract(epoch FROM now())::bigint - $2::bigint";
 
 /// The statements about one table of used counts.
 #[derive(Debug)]
 pub(super) struct Used {
-    /// Claims. 1: epochs, 2: nonces, 3: parts, 4: bits, 5: what is known to be our own of the part if we
-    /// wish for all of it, else -1, 6: when the nonce was given out, each with commas; 7: how old a nonce
-    /// may be, 8: by how much clocks may differ. Gives the parts of which all bits are the first, and
-    /// whether they are ours now.
+    /// Claims blocks. 1: epochs, 2: nonces, 3: blocks, 4: bits, 5: the counts known to be our own if we ask
+    /// for a lease, else -1, 6: when the nonce was issued, each comma-separated; 7: the maximum age of a
+    /// nonce, 8: the clock skew allowed. Returns the blocks of which all bits were unused, and whether this
+    /// server has leased them now.
     pub(super) claim: String,
-    /// 1: nonces, 2: parts, each with commas. Gives their bits.
+    /// 1: nonces, 2: blocks, each comma-separated. Returns their bits.
     pub(super) look: String,
-    /// 1: nonce, 2: part, 3: the bits that were used.
+    /// Releases a lease and withdraws its requests. 1: nonce, 2: block, 3: the bits that were used.
     pub(super) give_up: String,
 }
 
@@ -187,22 +188,22 @@ impl Used {
     }
 }
 
-/// The table that a claim belongs into.
+/// The table that a claim belongs to.
 pub(super) fn bucket_of(claim: &Claim) -> i64 {
     claim.issued.div_euclid(BUCKET_SECONDS).rem_euclid(BUCKETS)
 }
 
-/// What `EPOCH` is asked with.
+/// The parameters of the epoch statement.
 pub(super) fn epoch_binds(made: u64) -> [Bind<'static>; 3] {
     [made.cast_signed(), age_max(), SKEW_SECONDS].map(Bind::Integer)
 }
 
-/// How old a nonce may be that is still looked at.
+/// How old a nonce may be to be accepted.
 pub(super) fn age_max() -> i64 {
     NONCE_SECONDS + SKEW_SECONDS
 }
 
-/// Makes the tables, unless they are there.
+/// Creates the tables unless they exist.
 pub(in crate::store::postgres) async fn create(
     driver: &mut PostgresDriver<'_>,
 ) -> Result<(), Failure> {
@@ -222,8 +223,9 @@ pub(in crate::store::postgres) async fn create(
     driver.execute(EPOCH_COLUMNS, &[]).await.map(drop)
 }
 
-/// Raises the floor, and empties the tables whose nonces all lay below it before. `epoch`: the next one, if
-/// this one is not usable: a table may be emptied only when nonces of its claims cannot come again.
+/// Raises the floor, and truncates the tables whose nonces were all below the previous one. `epoch`: the
+/// next epoch, if this one is not usable: a table may be truncated only when its nonces cannot be accepted
+/// again.
 pub(in crate::store::postgres) async fn sweep(
     driver: &mut PostgresDriver<'_>,
     statement_max: Duration,
@@ -245,18 +247,18 @@ pub(in crate::store::postgres) async fn sweep(
     driver.finish(&[]).await.map_err(|stopped| stopped.failure)
 }
 
-/// The tables in which no nonce from between these times is.
+/// The tables that hold no nonce issued between these times.
 fn free(oldest: i64, newest: i64) -> Vec<i64> {
     let (first, last) = (oldest.div_euclid(BUCKET_SECONDS), newest.div_euclid(BUCKET_SECONDS));
-    // One round of them is all of them.
+    // One full round covers all tables.
     let last = last.min(first.saturating_add(BUCKETS));
     let used: Vec<i64> = (first..=last).map(|round| round.rem_euclid(BUCKETS)).collect();
     (0..BUCKETS).filter(|bucket| !used.contains(bucket)).collect()
 }
 
-/// Empties these tables. A claim from the future was made while the database's clock was ahead, and its nonce
-/// will be good again when that time has come: such an epoch has to be over before its claims go, and then
-/// all of them may.
+/// Truncates these tables. A claim from the future was made while the database's clock was ahead, and its
+/// nonce will be valid again when that time has come: such an epoch has to end before its claims are
+/// deleted, and then all of them may be.
 async fn empty(
     driver: &mut PostgresDriver<'_>,
     free: &[i64],
@@ -289,14 +291,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_may_be_emptied() {
+    fn sweep_tables_between_oldest_and_newest_are_kept() {
         let span = |seconds| free(1_000_000, 1_000_000 + seconds);
         assert_eq!(span(0).len(), 7);
         assert!(!span(700).is_empty());
         assert!(span(BUCKET_SECONDS * BUCKETS).is_empty());
         assert!(span(i64::MAX / 2).is_empty());
         assert!(free(i64::MIN, i64::MAX).is_empty());
-        // Never one that a claim could be in.
+        // Never a table that a claim could be in.
         for second in 1_000_000..1_000_700 {
             let bucket = second / BUCKET_SECONDS % BUCKETS;
             assert!(!span(700).contains(&bucket), "{second}");

@@ -1,4 +1,4 @@
-//! Claims of two servers at a PostgreSQL of the test's own, which is stopped as by a crash.
+//! Replay protection with several servers on a private PostgreSQL, which is stopped as by a crash.
 
 use futures_util::future::join_all;
 
@@ -18,7 +18,7 @@ async fn all(workers: &[&Worker], claims: impl Iterator<Item = Claim>) -> Vec<Cl
 }
 
 #[test]
-fn servers_share_what_was_used() {
+fn replay_protection_against_postgres() {
     let cluster = Cluster::start();
     cluster.restart("fast");
     let stores =
@@ -35,11 +35,11 @@ fn servers_share_what_was_used() {
         let issued = now();
         let of = |nonce: u128, count: u32| Claim { epoch, nonce, count, issued };
 
-        // Together, in any order, from any server: each count once.
+        // Concurrently, in any order, from any server: each count is accepted once.
         let counts = || (1..=64).rev().map(|count| of(1, count));
         assert_eq!(all(&workers, counts()).await, [Claimed::First; 64]);
         assert_eq!(all(&workers, counts()).await, [Claimed::Again; 64]);
-        // The same count at the same time, at two servers and twice at one.
+        // The same count at the same time, at two servers and twice at each.
         for count in 1..=50 {
             let claims = std::iter::repeat_n(of(2, count), 4);
             let claimed = all(&[&one, &other], claims).await;
@@ -74,7 +74,7 @@ fn servers_share_what_was_used() {
     }
 }
 
-/// What is old goes, by whole tables; what may still be claimed stays.
+/// The sweep removes expired claims by whole tables, and keeps what may still be claimed.
 async fn sweeps(cluster: &Cluster, worker: &Worker, live: &Claim) {
     assert_eq!(worker.claim(live).await.unwrap(), Claimed::First);
     for bucket in 0..BUCKETS {
@@ -83,7 +83,7 @@ async fn sweeps(cluster: &Cluster, worker: &Worker, live: &Claim) {
     }
     let is_full = |bucket| cluster.sql(&format!("SELECT count(*) FROM nouns_used_{bucket}")) != "0";
     let full = || (0..BUCKETS).filter(|bucket| is_full(*bucket)).count();
-    // The store's own sweep may be under way, and one goes at a time.
+    // The store's own sweep may be running, and only one runs at a time.
     for _ in 0..1_000 {
         sweep_once(worker).await;
         if full() < 8 {
@@ -95,8 +95,8 @@ async fn sweeps(cluster: &Cluster, worker: &Worker, live: &Claim) {
     assert_eq!(worker.claim(live).await.unwrap(), Claimed::Again);
 }
 
-/// Claims that were made while the clock was ahead may go only with their epoch: the time of their nonces
-/// will come.
+/// Claims from a clock that was ahead may be deleted only with their epoch: the time of their nonces will
+/// come.
 async fn claims_from_the_future(cluster: &Cluster, worker: &Worker) {
     let epoch = worker.epoch().await.unwrap();
     let future = format!("{:08x}-0000-4000-8000-000000000000", now() + 86_400);
@@ -113,16 +113,16 @@ async fn claims_from_the_future(cluster: &Cluster, worker: &Worker) {
 }
 
 /// As if the database's clock had been a day ahead when the floor was raised, or as if it had been set back
-/// by so much that the nonces of a server whose clock is a little late are below the floor.
+/// so far that nonces from a server whose clock is slightly behind are below the floor.
 async fn clock_that_was_ahead(cluster: &Cluster, worker: &Worker, first: &Claim) {
     let mut claim = *first;
-    // The second has a minute, in which the claims are made.
+    // The second floor leaves a minute in which the claims are made.
     for (round, floor) in [86_400, 60 - SKEW_SECONDS].into_iter().enumerate() {
         assert_eq!(worker.claim(&claim).await.unwrap(), Claimed::First);
         cluster.sql(&format!(
             "UPDATE nouns_epoch SET floor = extract(epoch FROM now()) + {floor}, written_by = pg_current_xact_id()"
         ));
-        // A claim finds out by itself, or after the sweep.
+        // The first time the sweep notices it, the second time the claim itself.
         if round == 0 {
             swept_epoch(cluster, worker, claim.epoch).await;
         }
@@ -131,10 +131,10 @@ async fn clock_that_was_ahead(cluster: &Cluster, worker: &Worker, first: &Claim)
         }
         claim.epoch = worker.epoch().await.unwrap();
         assert_ne!(claim.epoch, first.epoch);
-        // The row of the same nonce in the former epoch is still there.
+        // The row of the same nonce in the former epoch still exists.
         claim.nonce += 1;
     }
-    // A floor that leaves room for every nonce stays, and does not go down.
+    // A floor that leaves room for every nonce stays, and is not lowered.
     claim.issued = now();
     let floor = claim.issued - 2 * SKEW_SECONDS;
     cluster
@@ -146,7 +146,7 @@ async fn clock_that_was_ahead(cluster: &Cluster, worker: &Worker, first: &Claim)
     assert_eq!(worker.claim(&old).await.unwrap(), Claimed::Stale);
 }
 
-/// The store's own sweep may be under way, and one goes at a time.
+/// The store's own sweep may be running, and only one runs at a time.
 async fn swept_epoch(cluster: &Cluster, worker: &Worker, former: u64) {
     let former = former.cast_signed().to_string();
     for _ in 0..1_000 {
@@ -159,7 +159,7 @@ async fn swept_epoch(cluster: &Cluster, worker: &Worker, former: u64) {
     panic!("no sweep began a new epoch");
 }
 
-/// Rows that were written again, as by a restore of the data alone, are a copy: claims may be missing.
+/// Rows that were written again, as by a data-only restore, are a copy: claims may be missing.
 async fn copied_epoch(cluster: &Cluster, worker: &Worker) {
     let epoch = worker.epoch().await.unwrap();
     let claim = Claim { epoch, nonce: 77, count: 1, issued: now() };
@@ -172,7 +172,7 @@ async fn copied_epoch(cluster: &Cluster, worker: &Worker) {
     let epoch = worker.epoch().await.unwrap();
     assert_ne!(epoch, claim.epoch);
     assert_eq!(worker.claim(&Claim { epoch, ..claim }).await.unwrap(), Claimed::First);
-    // Of another database, and of a server that was started at another time.
+    // From another database, and from a server that was started at another time.
     for copied in ["database = 1", "started = started - interval '1 second'"] {
         let epoch = worker.epoch().await.unwrap();
         cluster.sql(&format!("UPDATE nouns_epoch SET {copied}, written_by = pg_current_xact_id()"));
@@ -192,12 +192,12 @@ async fn sweep_once(worker: &Worker) {
     lease.keep();
 }
 
-/// A lost connection costs nothing, a restart or a crash of PostgreSQL every nonce from before.
+/// A lost connection invalidates no nonce; a restart or a crash of PostgreSQL invalidates all of them.
 async fn survives_what_survives(cluster: &Cluster, workers: &[&Worker; 3]) {
     let mut epoch = workers[0].epoch().await.unwrap();
     let issued = now();
     let of = |epoch: u64| move |count: u32| Claim { epoch, nonce: 5_000, count, issued };
-    // Whoever still remembers another one is set right by a claim.
+    // A claim corrects a server that still remembers another epoch.
     let _ = all(workers, (90..93).map(of(epoch))).await;
     assert_eq!(all(workers, (1..=3).map(of(epoch))).await, [Claimed::First; 3]);
     end_connections(cluster).await;
@@ -217,7 +217,7 @@ async fn survives_what_survives(cluster: &Cluster, workers: &[&Worker; 3]) {
     }
 }
 
-/// Ends all connections of servers, and waits until PostgreSQL has.
+/// Ends all connections of the servers, and waits until PostgreSQL has closed them.
 async fn end_connections(cluster: &Cluster) {
     let ours = "SELECT coalesce(string_agg(pid::text, ','), '0') FROM pg_stat_activity \
                 WHERE application_name = 'nouns'";
@@ -233,9 +233,9 @@ async fn end_connections(cluster: &Cluster) {
     panic!("connections that were ended are still there");
 }
 
-/// `Again` after an answer that was lost may be our own work: it is not told.
+/// A count found used after a lost answer may be our own attempt, so it is not reported as a replay.
 #[test]
-fn a_lost_answer_is_not_guessed() {
+fn claim_after_lost_answer_is_unknown() {
     let told = |claimed| Some(Found::Told(claimed));
     assert_eq!(found(true, Some(0b101), 0b100, true), Some(Found::Unknown));
     assert_eq!(found(true, Some(-1), 0b100, true), Some(Found::Unknown));
@@ -248,7 +248,7 @@ fn a_lost_answer_is_not_guessed() {
     }
 }
 
-/// A nonce that comes to one server alone is soon claimed there without asking, and still once only.
+/// A nonce that only one server sees is soon claimed there without a round trip, and still once only.
 async fn one_server_alone(cluster: &Cluster, workers: &[&Worker; 3], epoch: u64) {
     let [one, other, pooled] = workers;
     let issued = now();
@@ -263,11 +263,11 @@ async fn one_server_alone(cluster: &Cluster, workers: &[&Worker; 3], epoch: u64)
             assert_eq!(one.claim(&claim).await.unwrap(), Claimed::Again, "{count}");
         }
     }
-    // All but the first nine, and the first of each part.
+    // All but the first nine, and the first of each block.
     assert_eq!(here, 200 - 9 - 3);
     nobody_wants_anything(cluster).await;
 
-    // Another server knows what was used there, and uses what was not.
+    // After a handover another server rejects the used counts and accepts the others.
     assert_eq!(other.claim(&of(10, 200)).await.unwrap(), Claimed::Again);
     assert!(!one.can_claim_here(&of(10, 201)), "it was given up");
     for count in 201..=260 {
@@ -275,12 +275,12 @@ async fn one_server_alone(cluster: &Cluster, workers: &[&Worker; 3], epoch: u64)
         assert_eq!(turn.claim(&of(10, count)).await.unwrap(), Claimed::First, "{count}");
         assert_eq!(one.claim(&of(10, count)).await.unwrap(), Claimed::Again, "{count}");
     }
-    // What was used up is given up too, and nobody may use it.
+    // Blocks that are used up are handed over too, and all their counts are rejected.
     let old = [1, 63, 100].map(|count| of(10, count));
     assert_eq!(all(&[pooled], old.into_iter()).await, [Claimed::Again; 3]);
     nobody_wants_anything(cluster).await;
 
-    // One that is gone gives nothing back: what it had is stale, and can be used by nobody.
+    // A server that is gone hands nothing over: its leased counts are stale everywhere.
     for count in 1..=9 {
         assert_eq!(one.claim(&of(11, count)).await.unwrap(), Claimed::First);
     }
@@ -292,7 +292,7 @@ async fn one_server_alone(cluster: &Cluster, workers: &[&Worker; 3], epoch: u64)
     nobody_wants_anything(cluster).await;
 }
 
-/// What was asked for is taken back behind the answer, not before it.
+/// The request is withdrawn after the answer, so this waits for it.
 async fn nobody_wants_anything(cluster: &Cluster) {
     for _ in 0..100 {
         if cluster.sql("SELECT count(*) FROM nouns_wanted") == "0" {
@@ -303,8 +303,8 @@ async fn nobody_wants_anything(cluster: &Cluster) {
     panic!("somebody still wants something");
 }
 
-/// Clients that stay with a server for a while and then go to another one, several requests at a time,
-/// each count several times: one of them is the first, always.
+/// Clients that stay with a server for a while and then move to another one, with concurrent requests and
+/// repeated counts: each count is accepted exactly once.
 async fn wherever_they_come(workers: &[&Worker; 3], epoch: u64) {
     let issued = now();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;

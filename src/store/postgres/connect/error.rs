@@ -1,7 +1,7 @@
-//! Why a connection could not be had: whether to try again, and what to tell the operator.
+//! Errors of opening a connection: whether to retry, and what to tell the operator.
 //!
-//! tokio_postgres keeps the kind of its errors to itself, so a few are told apart by their words; the
-//! tests get each of them from a real server.
+//! tokio_postgres does not expose the kind of its errors, so a few are identified by their text; the tests
+//! get each of them from a real server.
 
 use std::error::Error as _;
 use std::fmt;
@@ -15,12 +15,12 @@ use tokio_postgres::error::{DbError, SqlState};
 use super::super::address::{Address, Host, Target};
 use crate::model::settings::Pooling;
 
-/// One message for the operator, with the way out.
+/// One message for the operator, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
-    /// It may go by itself: the server is starting, full, or not there yet.
+    /// It may resolve itself: the server is starting, full, or not there yet.
     Passing(String),
-    /// Somebody has to change something.
+    /// It will fail until somebody changes the configuration.
     Lasting(String),
 }
 
@@ -31,19 +31,19 @@ impl fmt::Display for ConnectError {
     }
 }
 
-/// What went wrong with one host.
+/// Why the connection to one host failed.
 #[derive(Debug)]
 pub(super) enum Fault {
     Engine(Error),
     TimedOut(Duration),
-    /// It ended while we were asking.
+    /// The server closed the connection during the session check.
     Closed,
     /// A standby.
     ReadOnly,
     CommitsAreNotSaved,
-    /// Transactions are kept apart in another way than we rely on.
+    /// Transactions have another isolation level than the one we rely on.
     Isolation(String),
-    /// The session does not know what we told it.
+    /// The session does not have our settings.
     NotTold,
     Encoding(String),
 }
@@ -61,15 +61,15 @@ const SETTINGS: &str = "invalid configuration";
 const PROOF: &str = "authentication error";
 
 impl Fault {
-    /// Whether another host would say the same: it is about the user or the database.
+    /// Whether every host would answer the same, because it is about the user or the database.
     pub(super) fn is_about_us(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         let code = error.code().map_or("", SqlState::code);
         code.starts_with("28") || code.starts_with("3D") || error.to_string() == SETTINGS
     }
 
-    /// Whether it may be different without encryption: the handshake failed, or the server's rules of who
-    /// may come in name such connections only.
+    /// Whether the connection may succeed without TLS: the handshake failed, or `pg_hba.conf` admits this
+    /// user only without TLS.
     pub(super) fn may_go_without_encryption(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         error.to_string() == HANDSHAKE
@@ -77,7 +77,7 @@ impl Fault {
             || error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
     }
 
-    /// What is said of one host, and whether it passes.
+    /// The message about one host, and whether a retry may succeed.
     fn tell(&self, address: &Address, pooling: Pooling, target: &Target) -> ConnectError {
         let place = target.place();
         let lasting = |text: String| ConnectError::Lasting(text);
@@ -114,7 +114,7 @@ impl Fault {
     }
 }
 
-/// The way out for those behind pgbouncer.
+/// The remedy for servers behind pgbouncer.
 pub(super) const POOLING: &str =
     "where it is pgbouncer or its like, put database_pooling = \"transaction\" into [server]";
 
@@ -124,7 +124,7 @@ fn unreachable(place: &str, why: &str) -> ConnectError {
     ))
 }
 
-/// The server has answered, and said no.
+/// The error for a server that has answered with a refusal.
 fn refused(
     refusal: &DbError,
     address: &Address,
@@ -172,7 +172,7 @@ fn refused(
                 format!("run: GRANT CONNECT ON DATABASE {name} TO {}", quoted(&address.user));
             lasting("does not let this user in", &grant)
         }
-        // All that pgbouncer has to say goes by this code.
+        // pgbouncer uses this code for all its errors.
         "08P01" if said.contains("unsupported startup parameter") => {
             let way = match pooling {
                 Pooling::Session => POOLING,
@@ -193,7 +193,7 @@ fn refused(
 
 const PASSWORD: &str = "set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile";
 
-/// The server has not said anything that we could pass on.
+/// The error for a failure without an error message of the server.
 fn failed(error: &Error, address: &Address, target: &Target) -> ConnectError {
     let place = target.place();
     if let Some(tls) = tls_error(error) {
@@ -237,7 +237,7 @@ fn io_words(error: &io::Error, host: &Host) -> String {
         (io::ErrorKind::UnexpectedEof, _) => "it closed the connection".to_owned(),
         (io::ErrorKind::NotFound, Host::Folder(_)) => "there is no such socket".to_owned(),
         (io::ErrorKind::TimedOut, _) => "no answer in time".to_owned(),
-        // The words of the reader of messages.
+        // The text of tokio_postgres's message parser.
         _ if error.to_string() == "bytes remaining on stream" => {
             "its answer was cut short; is it PostgreSQL?".to_owned()
         }
@@ -245,7 +245,7 @@ fn io_words(error: &io::Error, host: &Host) -> String {
     }
 }
 
-/// What rustls has to say, wherever in the chain of causes it stands.
+/// The rustls error in the chain of causes, if there is one.
 fn tls_error(error: &Error) -> Option<&rustls::Error> {
     let io = error.source()?.downcast_ref::<io::Error>()?;
     io.get_ref()?.downcast_ref()
@@ -292,8 +292,8 @@ fn untrusted(error: &rustls::Error, address: &Address, target: &Target) -> Conne
     ))
 }
 
-/// One message about all hosts that were tried. It passes when one of them may, and none said that it
-/// is about us.
+/// One message about all hosts that were tried. It is transient if that of any host is, and none of them is
+/// about the user or the database.
 pub(super) fn report(
     address: &Address,
     pooling: Pooling,
@@ -311,7 +311,7 @@ pub(super) fn report(
     }
 }
 
-/// A name as it stands in a statement for the operator to run.
+/// An identifier, quoted for a statement that the operator can run.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,4 +1,4 @@
-//! Connections to a real PostgreSQL of the test's own, and to what only looks like one.
+//! Connections to a private PostgreSQL, and to servers that imitate one.
 
 mod certificates;
 pub(in crate::store) mod cluster;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::*;
 use crate::store::postgres::Environment;
 
-/// Long enough for a busy machine: nothing that is tested here waits for it to pass.
+/// Long enough for a busy machine; no test waits for it to elapse.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SESSION: Session = Session {
@@ -25,7 +25,7 @@ fn address(text: &str) -> Address {
     Address::parse(text, &Environment::default()).unwrap()
 }
 
-/// Connects, and asks one question.
+/// Connects, and runs one query.
 fn ask(text: &str, session: &Session, question: &str) -> Result<String, ConnectError> {
     ask_within(text, session, question, PATIENCE)
 }
@@ -57,7 +57,7 @@ fn ask_within(
     })
 }
 
-/// What came of it, in a line: the answer, or whether it passes and why.
+/// The outcome in one line: the answer, or whether the error is transient and its message.
 fn said(outcome: Result<String, ConnectError>) -> String {
     match outcome {
         Ok(answer) => answer,

@@ -1,4 +1,4 @@
-//! Creates at a PostgreSQL of the test's own, all begun before any of them is waited for.
+//! Insert batching against a private PostgreSQL; all creates are started before any of them is awaited.
 
 use futures_util::future::{join, join_all};
 use tokio::runtime::{Builder, LocalOptions};
@@ -15,15 +15,15 @@ use crate::value::Value;
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of five connections one is for reads alone.
+/// Of five connections one is reserved for reads.
 const WRITES_MAX: usize = 4;
-/// As the model of these tests has it; most of them give a create more.
+/// `request_seconds_max` of this test's model; most creates here get a later deadline.
 const REQUEST_MAX: Duration = Duration::from_secs(2);
 
 struct Scene {
     cluster: Cluster,
     worker: Worker,
-    /// Beside the worker.
+    /// A connection beside the worker's.
     other: Client,
 }
 
@@ -38,7 +38,8 @@ impl Scene {
         self.worker.write(self.create(name), WriteOptions::until(clock::now() + PATIENCE)).await
     }
 
-    /// From here on one goes and the others wait for it, however long those before have taken.
+    /// Resets the statistics: one create is sent at once and the others wait for it, however long earlier
+    /// statements took.
     fn forget_the_pace(&self) {
         let line = self.worker.0.line(&self.create(""), 0, clock::now() + PATIENCE).unwrap();
         line.least.store(0, Ordering::Relaxed);
@@ -50,8 +51,8 @@ impl Scene {
         join_all(names.iter().map(|name| self.write(name))).await
     }
 
-    /// Every connection for writes is there, and knows the statements: one that has to learn them waits for
-    /// a lock without having asked for anything.
+    /// Opens every connection that writes may use and prepares the statements on it; a connection without
+    /// them would wait for the table lock while preparing, before it has sent the insert.
     async fn warm(&self) {
         let inner = &self.worker.0;
         let resource = self.create("").collection.resource;
@@ -67,7 +68,7 @@ impl Scene {
         }
     }
 
-    /// While the table is locked, the first stands still, and then the rest together; then `end` is done.
+    /// Locks the table so that the first create blocks, and then the rest as one batch; then runs `end`.
     async fn write_behind_a_lock(
         &self,
         names: &[String],
@@ -95,7 +96,8 @@ impl Scene {
         self.other.query_one(text, &[]).await.unwrap().get(0)
     }
 
-    /// Each name once, with one entry that tells the same of it, or not at all.
+    /// Whether the item is stored. It is there once, with exactly one matching change-log entry, or not at
+    /// all.
     async fn is_there(&self, name: &str) -> bool {
         let things = format!("SELECT count(*) FROM things WHERE name = '{name}'");
         let entries = format!(
@@ -141,7 +143,7 @@ fn names(word: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn creates_go_together() {
+fn insert_batch_against_postgres() {
     let cluster = Cluster::start();
     cluster.restart("fast");
     let store = cluster.open(
@@ -178,12 +180,12 @@ async fn all_are_there_once(scene: &Scene) {
         assert_eq!(scene.sql(&stored).await, 1);
         assert!(scene.is_there(name).await);
     }
-    // The first alone, and then as many as may go together.
+    // The first create alone, and then three full batches.
     let commits = "SELECT count(DISTINCT xmin::text) FROM things WHERE name LIKE 'all-%'";
     assert_eq!(scene.sql(commits).await, 4);
 }
 
-/// Where several went together, more are expected; where one was alone, none is.
+/// After a batch the next create waits for others to join; after a single create it does not.
 async fn the_next_waits_for_those_who_come(scene: &Scene) {
     let line = scene.worker.0.line(&scene.create(""), 0, clock::now() + PATIENCE).unwrap();
     scene.forget_the_pace();
@@ -193,7 +195,7 @@ async fn the_next_waits_for_those_who_come(scene: &Scene) {
     assert!(line.turn().is_some());
 }
 
-/// The database refuses what our own rules let through.
+/// The database refuses a create that the model's rules accept.
 async fn one_that_is_wrong_stops_nobody_else(scene: &Scene) {
     scene
         .other
@@ -209,7 +211,7 @@ async fn one_that_is_wrong_stops_nobody_else(scene: &Scene) {
     scene.other.batch_execute("ALTER TABLE things DROP CONSTRAINT planted").await.unwrap();
 }
 
-/// Those who come while one stands still go on connections of their own, and not together with it.
+/// Creates that arrive while one is blocked use other connections and do not wait for it.
 async fn nobody_waits_for_long(scene: &Scene) {
     let names = names("still", 9);
     let told = scene.write_behind_a_lock(&names, async || scene.unlock().await).await;
@@ -219,7 +221,7 @@ async fn nobody_waits_for_long(scene: &Scene) {
     }
 }
 
-/// A connection that ends may have ended behind the commit: those who were on it are told so.
+/// A connection that ends may have ended after the commit: every create in the batch gets `OutcomeUnknown`.
 async fn what_is_lost_is_known_to_nobody(scene: &Scene) {
     scene.warm().await;
     let names = names("lost", 9);
@@ -236,8 +238,8 @@ async fn what_is_lost_is_known_to_nobody(scene: &Scene) {
     assert!(scene.write("behind it").await.is_ok());
 }
 
-/// The statement carries its own commit, so it is not cancelled at the end of the first one's time: those
-/// who went together are told that nobody knows.
+/// The statement includes its commit, so it is not cancelled at the deadline of the first create: the
+/// creates of the batch get `OutcomeUnknown`.
 async fn batch_at_its_deadline_is_not_cancelled(scene: &Scene) {
     scene.other.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
     scene.forget_the_pace();
@@ -257,7 +259,7 @@ async fn batch_at_its_deadline_is_not_cancelled(scene: &Scene) {
     assert!(first.is_ok(), "{first:?}");
     assert!(matches!(hasty, Err(StoreError::OutcomeUnknown(_))), "{hasty:?}");
     assert!(matches!(patient, Ok(_) | Err(StoreError::OutcomeUnknown(_))), "{patient:?}");
-    // It was not stopped: the database does what it was sent when it has its lock.
+    // The statement was not cancelled: the database executes it once it has the lock.
     for name in ["long-hasty", "long-patient"] {
         for _ in 0..2_000 {
             if scene.is_there(name).await {
@@ -269,7 +271,7 @@ async fn batch_at_its_deadline_is_not_cancelled(scene: &Scene) {
     }
 }
 
-/// A statement that did something else than it was asked for is not tried again.
+/// A statement that wrote another number of rows than it was given is not retried.
 async fn what_is_not_understood_is_done_once(scene: &Scene) {
     let plant = "CREATE FUNCTION planted() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN RETURN CASE WHEN new.request_id = ''odd-3'' THEN NULL ELSE new END; END'; \
@@ -293,7 +295,7 @@ fn some_go_alone(scene: &Scene) {
     assert!(inner.line(&Write { collection: users, ..*plain }, 0, until).is_none());
 }
 
-/// Who has less time than those who wait does not make them hurry.
+/// A create with an earlier deadline than the batch's does not join it.
 async fn nobody_hurries_the_others(scene: &Scene) {
     scene.other.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
     scene.forget_the_pace();
@@ -312,9 +314,9 @@ async fn nobody_hurries_the_others(scene: &Scene) {
     assert!(leads.is_ok(), "{leads:?}");
 }
 
-/// Whoever came late has not waited yet for what the others have waited for in vain.
+/// A create that joined late has not waited for a connection yet, so it is retried when the others give up.
 #[test]
-fn a_failure_that_all_share_is_told_to_all() {
+fn insert_batch_failure_of_all_is_reported_to_each_member() {
     let error = |number: usize| match number {
         0 => StoreError::Unavailable("away".to_owned()),
         1 => StoreError::OutcomeUnknown("lost".to_owned()),
@@ -348,23 +350,23 @@ fn a_failure_that_all_share_is_told_to_all() {
     assert_eq!(ended(Attempt::Again(Undone { error: error(0), violated: None })), "alone, alone");
 }
 
-/// How long they took decides for how many others wait.
+/// The duration of recent statements decides how many are in flight at once.
 #[test]
-fn a_slow_disk_has_several_at_once() {
+fn insert_batch_slow_statements_run_concurrently() {
     let line = Line::new();
     let turns = |line: &Line| {
         let all: Vec<_> = std::iter::from_fn(|| line.turn()).collect();
         all.len()
     };
     assert_eq!(turns(&line), 1);
-    // One that stands still says nothing of the disk.
+    // One blocked statement does not count as a slow disk.
     line.note(PATIENCE);
     assert_eq!(turns(&line), 1);
     for _ in 0..20 {
         line.note(3 * QUICK);
     }
     assert_eq!(turns(&line), UNDER_WAY_MAX as usize);
-    // Nor does one that ends without having been done.
+    // A permit that is dropped without success does not count.
     assert_eq!(turns(&line), UNDER_WAY_MAX as usize);
     line.note(QUICK);
     assert_eq!(turns(&line), 1);

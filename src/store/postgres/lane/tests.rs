@@ -1,4 +1,4 @@
-//! A lane at a PostgreSQL of the test's own. The time is what the test says it is.
+//! The pipelined connection against a private PostgreSQL. The tests pass in the current time.
 
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -10,7 +10,7 @@ use crate::store::postgres::cluster::Cluster;
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The database's own number of the connection.
+/// The process id of the connection's backend.
 async fn process(way: &Way) -> i32 {
     way.connection().unwrap().client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }
@@ -28,7 +28,7 @@ async fn way(pool: &Arc<Pool>, now: Instant) -> Way {
 }
 
 #[test]
-fn small_reads_share_a_connection() {
+fn pipelined_reads_against_postgres() {
     let cluster = Cluster::start();
     cluster.restart("fast");
     let stores =
@@ -43,7 +43,7 @@ fn small_reads_share_a_connection() {
         what_was_left_is_stopped_and_closed(&cluster, &worker.0.pool).await;
         it_makes_room_for_others(&worker.0.pool).await;
         what_had_trouble_is_closed(&worker.0.pool).await;
-        // There would be none for writes.
+        // With one connection there is no pipelining, because none would be left for writes.
         let alone = way(&small.0.pool, clock::now()).await;
         assert!(matches!(alone, Way::Alone(_)));
     });
@@ -63,10 +63,10 @@ async fn so_many_and_no_more(pool: &Arc<Pool>) {
     let other = way(pool, now).await;
     assert!(matches!(other, Way::Alone(_)));
     assert_ne!(process(&other).await, first);
-    // All are under way before the first is answered.
+    // All are in flight before the first is answered.
     let asked = full.iter().map(process);
     assert_eq!(futures_util::future::join_all(asked).await, [first; READS_MAX]);
-    // With the last of them it goes back to the pool, from which it is taken again.
+    // With the last read the connection returns to the pool, from which it is leased again.
     other.keep();
     full.into_iter().for_each(Way::keep);
     assert_eq!(pool.lane().strong_count(), 0);
@@ -83,7 +83,7 @@ async fn not_when_it_has_come_to_a_stop(pool: &Arc<Pool>) {
     let late = way(pool, now + STOPPED).await;
     assert!(matches!(late, Way::Alone(_)));
     late.keep();
-    // It moves again with the next answer, and from when that was seen.
+    // The stall ends with the next answer, and the time counts from when a joining read noticed it.
     second.keep();
     let third = way(pool, now + STOPPED * 10).await;
     assert!(matches!(third, Way::Shared(_)));
@@ -101,7 +101,7 @@ async fn those_who_wait_together_are_told(pool: &Arc<Pool>) {
     assert_eq!([&first, &second].map(Way::is_only_one), [false, false]);
     assert_eq!(second.wait_until(late), now + TOGETHER_MAX);
     assert_eq!(second.wait_until(now), now);
-    // There is time left to read elsewhere.
+    // Half of the time is left to read on another connection.
     let short = pool.way(now, now + TOGETHER_MAX).await.unwrap();
     assert_eq!(short.wait_until(late), now + TOGETHER_MAX / 2);
     short.keep();
@@ -109,7 +109,7 @@ async fn those_who_wait_together_are_told(pool: &Arc<Pool>) {
     assert!(second.is_only_one());
     second.keep();
     let [first, second] = <[Way; 2]>::try_from(ways(pool, 2, now).await).ok().unwrap();
-    // What the first has sent may be what the second waits for.
+    // The statement of the first read may be what blocks the second.
     first.leave();
     assert!(!second.is_only_one());
     second.leave();
@@ -124,19 +124,19 @@ async fn what_was_left_is_stopped_and_closed(cluster: &Cluster, pool: &Arc<Pool>
     let [ahead, behind] = <[Way; 2]>::try_from(ways(pool, 2, now).await).ok().unwrap();
     let first = process(&ahead).await;
     for way in [&ahead, &behind] {
-        // Sent, and its answer not waited for.
+        // Sent, and its answer not awaited.
         let slow = way.connection().unwrap().client.batch_execute("SELECT pg_sleep(600)");
         assert!(timeout(Duration::from_millis(1), slow).await.is_err());
     }
     behind.leave();
-    // Nobody gets on, however lately it moved.
+    // No read joins, however recent the last answer is.
     let other = way(pool, now).await;
     assert!(matches!(other, Way::Alone(_)));
     assert_ne!(process(&other).await, first);
     other.keep();
-    // As one whose work was ended by a panic.
+    // As if the read had panicked.
     drop(ahead);
-    // It keeps its place until all of it is stopped.
+    // The pipeline keeps its pool slot until all its statements are cancelled.
     assert_eq!(pool.places.available_permits(), 3);
     all_places(pool).await;
     let gone = async {
@@ -148,7 +148,7 @@ async fn what_was_left_is_stopped_and_closed(cluster: &Cluster, pool: &Arc<Pool>
     timeout(PATIENCE, gone).await.unwrap();
 }
 
-/// Who waits for a place gets the lane's, however many would like to get on.
+/// A request that waits for a pool slot gets the pipeline's, however many reads would like to join.
 async fn it_makes_room_for_others(pool: &Arc<Pool>) {
     let now = clock::now();
     let shared = way(pool, now).await;

@@ -1,18 +1,19 @@
-//! The two things we must know of a certificate that rustls does not say: its digest and its key.
+//! Two facts about a certificate that rustls does not expose: its channel-binding digest and its public
+//! key.
 //!
-//! Nothing is trusted here. Only the outermost elements of the DER text are walked (RFC 5280 §4.1); what
-//! does not have that shape gives nothing.
+//! Nothing is verified here. Only the outermost DER elements are walked (RFC 5280 §4.1); for any other
+//! shape the functions return `None`.
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use crate::der::{SEQUENCE, expect, take};
 
 const OBJECT_IDENTIFIER: u8 = 0x06;
-/// The version, where it is not the first one.
+/// The version element, absent in version 1.
 const VERSION: u8 = 0xa0;
 
-/// `tls-server-end-point` of RFC 5929 §4.1: the certificate, hashed as its signature is, and by SHA-256
-/// where that would be MD5 or SHA-1. A signature without such a hash has none.
+/// `tls-server-end-point` of RFC 5929 §4.1: the certificate, hashed with its signature's hash, and with
+/// SHA-256 where that would be MD5 or SHA-1. A signature without such a hash has none.
 pub(super) fn digest(certificate: &[u8]) -> Option<Vec<u8>> {
     let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
     expect(&mut outer, SEQUENCE)?;
@@ -41,16 +42,16 @@ pub(super) fn digest(certificate: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The public key, as it stands there (`SubjectPublicKeyInfo`), whatever the version of the certificate.
+/// The public key (`SubjectPublicKeyInfo`) as encoded, whatever the version of the certificate.
 pub(super) fn public_key(certificate: &[u8]) -> Option<&[u8]> {
     let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
     let mut inner = expect(&mut outer, SEQUENCE)?.contents;
-    // The serial number comes first in the first version.
+    // In version 1 the serial number comes first.
     let first = take(&mut inner)?;
     if first.tag == VERSION {
         take(&mut inner)?;
     }
-    // The signature's algorithm, the issuer, the time, the subject.
+    // The signature algorithm, the issuer, the validity, the subject.
     for _ in 0..4 {
         expect(&mut inner, SEQUENCE)?;
     }
@@ -65,14 +66,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn certificate_parser_any_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (digest(&bytes), public_key(&bytes));
         }
     }
 
     #[test]
-    fn a_signature_without_a_known_hash_has_no_digest() {
-        // An inner part, the algorithm Ed25519 (RFC 8410 §3), and what would be the signature.
+    fn certificate_digest_without_known_hash_is_none() {
+        // An inner part, the algorithm Ed25519 (RFC 8410 §3), and no signature.
         let bytes = [SEQUENCE, 9, SEQUENCE, 0, SEQUENCE, 5, OBJECT_IDENTIFIER, 3, 0x2b, 0x65, 0x70];
         assert_eq!(digest(&bytes), None);
     }

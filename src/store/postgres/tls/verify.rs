@@ -1,9 +1,8 @@
-//! What is asked of a server's certificate: nothing, that one we trust has signed it, or also that it is
-//! made out for the host that was named.
+//! Verification of the server's certificate: not at all, its chain, or its chain and host name.
 //!
-//! Lists of revoked certificates are not looked at.
-//! Whatever is asked, the server must prove in the handshake that it has the certificate's key: the
-//! password is bound to the certificate, and that would be worth nothing for one that is only shown.
+//! Revocation lists are not checked. At every level, the server must prove in the handshake that it has the
+//! certificate's key: channel binding ties the password to the certificate, which would be worthless for a
+//! certificate that is only shown.
 
 use std::sync::Arc;
 
@@ -66,9 +65,9 @@ impl Verifier {
     }
 }
 
-/// What rustls says, in its own words only, of a server's certificate that may sign others too. The usual
-/// way to begin is one that signs itself, and it is such a one: in the file of those we trust it will do.
-/// Its time was looked at before that.
+/// How rustls names, only as text, a server certificate that is also a CA. A self-signed certificate, the
+/// usual way to begin, is one: it is accepted if it is itself among the trust anchors. rustls has checked
+/// its validity period before that.
 const SIGNS_OTHERS: &str = "CaUsedAsEndEntity";
 
 impl ServerCertVerifier for Verifier {
@@ -100,8 +99,8 @@ impl ServerCertVerifier for Verifier {
         verify_tls12_signature(message, shown, signature, &self.algorithms)
     }
 
-    /// A certificate of version 1, as `openssl x509 -req` makes it where nobody asks for more, cannot be
-    /// read by rustls. Where nothing is asked of it, its key is all that is needed.
+    /// rustls cannot parse a certificate of version 1, as `openssl x509 -req` makes it by default. Where
+    /// the certificate is not verified, its public key is all that is needed.
     fn verify_tls13_signature(
         &self,
         message: &[u8],

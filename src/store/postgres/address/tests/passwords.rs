@@ -1,4 +1,4 @@
-//! Where a password comes from, and that it never comes out.
+//! Where a password comes from, and that it is never shown.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,9 +7,9 @@ use expect_test::expect;
 
 use super::*;
 
-/// However an address is wrong, a message about it never has the password.
+/// However a URL is malformed, the message about it never contains the password.
 #[test]
-fn messages_never_show_the_password() {
+fn password_in_malformed_url_is_never_shown() {
     let mut told = String::new();
     for text in [
         "postgres://ann:hunter2@",
@@ -62,7 +62,7 @@ fn messages_never_show_the_password() {
 }
 
 #[test]
-fn a_password_in_the_text_is_seen() {
+fn password_in_url_is_detected() {
     let table = [
         ("sqlite:nouns.db", false),
         ("postgres://db/shop", false),
@@ -73,7 +73,7 @@ fn a_password_in_the_text_is_seen() {
         ("postgres://db/shop?password=x", true),
         ("postgres://db/shop?p%61ssword=x", true),
         ("postgres://db/shop?password=", false),
-        // It cannot be read, so nobody knows.
+        // It cannot be parsed, so it may contain one.
         ("postgres://ann:%x@db/shop", true),
         ("postgres://db/shop?user=a=b", false),
     ];
@@ -82,9 +82,9 @@ fn a_password_in_the_text_is_seen() {
     }
 }
 
-/// The address, then `PGPASSWORD`, then the passfile that is named, then the usual one.
+/// Precedence: the URL, then `PGPASSWORD`, then the passfile that is named, then the default one.
 #[test]
-fn where_a_password_comes_from() {
+fn password_sources_follow_precedence() {
     let folder = std::env::temp_dir().join(format!("nouns-passfile-{}", std::process::id()));
     fs::create_dir_all(folder.join(".postgresql")).unwrap();
     let write = |name: &str, text: &str, mode: u32| {
@@ -116,7 +116,7 @@ fn where_a_password_comes_from() {
         say("postgres://a", &with_file(&folder.join("none"))),
         say("postgres://ann:own@a", &with_file(&folder.join("none"))),
     ];
-    // A list of whom to trust, in the usual place, is meant.
+    // A root certificate in the default place is used.
     write(".postgresql/root.crt", "", 0o644);
     let trust = ["prefer", "require", "verify-full"]
         .map(|mode| say(&format!("postgres://ann:own@a?sslmode={mode}"), &home))

@@ -1,4 +1,4 @@
-//! What each `sslmode` says of each certificate that a server may have.
+//! Each `sslmode` against each kind of server certificate.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::*;
 const EC: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256";
 const RSA: &str = "-newkey rsa:2048";
 
-/// Who signs, the name of the certificate, and the hash.
+/// The signer, the name of the certificate, and the hash.
 const HASHES: [(&str, &str, &str); 5] = [
     ("ca", "ec-sha384", "sha384"),
     ("ca", "ec-sha512", "sha512"),
@@ -19,7 +19,7 @@ const HASHES: [(&str, &str, &str); 5] = [
     ("rsa-ca", "rsa-sha512", "sha512"),
 ];
 
-/// Of the connection as it is: by which version it is encrypted, if it is.
+/// The TLS version of the current connection.
 const ENCRYPTED: &str =
     "SELECT coalesce(version, 'plain') FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
@@ -37,7 +37,7 @@ fn cluster_with_certificates() -> Cluster {
     cluster.sign("ca", "version-1", EC, " -days 30");
     cluster.sign("stranger-ca", "stranger", EC, " -days 30 -extfile names");
     cluster.sign_itself("rsa-ca", RSA, "");
-    // Who signs says how: the key of the one that is signed has no part in it.
+    // The signer's key decides the signature algorithm, not the signed key.
     for (by, name, hash) in HASHES {
         cluster.sign(by, name, EC, &format!(" -days 30 -{hash} -extfile names"));
     }
@@ -48,7 +48,7 @@ fn cluster_with_certificates() -> Cluster {
     cluster
 }
 
-/// One line for each way to ask.
+/// One line for each `sslmode`.
 fn table(cluster: &Cluster, host: &str, root: &str) -> String {
     let root = cluster.file(root);
     let modes = [
@@ -64,7 +64,7 @@ fn table(cluster: &Cluster, host: &str, root: &str) -> String {
         let address = format!("postgres://nouns@{host}:{}/postgres?sslmode={mode}", cluster.port);
         let address = address.replace("ROOT", root.to_str().unwrap());
         let told = cluster.mask(&said(ask(&address, &SESSION, ENCRYPTED)));
-        // The time of an expired certificate is in its message.
+        // The message of an expired certificate contains the current time.
         let told = told
             .split_once(" (invalid peer certificate: certificate expired")
             .map_or(told.clone(), |(before, rest)| {
@@ -81,7 +81,7 @@ fn check(cluster: &Cluster, certificate: Option<&str>, expected: &Expect) {
 }
 
 #[test]
-fn each_sslmode_with_each_certificate() {
+fn sslmode_with_each_certificate() {
     let cluster = cluster_with_certificates();
     without_tls_and_with(&cluster);
     system_roots(&cluster);
@@ -117,7 +117,7 @@ fn without_tls_and_with(cluster: &Cluster) {
         verify-full&sslrootcert=ROOT: TLSv1.3
     "#]],
     );
-    // By its number, which the certificate has too; and by one who did not sign it.
+    // By its IP address, which the certificate has too; and with a CA that did not sign it.
     expect![[r#"
         disable: plain
         prefer: TLSv1.3
@@ -137,7 +137,7 @@ fn without_tls_and_with(cluster: &Cluster) {
     "#]].assert_eq(&table(cluster, "localhost", "stranger-ca.crt"));
 }
 
-/// Whomever this machine trusts, it is not the one that we have just made.
+/// Whichever CAs this machine trusts, the one made here is not among them.
 fn system_roots(cluster: &Cluster) {
     let place = format!("localhost:{}/postgres?sslrootcert=system", cluster.port);
     let told = said(ask(&format!("postgres://nouns@{place}"), &SESSION, ENCRYPTED));
@@ -159,7 +159,7 @@ fn certificates_with_a_fault(cluster: &Cluster) {
             verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is made out for another name (invalid peer certificate: certificate not valid for name "localhost"; certificate is only valid for DnsName("db.example.com")); use the host name that it has as a subject alternative name (its common name is not looked at), or sslmode=verify-ca
         "#]],
     );
-    // Its common name is right, and is not looked at.
+    // The common name matches, but is not checked.
     check(
         cluster,
         Some("localhost"),
@@ -247,8 +247,8 @@ fn other_forms(cluster: &Cluster) {
     }
 }
 
-/// The password's proof covers the certificate, by each hash that a certificate may be signed with; the
-/// server would refuse a wrong one.
+/// The SCRAM proof covers the certificate (channel binding), for each hash that a certificate may be signed
+/// with; the server would refuse a wrong one.
 fn binding(cluster: &Cluster, certificate: &str) {
     for (user, binding, expected) in [
         ("scram:right", "require", "TLSv1.3"),
@@ -280,8 +280,8 @@ fn binding(cluster: &Cluster, certificate: &str) {
     assert!(told.contains("we do not agree on a proof"), "{told}");
 }
 
-/// A server that lets one in by a certificate of ours. One that is signed by a stranger is not here: the
-/// server ends such a connection while we write, and then its words may be lost.
+/// Client certificates. One signed by an unknown CA is not tested: the server closes such a connection
+/// while the client writes, and its message may be lost.
 fn client_certificates(cluster: &Cluster) {
     let place = format!("127.0.0.1:{}/postgres?sslmode=require", cluster.port);
     let with = |certificate: &str, key: &str| {

@@ -1,7 +1,7 @@
-//! A PostgreSQL of the test's own, and certificates for it.
+//! A private PostgreSQL for tests, and certificates for it.
 //!
-//! The certificates are made by `openssl`, which is what operators make theirs with: it makes those too
-//! that rustls would not make, such as one of version 1.
+//! `openssl` makes the certificates, as operators do: it can also make those that rustls would not, such as
+//! one of version 1.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io:
 
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 
-/// Who may come in: users that are named for how they are let in.
+/// Host-based authentication: each user is named for how it is admitted.
 const RULES: &str = "\
     local all all trust\n\
     hostssl all encrypted 127.0.0.1/32 trust\n\
@@ -30,7 +30,7 @@ const RULES: &str = "\
     host all nouns,reader,lazy,remote,last,nobody 127.0.0.1/32 trust\n";
 
 pub(in crate::store) struct Cluster {
-    /// Reads its input to the end, and then the server goes.
+    /// The process that stops the server when its standard input closes.
     keeper: Child,
     pub folder: PathBuf,
     pub port: u16,
@@ -57,7 +57,7 @@ impl Cluster {
         cluster
     }
 
-    /// By the socket, where everyone is trusted.
+    /// Runs a statement over the socket, where every user is trusted.
     pub(in crate::store) fn sql(&self, text: &str) -> String {
         let mut command = Command::new("psql");
         command.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "nouns", "postgres"]);
@@ -65,7 +65,7 @@ impl Cluster {
         output(command.args(["-c", text])).trim_end().to_owned()
     }
 
-    /// A store of one resource in it, with these settings.
+    /// Opens a store with one resource and these settings.
     pub(in crate::store) fn open(&self, settings: &str) -> Arc<Shared> {
         let text = format!(
             "title = \"T\"\n[server]\n{settings}\n[resources.thing.fields]\nname = {{ type = \"text\" }}\n"
@@ -76,7 +76,7 @@ impl Cluster {
         postgres::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
     }
 
-    /// The server with this certificate, or without TLS. It listens again when this returns.
+    /// Restarts the server with this certificate, or without TLS. It listens again when this returns.
     pub(super) fn serve(&self, certificate: Option<&str>) {
         self.sql(&format!(
             "ALTER SYSTEM SET ssl = {}",
@@ -95,7 +95,7 @@ impl Cluster {
         self.restart("fast");
     }
 
-    /// Stops the server, in one of the ways of `pg_ctl`, and starts it. It listens again when this returns.
+    /// Stops the server with this `pg_ctl` mode, and starts it. It listens again when this returns.
     pub(in crate::store) fn restart(&self, mode: &str) {
         output(Command::new(WITH_POSTGRES).args(["--restart", mode]).arg(&self.folder));
     }
@@ -108,7 +108,7 @@ impl Cluster {
         output(Command::new("openssl").args(words.split(' ')).current_dir(&self.folder));
     }
 
-    /// A key, and a certificate that signs itself. `kind` is what `openssl req` says of a key.
+    /// Makes a key and a self-signed certificate. `kind` is the key option of `openssl req`.
     pub(super) fn sign_itself(&self, name: &str, kind: &str, more: &str) {
         self.openssl(&format!(
             "req -x509 {kind} -nodes -subj /CN={name} -days 30 -keyout {name}.key -out {name}.crt{more}"
@@ -116,7 +116,7 @@ impl Cluster {
         self.give_away(name);
     }
 
-    /// A key, and a certificate that `by` signs, with these extensions; without any it has version 1.
+    /// Makes a key and a certificate signed by `by`, with these extensions; without any it has version 1.
     pub(super) fn sign(&self, by: &str, name: &str, kind: &str, more: &str) {
         self.openssl(&format!(
             "req -new {kind} -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
@@ -127,7 +127,7 @@ impl Cluster {
         self.give_away(name);
     }
 
-    /// A key, and a certificate whose time is over. Only `openssl ca` can choose when it begins.
+    /// Makes a key and an expired certificate. Only `openssl ca` can set the start date.
     pub(super) fn sign_for_last_year(&self, name: &str, kind: &str, by: &str) {
         self.write("index.txt", "");
         self.write(
@@ -152,7 +152,7 @@ impl Cluster {
         fs::write(self.file(name), text).unwrap();
     }
 
-    /// PostgreSQL takes no key that others can read, and may run as another user.
+    /// PostgreSQL refuses a key that others can read, and may run as another user.
     fn give_away(&self, name: &str) {
         let owner = fs::metadata(&self.folder).unwrap();
         for ending in ["key", "crt"] {
@@ -162,7 +162,7 @@ impl Cluster {
         }
     }
 
-    /// Without what differs from run to run.
+    /// Masks what differs from run to run.
     pub(super) fn mask(&self, text: &str) -> String {
         text.replace(self.folder.to_str().unwrap(), "FOLDER")
             .replace(&format!(":{}", self.port), ":PORT")
@@ -184,7 +184,7 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether a certificate has the first version, which newer programs no longer make.
+/// Whether a certificate has version 1, which newer versions of openssl no longer make.
 pub(super) fn is_of_version_1(certificate: &Path) -> bool {
     let mut command = Command::new("openssl");
     let text = output(command.args(["x509", "-noout", "-text", "-in"]).arg(certificate));

@@ -1,4 +1,4 @@
-//! Who is let in, and what is said to those who are not.
+//! Authentication and reachability, and the errors about them.
 
 use std::net::TcpListener;
 
@@ -11,7 +11,7 @@ use super::*;
 const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
 #[test]
-fn who_is_let_in() {
+fn connect_by_user_and_host() {
     let cluster = Cluster::start();
     cluster.sign_itself("ca", "-newkey ec -pkeyopt ec_paramgen_curve:P-256", "");
     cluster.serve(Some("ca"));
@@ -24,13 +24,12 @@ fn who_is_let_in() {
     silence(&cluster);
 }
 
-/// Each address with what came of it. In one, `HERE` is the server and `SOCKET` its socket; nobody listens
-/// at `GONE`.
+/// Each URL with its outcome. `HERE` is the server, `SOCKET` its socket, and at `GONE` nothing listens.
 fn check(cluster: &Cluster, addresses: &[&str], expected: &Expect) {
     let here = format!("127.0.0.1:{}", cluster.port);
     let socket =
         format!("{}:{}", cluster.folder.to_str().unwrap().replace('/', "%2F"), cluster.port);
-    // Taken, so that nobody else gets it, and not listened to.
+    // Bound, so that no other process gets the port, but not listening.
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gone = taken.local_addr().unwrap().to_string();
@@ -38,7 +37,7 @@ fn check(cluster: &Cluster, addresses: &[&str], expected: &Expect) {
         let real = address.replace("HERE", &here).replace("SOCKET", &socket).replace("GONE", &gone);
         let outcome = said(ask(&format!("postgres://{real}"), &SESSION, ENCRYPTED));
         let outcome = cluster.mask(&outcome.replace(&here, "HERE").replace(&gone, "GONE"));
-        // The resolver has its own words.
+        // The resolver's message differs between systems.
         let outcome = match outcome.split_once("(failed to lookup") {
             Some((before, rest)) => format!("{before}(…){}", rest.split_once(')').unwrap().1),
             None => outcome,
@@ -143,7 +142,7 @@ fn places(cluster: &Cluster) {
     );
 }
 
-/// One that takes connections and says nothing leaves time for the next one.
+/// A host that accepts connections and never answers leaves time for the next one.
 fn silence(cluster: &Cluster) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listener.local_addr().unwrap().to_string();
@@ -159,7 +158,7 @@ fn silence(cluster: &Cluster) {
 }
 
 #[test]
-fn the_time_is_shared_by_the_hosts_that_are_left() {
+fn connect_timeout_is_split_among_remaining_hosts() {
     let seconds = Duration::from_secs;
     assert_eq!(share(seconds(12), 3, None), seconds(4));
     assert_eq!(share(seconds(8), 2, None), seconds(4));

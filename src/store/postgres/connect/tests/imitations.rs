@@ -1,4 +1,4 @@
-//! Servers that are none, or that say what a real one says only at moments that are hard to meet.
+//! Fake servers that are not PostgreSQL, or that send errors which a real one sends only at rare moments.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use expect_test::expect;
 
 use super::*;
 
-/// Answers each connection's first message with these bytes, once, and closes it.
+/// Answers one connection's first message with these bytes, and closes it.
 fn answering(bytes: &[u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();
@@ -17,14 +17,14 @@ fn answering(bytes: &[u8]) -> String {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.read(&mut [0; 4096]);
         let _ = stream.write_all(&bytes);
-        // Closed with something unread, it would be reset, and what was written might be lost.
+        // Closed with unread data, it would be reset, and the answer might be lost.
         let _ = stream.shutdown(Shutdown::Write);
         let _ = io::copy(&mut stream, &mut io::sink());
     });
     place
 }
 
-/// An `ErrorResponse`, as the protocol has it.
+/// An `ErrorResponse` of the protocol.
 fn refusal(code: &str, message: &str) -> Vec<u8> {
     let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
     let length = u32::try_from(fields.len() + 4).unwrap();
@@ -32,7 +32,7 @@ fn refusal(code: &str, message: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_server_may_answer() {
+fn connect_error_for_each_answer_of_a_server() {
     let answers: [(&str, Vec<u8>); 18] = [
         ("starting", refusal("57P03", "the database system is starting up")),
         ("stopping", refusal("57P03", "the database system is shutting down")),
@@ -94,9 +94,9 @@ fn what_a_server_may_answer() {
     "#]].assert_eq(&told);
 }
 
-/// Where encryption is welcome, one that does not know how is talked to without; where it is asked for, not.
+/// `sslmode=prefer` falls back to plain text if the server has no TLS; `sslmode=require` does not.
 #[test]
-fn answers_to_the_request_for_encryption() {
+fn connect_error_for_each_answer_to_ssl_request() {
     let mut told = String::new();
     for (name, bytes) in [("no", "N"), ("yes, and then noise", "Sxxxxxxxxxxxx"), ("what", "E")] {
         for mode in ["prefer", "require"] {

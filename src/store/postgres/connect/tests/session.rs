@@ -1,4 +1,4 @@
-//! What a session is told, and what is pinned in it.
+//! Session settings, and those that are pinned.
 
 use expect_test::expect;
 
@@ -6,7 +6,7 @@ use super::cluster::Cluster;
 use super::*;
 
 #[test]
-fn options_are_written_for_the_first_message() {
+fn session_options_for_startup_message() {
     let pooled = Session { pooling: Pooling::Transaction, ..SESSION };
     assert_eq!(pooled.options(None), None);
     assert_eq!(pooled.options(Some("-c a=b")).as_deref(), Some("-c a=b"));
@@ -19,7 +19,7 @@ fn options_are_written_for_the_first_message() {
 }
 
 #[test]
-fn what_a_session_is_told() {
+fn session_settings_are_applied_and_verified() {
     let cluster = Cluster::start();
     cluster.serve(None);
     cluster.sql("ALTER ROLE lazy SET synchronous_commit = off");
@@ -58,7 +58,7 @@ fn what_a_session_is_told() {
         application_name=nouns client_encoding=UTF8 statement_timeout=5s lock_timeout=4s idle_in_transaction_session_timeout=20s TimeZone=UTC standard_conforming_strings=on client_min_messages=warning transaction_isolation=read committed synchronous_commit=remote_write search_path="$user", public
     "#]].assert_eq(&format!("{}\n", told.join("\n")));
 
-    // Behind a proxy that pools transactions a session is told nothing, and is not served if it forgets.
+    // Behind a transaction-pooling proxy no setting is made, and an unsafe session is refused.
     let pooled = Session { pooling: Pooling::Transaction, ..SESSION };
     let commit = "SELECT current_setting('synchronous_commit'), current_setting('TimeZone')";
     let outcome = ask(&address("nouns"), &pooled, commit).unwrap();
@@ -71,7 +71,7 @@ fn what_a_session_is_told() {
     a_reload_does_not_weaken_a_session(&cluster, &address("nouns"));
 }
 
-/// Somebody sets the whole server to answer before it has saved; sessions that live on keep their word.
+/// A reload that turns `synchronous_commit` off for the whole server does not change open sessions.
 fn a_reload_does_not_weaken_a_session(cluster: &Cluster, text: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -83,7 +83,7 @@ fn a_reload_does_not_weaken_a_session(cluster: &Cluster, text: &str) {
         cluster.sql("ALTER SYSTEM SET synchronous_commit = off");
         cluster.sql("ALTER SYSTEM SET work_mem = '5MB'");
         cluster.sql("SELECT pg_reload_conf()");
-        // The session has read the new settings when the other one shows.
+        // The session has read the new settings when the second one shows.
         let shows = async |name: &str| {
             let question = format!("SELECT current_setting('{name}')");
             let answer = client.simple_query(&question).await.unwrap();
