@@ -1,9 +1,8 @@
-//! Futures that are made where they stay.
+//! Boxing of a future in place, so that a large future is not built on the stack and then copied.
 //!
-//! `Box::pin(work())` first makes the work on the stack, with all the room that it will ever need, and then
-//! copies all of it: its parts must still be dropped if there is no memory for the box.
-//! The one surprising thing: here the box comes first, and with that the compiler sees that nothing but
-//! the arguments of the work has to be written.
+//! `Box::pin(work())` first builds the future on the stack, at its full size, and then copies it: its parts
+//! must still be dropped if there is no memory for the box. The one surprising thing: allocating the box
+//! first lets the compiler write only the arguments of the future.
 
 use std::pin::Pin;
 
@@ -18,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_same_work() {
+    fn box_future_runs_the_same_future() {
         let words = "seven".to_owned();
         let mut work = boxed(|| async move { words.len() });
         let polled = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -1,9 +1,8 @@
-//! Panics: planted ones, by which tests see what a fault of ours costs, and the words of any.
+//! Fault injection: panics that tests plant, and the message of any panic.
 //!
-//! `point` names a place; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
-//! third passing, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the
-//! third on. It catches nothing.
-//! The one surprising thing: a release build has nothing of this but `words`.
+//! `point` names a failpoint; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
+//! third hit, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the third on.
+//! It catches nothing. The one surprising thing: a release build has nothing of this but `panic_message`.
 
 use std::any::Any;
 
@@ -13,7 +12,7 @@ mod planted {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// What is planted, for the whole process.
+    /// The planted panic, for the whole process.
     static PLANTED: OnceLock<Planted> = OnceLock::new();
 
     #[derive(Debug)]
@@ -23,7 +22,7 @@ mod planted {
         passed: AtomicU64,
     }
 
-    /// Reads `PLACE:N`, `PLACE:N-M` or `PLACE:N-`; counted from here on.
+    /// Parses `PLACE:N`, `PLACE:N-M` or `PLACE:N-`; hits are counted from here on.
     pub fn plant(text: &str) -> Result<(), String> {
         let wrong = || format!("NOUNS_FAULT: expected PLACE:N, PLACE:N-M or PLACE:N-, got {text}");
         let (place, passings) = text.split_once(':').ok_or_else(wrong)?;
@@ -52,7 +51,7 @@ mod planted {
 #[cfg(debug_assertions)]
 pub use planted::plant;
 
-/// A place that a test may want to break.
+/// A failpoint: a place that a test may want to break.
 #[inline]
 pub fn point(place: &'static str) {
     #[cfg(debug_assertions)]
@@ -61,7 +60,7 @@ pub fn point(place: &'static str) {
     let _ = place;
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn words(panic: &(dyn Any + Send)) -> String {
     let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
     let words = words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_both_kinds_are_kept() {
+    fn panic_message_reads_str_and_string() {
         let fixed = catch_unwind(|| panic!("planted")).unwrap_err();
         assert_eq!(words(&*fixed), "panic: planted");
         let made = catch_unwind(|| panic!("planted {}", 2)).unwrap_err();

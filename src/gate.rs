@@ -56,12 +56,12 @@ pub struct Gate {
     memory_bytes_max: usize,
     places: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// So many work, and as many wait.
+    /// This many requests are in flight, and as many may wait.
     requests_max: usize,
     pub streams: Arc<Streams>,
-    /// Of those that are the same request, one at a time passes.
+    /// Serializes requests with the same `Idempotency-Key`.
     pub turns: Turns,
-    /// How often each caller has asked, of those whose roles are limited; where none is, it takes no memory.
+    /// Rate-limit windows of the callers whose roles are limited; allocated at first use.
     pub rates: LazyLock<Windows>,
 }
 
@@ -81,12 +81,12 @@ impl Gate {
         }
     }
 
-    /// Requests that have passed and are not done.
+    /// Requests that are admitted and not done.
     pub fn under_way(&self) -> usize {
         self.requests_max.saturating_sub(self.places.available_permits())
     }
 
-    /// Requests that wait for a place.
+    /// Requests that wait for a permit.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -125,12 +125,12 @@ impl Gate {
         Room { gate: self, bytes: Cell::new(0), shared: OnceCell::new() }
     }
 
-    /// Whether an answer of this size may be kept until its client has read it.
+    /// Whether a response of this size may be buffered until its client has read it.
     pub fn has_room(&self, bytes: usize) -> bool {
         bytes <= SMALL_BYTES || self.fits(self.held_bytes().saturating_add(bytes))
     }
 
-    /// An answer is kept, until `release`.
+    /// Reserves memory for a response, until `release`.
     pub fn hold(&self, bytes: usize) {
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -139,8 +139,9 @@ impl Gate {
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Does the work as soon as there is a place for it, if there is one before the deadline. The work is
-    /// made only then: handed over as a future, it would have its place twice in that of the request.
+    /// Runs the work as soon as there is a permit for it, if there is one before the deadline. The closure
+    /// builds the future only then: passed in as a future, it would be stored twice in the future of the
+    /// request.
     pub async fn pass<T>(
         &self,
         deadline: Instant,
@@ -154,7 +155,7 @@ impl Gate {
         work().await
     }
 
-    /// A place for work that goes on when its client leaves, and keeps the place until then.
+    /// A permit for work that goes on when its client disconnects, and keeps the permit until it ends.
     pub async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
         let place = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => place,
@@ -177,9 +178,9 @@ impl Gate {
     }
 }
 
-/// Does work that takes long beside the thread that serves, so that its other connections need not
-/// wait. A panic in it is one of the caller's. Work that has not begun when its client leaves is not done;
-/// what has begun goes on, so a large body that it uses comes with its reservation.
+/// Runs blocking work on another thread, so that the other connections of this event loop need not wait. A
+/// panic of the work resumes in the caller. Work that has not begun when its client disconnects is
+/// cancelled; work that has begun goes on, so it owns the reservation of a large body that it uses.
 pub async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -188,7 +189,7 @@ pub async fn aside<T: Send + 'static>(
         Ok(done) => Ok(done),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The server is ending in a hurry.
+            // The server is shutting down.
             Err(_) => Err(StoreError::Busy),
         },
     }
@@ -202,17 +203,17 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// What one body takes up; given back when its request ends, and all work that shares it.
+/// The memory of one body; released when its request ends, and all work that shares it.
 #[derive(Debug)]
 pub struct Room<'a> {
     gate: &'a Gate,
-    /// What nobody shares.
+    /// The bytes that are not shared yet.
     bytes: Cell<usize>,
     shared: OnceCell<Arc<Reservation>>,
 }
 
 impl Room<'_> {
-    /// False when there is no room for so much more of it.
+    /// Reserves more; false when there is no memory for it.
     pub fn take(&self, bytes: usize) -> bool {
         let all = self.bytes.get() + bytes;
         self.bytes.set(all);
@@ -220,7 +221,7 @@ impl Room<'_> {
         all <= SMALL_BYTES || self.gate.fits(held)
     }
 
-    /// What was taken, for work that may go on after the request; nothing where nothing was.
+    /// The reservation, for work that may outlive the request; `None` where nothing is reserved.
     pub fn share(&self) -> Option<Arc<Reservation>> {
         if self.shared.get().is_none() && self.bytes.get() == 0 {
             return None;
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_room_is_counted_until_the_last_holder_is_gone() {
+    fn shared_memory_reservation_lasts_until_the_last_holder_drops_it() {
         let gate = Gate::new(&Limits { requests_max: 1, ..Limits::default() });
         let room = gate.room();
         assert!(room.share().is_none(), "there is nothing to share yet");
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_aside_that_has_not_begun_is_dropped_with_its_request() {
+    async fn spawn_blocking_unstarted_work_is_cancelled_with_its_request() {
         let gate = Arc::new(Gate::new(&Limits { requests_max: 1, ..Limits::default() }));
         let room = gate.room();
         assert!(room.take(10));

@@ -1,60 +1,59 @@
 //! Declare the nouns. HTTP already has the verbs.
 //!
-//! The modules in reading order: a request goes through them from top to bottom. ARCHITECTURE.md
-//! has the picture, the map and the rules.
-//! Nothing here is for other programs: a library, so that fuzzing has something to call.
+//! The modules in reading order: a request goes through them from top to bottom. ARCHITECTURE.md has the
+//! picture, the map and the rules. This is not a library for other programs: it exists so that fuzz targets
+//! have something to call.
 
-// One request from first byte to last: start here.
+// The request pipeline: start here.
 mod pipeline;
 
-// What arrives: heads, bodies, hosts, request ids.
+// HTTP requests: heads, bodies, hosts, request ids.
 mod wire;
-// 1, asked.
+// Stage 1, asked: parsing of requests.
 mod intent;
-// Who is asking, and may they?
+// Authentication and authorization.
 mod auth;
 mod permit;
-// 2, decided.
+// Stage 2, decided: planning.
 mod plan;
-// How many at once.
+// Admission control: limits of concurrency, memory and rates.
 mod gate;
-// 3, done: the only stage that touches anything.
+// Stage 3, done: the only stage with I/O.
 mod store;
-// 4, said, and how it looks on the wire.
+// Stage 4, said: responses and their formats.
 mod reply;
 mod formats;
 
 // What the author declared.
 mod model;
-// What can go wrong.
+// Every problem (error) that a client can get.
 mod problem;
-// JSON text, strictly, and the words every stage speaks.
+// Strict JSON text, and the value types of every stage.
 mod json;
 mod value;
-// Where the elements of a certificate end.
+// DER: the element boundaries of a certificate.
 mod der;
 
-// Around it all: one file a command; sockets, threads and time limits; one line a request; what
-// is counted; the only clock.
+// The frame: commands; sockets, threads and timeouts; the log; metrics; the only clock.
 mod cli;
 mod server;
 mod log;
 mod metrics;
 mod clock;
-// Futures that are made where they stay.
+// Boxing of large futures in place.
 mod boxed;
-// How often within a span of time.
+// Fixed-window counters for rate limits.
 mod windows;
-// Memory that is counted until its last holder is gone.
+// Memory reservations that several holders share.
 mod reservation;
-// What a panic said, and how a test plants one.
+// Fault injection, and the message of a panic.
 mod fault;
 
-// What fuzzers call; not in what is built to be used.
+// Fuzz targets; not part of a normal build.
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
 
-/// The whole program: what `main.rs` calls, and all that this library shows.
+/// Runs the program: `main.rs` calls it, and it is the only item of the public API.
 pub fn main() -> std::process::ExitCode {
     cli::run()
 }

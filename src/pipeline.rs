@@ -1,4 +1,4 @@
-//! One request from first byte to last.
+//! The request pipeline: one request from its first byte to its last.
 //!
 //! ```text
 //!  wire ──► Intent ──► Plan ══► Outcome ──► Reply ──► wire
@@ -63,11 +63,11 @@ use crate::windows::Seen;
 use crate::wire::{self, After, Body, RequestId, Sender, Visitor, Way};
 use crate::{clock, fault, formats, intent, reply, store};
 
-/// Bodies of this size take long enough to read to be noticed by others; they are read beside the thread
-/// that serves, as large answers are written (`Outcome::is_large`).
+/// Parsing a body of this size or more would block the event loop for noticeably long, so a blocking thread
+/// does it, as it does for the serialization of large outcomes (`Outcome::is_large`).
 const ASIDE_BODY_BYTES: usize = 64 << 10;
 
-/// What every worker thread shares.
+/// State that all worker threads share.
 #[derive(Debug)]
 pub struct Shared {
     pub model: Arc<Model>,
@@ -76,13 +76,13 @@ pub struct Shared {
     pub gate: Gate,
     pub log: Log,
     pub metrics: Arc<Metrics>,
-    /// The `--listen` addresses: names that an open server answers to.
+    /// The `--listen` addresses: names that an open server accepts in `Host`.
     pub listen: Vec<String>,
-    /// Whose word is taken for who sends a request.
+    /// Peers whose `Forwarded` headers we trust.
     pub proxies: Vec<Network>,
-    /// Where HTTPS is spoken, for those who are sent there.
+    /// The HTTPS port, for redirects.
     pub secure_port: u16,
-    /// How long clients shall come by HTTPS alone.
+    /// `Strict-Transport-Security`, if it is configured.
     pub hsts: Option<HeaderValue>,
 }
 
@@ -94,7 +94,7 @@ pub struct App {
     pub metrics: Local,
 }
 
-/// The whole way of one request.
+/// Runs all stages of one request.
 async fn answer(
     app: &App,
     asked: &Asked<'_>,
@@ -107,14 +107,14 @@ async fn answer(
 
     // 1  is it well-formed HTTP?                          400 414 417 431 501
     let whom = wire::check_head(parts, limits)?;
-    //    may a declared page ask what it wants to ask?    204
+    //    is it a CORS preflight?                          204
     if asked.visitor.asks_first(parts) {
         return Ok(reply::nothing(wire::preflight(intent::methods(model, path))));
     }
-    // 2  does it lead somewhere?                          501 404 308 405
+    // 2  routing: is there such a path and method?        501 404 308 405
     let route = path_hint::route(app, asked, whom.as_ref()).await?;
     asked.resource.set(route.resource());
-    // 3  does it come from where it may come from?        403 421
+    // 3  is it same-site (fetch metadata), and for us?    403 421
     if !asked.visitor.is_declared() {
         wire::check_site(parts, model.server.base_url.as_deref(), asked.sender.is_https)?;
         wire::check_reader(parts, identity::purpose(&route))?;
@@ -122,32 +122,32 @@ async fn answer(
     if auth.is_open() {
         wire::check_host_is_ours(parts, whom.as_ref(), listen)?;
     }
-    // 4  who is asking?                                   401 429
+    // 4  authentication: who is the caller?               401 429
     let room = gate.room();
     let early = identity::identify(app, asked, &route, (body, &room)).await?;
-    // 5  may they, and so often?                          401 429 403
+    // 5  authorization and rate limit                     401 429 403
     identity::permit(app, asked, &route).await?;
-    // 6  is there a form the client can read?             406
-    //    What is made of a list is a list, so step 7 is looked at first; what it refuses waits for its turn.
+    // 6  content negotiation of the response              406
+    //    A list of new items is answered with a list, so step 7 is evaluated first; its error waits.
     let readable = route.check_readable(&parts.headers);
     let offer = readable.as_ref().map_or(Offer::Data, Route::offer);
     let format = formats::choose(&asked.accept, offer)?;
-    // 7  can we read what the client sends?               415 400
+    // 7  can we read the request's media type?            415 400
     let key = intent::key(&parts.method, &parts.headers)?;
     let route = readable?;
     stages.mark("head");
 
-    // 8  is the body whole, in time, and what it says?    413 408 400
-    // 9  does the query make sense?                       400
+    // 8  is the body complete, in time, and intact?       413 408 400
+    // 9  is the query valid?                              400
     let bytes = match early {
         Some(bytes) => bytes,
         None => read_body(asked, (body, &room), route.body_bytes_max(limits)).await?,
     };
     stages.mark("body");
-    // 4 and 5 again, after a wait: rights are those at the moment of the effect
+    // 4 and 5 again after a wait: the rights that count are those at the moment of the effect
     let caller = identity::confirm(app, asked, &route, stages.now()).await?;
 
-    // 10 to 13, as far as the request alone tells
+    // 10 to 13, as far as the request alone decides them
     let by = || By { actor: caller.name().into(), request_id: asked.id.as_str().into() };
     let plan = meaning::plan(app, route, (query, &bytes, &room), caller, by).await?;
     export::check(format, plan.list())?;
@@ -157,11 +157,11 @@ async fn answer(
     let is_read = matches!(plan, Plan::Read(_));
     stages.mark("plan");
 
-    //    was it done before?                              409 422
-    // 10 are the item and its parents there?              404
+    //    is it a retry (Idempotency-Key)?                 409 422
+    // 10 do the item and its parents exist?               404
     // 11 do the conditions hold?                          428 412
     // 12 are the fields valid?                            422
-    // 13 does what is stored allow it?                    409
+    // 13 does it conflict with stored data?               409
     let done = match plan {
         Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
         Plan::Measure => return Ok(reply::metrics(Box::pin(measure::text(app)).await)),
@@ -181,14 +181,14 @@ async fn answer(
         },
     };
     let reply = act::say(app, (about, list, conditions), format, done).await?;
-    // What was done must be told; what was only looked at can be looked at again.
+    // The outcome of a write must be reported; a read can be repeated.
     if is_read && !gate.has_room(reply.body.held_bytes()) {
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
     }
     Ok(reply)
 }
 
-/// The whole body, within its limits of size and time.
+/// Reads the whole body, within its limits of size and time.
 async fn read_body(
     asked: &Asked<'_>,
     (body, room): (&mut Body, &Room<'_>),
@@ -201,50 +201,50 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     gate::aside(work).await.map_err(|_| Problem::new(&problem::BUSY))
 }
 
-/// A request before anything is known about it.
+/// A request and what the pipeline has learned about it so far.
 struct Asked<'a> {
     parts: &'a Parts,
     accept: Accept<'a>,
-    /// What the answer shall be coded in; mostly nothing.
+    /// The content coding of the response; mostly none.
     coding: Option<Choice>,
     id: RequestId,
-    /// When the body must be here, and when the answer must be known.
+    /// When the body must have arrived, and when the outcome must be known.
     body_until: Instant,
     until: Instant,
     way: Way,
-    /// Who sent it, by what proxies say of it whom we trust.
+    /// Who sent the request, according to the trusted proxies.
     sender: Sender,
     visitor: Visitor,
     now: Instant,
-    /// Known once step 4 is passed; the log and the answer want it too.
+    /// Set by step 4; the log and the response use it too.
     known: OnceCell<Known>,
-    /// With the rights of later, where they have changed while the body was read.
+    /// The caller with fresh rights, where these changed while the body was read.
     renewed: OnceCell<Known>,
-    /// When the rights were last looked at.
+    /// When the rights were last checked.
     checked: Cell<Instant>,
-    /// Those that an answer that goes on depends on.
+    /// The rights that a streaming response depends on.
     stream: OnceCell<Arc<StreamRights>>,
-    /// How often the caller has asked, if that is limited.
+    /// The caller's rate window, if the caller is rate-limited.
     counted: Cell<Option<Seen>>,
-    /// Known once step 2 is passed, for what is counted.
+    /// Set by step 2, for the metrics.
     resource: Cell<Option<ResourceIndex>>,
-    /// The kind of a problem that is told as it was kept, for the log.
+    /// The kind of a replayed problem, for the log.
     said: Cell<Option<&'static problem::Kind>>,
 }
 
 impl Asked<'_> {
-    /// Who is asking, by the last look; nobody before step 4 is passed.
+    /// The caller by the last check of the rights; `None` before step 4.
     fn known(&self) -> Option<&Known> {
         self.renewed.get().or_else(|| self.known.get())
     }
 }
 
-/// Answers one request, whatever happens: a problem is an answer, and so is a panic.
+/// Answers one request in every case: a problem is an answer, and so is a panic.
 pub async fn serve(app: &App, request: Box<Request<Incoming>>, way: Way) -> Response<Content> {
     let (id, version) = (RequestId::new(), request.version());
     let sender = wire::sender(way, request.headers(), &app.shared.proxies);
     let visitor = Visitor::of(request.headers(), &app.shared.model.server.cors_origins);
-    // In a place of its own: it is large, and would be copied into each future around it.
+    // Boxed in place: the future is large, and would be copied into each future around it.
     let copy = visitor.clone();
     let mut exchange = boxed(|| exchange(app, request, id, (way, sender), copy));
     let answered = catch(exchange.as_mut()).await;
@@ -259,19 +259,20 @@ pub async fn serve(app: &App, request: Box<Request<Incoming>>, way: Way) -> Resp
     response
 }
 
-/// Marks what is answered to a request that goes no further.
+/// Adds `Strict-Transport-Security` to the response to a request that the server refuses before the
+/// pipeline.
 pub fn secure(app: &App, (way, asked): (Way, &HeaderMap), headers: &mut HeaderMap) {
     mark_secure(app, wire::sender(way, asked, &app.shared.proxies), headers);
 }
 
-/// RFC 6797 §7: what is said of HTTPS is said to those who came by it, and to nobody else.
+/// RFC 6797 §7.2: only responses over HTTPS carry `Strict-Transport-Security`.
 fn mark_secure(app: &App, sender: Sender, headers: &mut HeaderMap) {
     if let Some(hsts) = app.shared.hsts.as_ref().filter(|_| sender.is_https == Some(true)) {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
     }
 }
 
-/// One request and its answer; what `answer` panics with is a problem like any other.
+/// Handles one request; a panic of `answer` becomes an internal problem.
 async fn exchange(
     app: &App,
     request: Box<Request<Incoming>>,
@@ -323,7 +324,7 @@ async fn exchange(
     }
     let after = body.finish().await;
     stages.mark("reply");
-    // What is proved is what is sent.
+    // The `rspauth` of `Authentication-Info` covers the bytes as they are sent.
     let whole = reply.body.whole().map(|bytes| &**bytes);
     let sent = if parts.method == Method::HEAD { Some(&[][..]) } else { whole };
     if let Some((name, value)) = asked.known.get().and_then(|known| known.info(&parts, sent)) {
@@ -365,7 +366,7 @@ fn record(app: &App, asked: &Asked<'_>, said: (&mut Reply, Option<&Problem>), st
         is_cut: false,
         stages,
     });
-    // Last: what panics before is counted by `serve`, once.
+    // Last, because `serve` counts a request that panics before this line.
     app.metrics.count(&answered, stages.iter());
 }
 
@@ -385,7 +386,7 @@ fn respond(
     response.headers_mut().insert(X_REQUEST_ID, id.header());
     wire::keep_apart(response.headers_mut());
     visitor.mark(response.headers_mut());
-    // RFC 9110 §9.3.2: as GET, without the content, but with its length, as far as it is known.
+    // RFC 9110 §9.3.2: as GET without the content, but with `Content-Length` where it is known.
     if *method != Method::HEAD || reply.status == StatusCode::NOT_MODIFIED {
         *response.body_mut() = reply.body;
     } else if let Some(whole) = reply.body.whole() {
@@ -397,8 +398,8 @@ fn respond(
     response
 }
 
-/// A panic ends one request, not the process: its words come out. The work is pinned where it was
-/// made, because it is large and would be moved at every call.
+/// Catches a panic of one request and returns its message, so that the process goes on. The future is
+/// pinned where it was made, because it is large and each call would move it.
 fn catch<T>(
     mut work: Pin<&mut impl Future<Output = T>>,
 ) -> impl Future<Output = Result<T, String>> {
@@ -418,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_a_500_with_its_words_for_the_log_alone() {
+    fn panic_gives_500_and_its_message_goes_to_the_log_only() {
         let planted = pin!(async { panic!("planted") });
         let mut work = pin!(catch(planted));
         let polled: Poll<Result<(), _>> =

@@ -1,13 +1,13 @@
-//! Memory that is counted until its last holder lets go of it.
+//! Shared memory reservations: bytes that stay reserved until their last holder drops them.
 //!
-//! How much may be held, and who is refused, is the gate's to say.
-//! The one surprising thing: a reservation is shared between a request and the work it started, because that
-//! work goes on when the client resets the stream or closes the connection.
+//! Admission control decides how much may be reserved, and whom to refuse. The one surprising thing: a
+//! request shares its reservation with the work that it started, because that work goes on when the client
+//! resets the stream or closes the connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many bytes of a counter, given back when it is dropped.
+/// A number of bytes of a counter, subtracted when it is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     counter: Arc<AtomicUsize>,
@@ -15,7 +15,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Takes over bytes that the counter already has.
+    /// Takes over bytes that are in the counter already.
     pub fn of_counted(counter: &Arc<AtomicUsize>, bytes: usize) -> Arc<Self> {
         Arc::new(Self { counter: Arc::clone(counter), bytes })
     }

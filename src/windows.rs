@@ -1,11 +1,10 @@
-//! How often somebody did something within a span of time, for many at once: the span begins with the
-//! first time, and then the count begins anew.
+//! Fixed-window counters for rate limits: a window begins with a key's first event, and the count begins
+//! anew after its end.
 //!
-//! There is no clock here.
-//! The one surprising thing: the memory is fixed. Those who are counted share small sets, chosen by a
-//! keyed hash that no client can foresee, and a newcomer takes the place of one below the limit, with the
-//! lowest count: to push out somebody who is at the limit, a whole set has to be at it first, and nobody can
-//! aim at a set.
+//! There is no clock here. The one surprising thing: the memory is fixed. It is a set-associative table: a
+//! keyed hash that no client can predict chooses a key's set, and a new key evicts the entry with the
+//! lowest count among those below their limit. To evict a key that is at its limit, an attacker has to fill
+//! a whole set with keys at their limits, and cannot aim at a set.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,13 +16,13 @@ pub const SHARDS: usize = 16;
 pub const SETS: usize = 256;
 pub const WAYS: usize = 8;
 
-/// What was counted, and is not over yet.
+/// The counters of all live windows.
 #[derive(Debug)]
 pub struct Windows {
     /// Times are kept as milliseconds since then.
     began: Instant,
     hashes: RandomState,
-    /// When the last span that holds something will be over; before the first one 0.
+    /// When the last live window ends; 0 before the first one.
     calm_at_ms: AtomicU64,
     shards: [Mutex<Box<[Set; SETS]>>; SHARDS],
 }
@@ -35,11 +34,11 @@ struct Window {
     hash: u64,
     count: u32,
     is_at_limit: bool,
-    /// 0 is over at any time.
+    /// 0 is a window that has ended.
     over_at_ms: u64,
 }
 
-/// How many times, and how long the span still lasts.
+/// The count of a window, and how long it still lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     pub count: u32,
@@ -56,10 +55,10 @@ impl Windows {
         }
     }
 
-    /// What was counted of somebody.
+    /// The state of a key's window.
     pub fn seen(&self, who: impl Hash, now: Instant) -> Option<Seen> {
         let now_ms = self.millis(now);
-        // Almost always: nothing has happened for a while.
+        // The fast path: no window is live.
         if self.calm_at_ms.load(Ordering::Relaxed) <= now_ms {
             return None;
         }
@@ -69,7 +68,7 @@ impl Windows {
         Some(window.seen(now_ms))
     }
 
-    /// Counts once more, unless it was so often already.
+    /// Counts one event, unless the limit is reached: then `Err`.
     pub fn count(
         &self,
         who: impl Hash,
@@ -92,7 +91,7 @@ impl Windows {
             window.is_at_limit = window.count >= count_max;
             return Ok(window.seen(now_ms));
         }
-        // One that is over, else one below its limit, with the lowest count, the oldest of them.
+        // Evicts one that has ended, else one below its limit, with the lowest count, the oldest of them.
         let worth = |window: &&mut Window| match window.is_over(now_ms) {
             true => (false, 0, 0),
             false => (window.is_at_limit, window.count, window.over_at_ms),
@@ -152,7 +151,7 @@ impl Window {
     }
 }
 
-/// Who counts as one address: with IPv6 everyone has a /64, which is 2^64 addresses.
+/// The unit of addresses that counts as one client: with IPv6 everyone has a /64, which is 2^64 addresses.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn so_often_in_a_span_and_no_more() {
+    fn fixed_window_counts_up_to_the_limit_and_starts_anew() {
         let now = clock::now();
         let windows = Windows::new(now);
         let limit = (3, seconds(10));
@@ -217,7 +216,7 @@ mod tests {
 
     /// Threads at once get no more together than one would.
     #[test]
-    fn it_is_exact_for_threads_at_once() {
+    fn fixed_window_is_exact_across_threads() {
         let now = clock::now();
         let windows = Windows::new(now);
         let passed: usize = std::thread::scope(|scope| {
@@ -231,7 +230,7 @@ mod tests {
 
     /// A low limit that is reached counts for more than a high one that is not.
     #[test]
-    fn those_at_their_limit_are_forgotten_last() {
+    fn eviction_takes_keys_at_their_limit_last() {
         let now = clock::now();
         let windows = Windows::new(now);
         assert!(windows.count("ann", (1, seconds(60)), now).is_ok());
@@ -245,7 +244,7 @@ mod tests {
 
     /// Nothing in it can grow: 2^15 windows of 24 bytes.
     #[test]
-    fn its_memory_is_fixed() {
+    fn rate_window_memory_is_fixed() {
         assert_eq!(size_of::<Set>() * SETS * SHARDS, 768 << 10);
     }
 }

@@ -1,7 +1,7 @@
-//! The Basic scheme (RFC 7617): a name and a password behind base64.
+//! The Basic scheme (RFC 7617): a name and a password in base64.
 //!
-//! Reads what was sent and proves nothing. Strict about base64, as every client tried keeps to it;
-//! lenient about characters, since not all of them know UTF-8.
+//! Parses what was sent and verifies nothing. Strict about base64, as every client tried keeps to it;
+//! lenient about the character encoding, since not all of them send UTF-8.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::text;
 
-/// As base64. Longer is refused and never cut, so that no two passwords are one.
+/// As base64. Longer is refused and never truncated, so that two passwords are never the same.
 const CREDENTIALS_BYTES_MAX: usize = 8192;
 
-/// What a client claims to be, and what shall prove it. Both composed (NFC).
+/// The name and the password that a client sent. Both in NFC.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
     pub name: String,
@@ -27,13 +27,13 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// What follows `Basic` in the header.
+/// Parses what follows `Basic` in the header.
 pub fn read(credentials: &[u8]) -> Option<Pair> {
     if credentials.len() > CREDENTIALS_BYTES_MAX {
         return None;
     }
     let bytes = STANDARD.decode(credentials).ok()?;
-    // RFC 7617 §2: a name has no colon, so that the first one ends it.
+    // RFC 7617 §2: a name has no colon, so the first one ends it.
     let text = text::decoded(Cow::Owned(bytes));
     let (name, password) = text.split_once(':')?;
     if name.chars().chain(password.chars()).any(char::is_control) {
@@ -54,13 +54,13 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7617_are_read() {
+    fn basic_rfc_7617_examples_are_parsed() {
         assert_eq!(read(b"QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), pair("Aladdin", "open sesame"));
         assert_eq!(read(b"dGVzdDoxMjPCow=="), pair("test", "123£"));
     }
 
     #[test]
-    fn what_clients_send_is_read() {
+    fn basic_credentials_of_real_clients_are_parsed() {
         let check = |bytes: &[u8], expected: Option<Pair>| {
             assert_eq!(read(STANDARD.encode(bytes).as_bytes()), expected, "{bytes:?}");
         };
@@ -79,43 +79,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_base64_is_refused() {
+    fn basic_invalid_base64_is_refused() {
         for text in
             ["QWxhZGRpbjpvcGVuIHNlc2FtZQ", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=", "YTpi YTpi", "YTpi\n"]
         {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
-        // Bits that mean nothing would give one pair several spellings.
+        // Non-zero padding bits would give one pair several spellings.
         assert_eq!(read(b"YTo="), pair("a", ""));
         assert_eq!(read(b"YTp="), None);
         assert_eq!(read("YTpé".as_bytes()), None);
-        // The other alphabet.
+        // The URL-safe alphabet.
         assert_eq!(read(b"YTo_Pz8_"), None);
         assert_eq!(read(b"YTo/Pz8/"), pair("a", "????"));
     }
 
     #[test]
-    fn what_is_too_long_is_refused_and_not_cut() {
+    fn basic_too_long_is_refused_and_not_truncated() {
         let long = |count: usize| STANDARD.encode(format!("a:{}", "b".repeat(count)));
         assert_eq!(read(long(6142).as_bytes()), pair("a", &"b".repeat(6142)));
         assert_eq!(read(long(6143).as_bytes()), None);
     }
 
     #[test]
-    fn a_password_is_not_shown() {
+    fn basic_debug_output_hides_the_password() {
         assert!(!format!("{:?}", read(b"QWxhZGRpbjpvcGVuIHNlc2FtZQ==")).contains("sesame"));
     }
 
     proptest! {
         #[test]
-        fn any_pair_is_read_back(name in "[^:\\p{C}]{0,20}", password in "[^\\p{C}]{0,40}") {
+        fn basic_any_pair_round_trips(name in "[^:\\p{C}]{0,20}", password in "[^\\p{C}]{0,40}") {
             let sent = STANDARD.encode(format!("{name}:{password}"));
             let composed = |text: &str| text::composed(text).into_owned();
             prop_assert_eq!(read(sent.as_bytes()), pair(&composed(&name), &composed(&password)));
         }
 
         #[test]
-        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn basic_any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = read(&bytes);
             let read = read(STANDARD.encode(&bytes).as_bytes());
             let is_pair = bytes.contains(&b':') && !bytes.iter().any(u8::is_ascii_control);

@@ -1,12 +1,11 @@
-//! What a client is asked for: the `WWW-Authenticate` lines of a realm.
+//! Challenges: the `WWW-Authenticate` lines of a realm.
 //!
-//! The forms are those that stopped the fewest clients. All challenges of one answer share a nonce
-//! and an `opaque`, because many clients mix their parameters. Lines are made ahead, but for the
-//! nonce: challenges are most of what a flood of strangers costs.
-//! The one surprising thing: a line of several challenges says `charset` once, in the last of them. wget
-//! 1.21 crashes when a line of 256 bytes or more is followed by another one, so the first line has at most
-//! 255 for a realm of up to eight. `stale=true` may make it longer: wget uses no nonce twice, and reads
-//! no second challenge.
+//! Their form is the one that the most clients understand. All challenges of one response share a nonce and
+//! an `opaque`, because many clients mix their parameters. Lines are built in advance, but for the nonce:
+//! challenges are most of what a flood of anonymous requests costs. The one surprising thing: a line of
+//! several challenges has `charset` once, in the last of them. wget 1.21 crashes when a line of 256 bytes
+//! or more is followed by another one, so the first line has at most 255 for a realm of up to eight.
+//! `stale=true` may make it longer: wget uses no nonce twice, and reads no second challenge.
 
 use http::HeaderValue;
 
@@ -23,7 +22,7 @@ pub struct Challenges {
 enum Line {
     /// The same each time.
     Basic(HeaderValue),
-    /// Challenges of Digest: what stands before each nonce, and what behind it.
+    /// Digest challenges: what precedes each nonce, and what follows it.
     Digest { heads: Vec<String>, opaque: Box<str> },
 }
 
@@ -56,12 +55,12 @@ impl Challenges {
         Self { lines }
     }
 
-    /// `is_stale`: what was wrong was the nonce, so that the client need not ask its user again.
+    /// `is_stale`: only the nonce was wrong, so that the client need not prompt its user again.
     pub fn lines(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
         self.lines.iter().filter_map(|line| line.with(nonce, is_stale)).collect()
     }
 
-    /// The same where others could read the answer: without what asks for a password.
+    /// The same for a connection without TLS: without the scheme that sends a password in clear.
     pub fn lines_in_clear(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
         let lines = self.lines.iter().filter(|line| !matches!(line, Line::Basic(_)));
         lines.filter_map(|line| line.with(nonce, is_stale)).collect()
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_realm_asks_in_the_form_it_declares() {
+    fn challenge_has_the_form_that_the_realm_declares() {
         check(
             "",
             false,
@@ -159,7 +158,7 @@ mod tests {
 
     /// wget 1.21 crashes on a longer one.
     #[test]
-    fn first_line_realm_of_up_to_eight_bytes_fits_into_255() {
+    fn challenge_first_line_fits_into_255_bytes_for_short_realms() {
         let nonces = Nonces::new(&[[7; 32]]).unwrap();
         let nonce = nonces.issue(u64::MAX, i64::from(u32::MAX), [0xff; 6]);
         assert_eq!(nonce.len(), nonce::TEXT_BYTES);
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn in_clear_nobody_is_asked_for_a_password() {
+    fn challenge_without_tls_omits_basic() {
         let check = |schemes: &str, expected: usize| {
             let text = format!("title = \"T\"\n[realms.x]\n{schemes}\n[resources.thing]\n");
             let model = crate::model::read("nouns.toml", &text).unwrap();
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn realm_of_any_letters_is_sent_as_utf8() {
+    fn challenge_realm_of_any_letters_is_sent_as_utf8() {
         let text = "title = \"T\"\n[realms.\"Bücher, 本\"]\n[resources.thing]\n";
         let model = crate::model::read("nouns.toml", text).unwrap();
         let challenges = Challenges::new(&model.realms[0], "OPAQUE");

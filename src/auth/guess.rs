@@ -1,8 +1,7 @@
 //! Guesses of a password, by Basic and by Digest, each compared and counted in one step.
 //!
-//! Who is told what, and when, is for `login` to say.
-//! The one surprising thing: a guess may be refused although its password is right, and then nothing was
-//! compared: too many others came before it.
+//! `login` decides which response the client gets, and when. The one surprising thing: a check may refuse a
+//! correct password without comparing it, because too many failures came before.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,10 +18,10 @@ use crate::clock;
 use crate::model::Algorithm;
 use crate::store;
 
-/// A password by Basic, to be judged on the thread that hashes.
+/// A Basic password, to be checked on the hasher's thread.
 pub(super) struct BasicGuess {
     pub(super) trace: [u8; 32],
-    /// Whom the name belongs to.
+    /// The user of this name.
     pub(super) user: Option<Arc<User>>,
     pub(super) pair: Pair,
     pub(super) address: IpAddr,
@@ -30,22 +29,23 @@ pub(super) struct BasicGuess {
     pub(super) throttle: Arc<Throttle>,
 }
 
-/// What came of a guess.
+/// The result of a check.
 pub(super) enum Verdict {
     Right,
-    /// It is counted.
+    /// The failure is counted.
     Wrong,
-    /// Nothing was compared: too many were wrong before it.
+    /// Nothing was compared: too many failures came before.
     Throttled(Duration),
 }
 
 impl BasicGuess {
-    /// There is one such thread, so no guess comes between this one's look at the throttle and its count:
-    /// of guesses sent at once, no more are compared than of those that come one after another.
+    /// There is one hasher thread, so no other check runs between this one's look at the throttle and its
+    /// count: concurrent guesses get no more comparisons than sequential ones.
     pub(super) fn judge(self) -> (Verdict, Wrong) {
         let Self { trace, user, pair, address, memory, throttle } = self;
         let now = clock::now();
-        // A client with many connections sends the same on all of them, before the first is answered.
+        // A client with many connections sends the same credentials on all of them before the first is
+        // answered.
         if let (Some(user), Some(known)) = (&user, memory.recall(&trace, now))
             && known.is(user)
         {
@@ -61,7 +61,7 @@ impl BasicGuess {
         let wrong = if is_right { Wrong::No } else { Wrong::Yes };
         match throttle.count_failure(&pair.name, address, clock::now()) {
             Ok(()) => (Verdict::Wrong, wrong),
-            // By Digest, meanwhile.
+            // Digest failures have reached the limit meanwhile.
             Err(time) => (Verdict::Throttled(time), wrong),
         }
     }

@@ -1,9 +1,8 @@
-//! The one thread that hashes passwords, one at a time.
+//! The thread that hashes passwords, one at a time.
 //!
-//! What is hashed, and what a wrong password means for its user, is not known here.
-//! The one surprising thing: after a wrong password it rests three times as long as that one took, so
-//! that wrong ones never take more than a quarter of a core, while right ones wait for nothing as long
-//! as nobody is wrong.
+//! It does not know what is hashed, nor what a wrong password means for its user. The one surprising thing:
+//! after a wrong password it pauses three times as long as that hash took, so that wrong passwords never
+//! take more than a quarter of a core, while correct ones do not wait as long as there are no wrong ones.
 
 mod line;
 
@@ -19,34 +18,34 @@ use tokio::sync::oneshot;
 use crate::clock;
 use line::{Line, Next};
 
-/// How much the thread stands back for those that serve: a quarter of the share of one of them when
-/// all cores are busy, everything when they are not.
+/// The niceness of the thread: with all cores busy it gets a quarter of a worker thread's share, otherwise
+/// as much as it can use.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
-/// Who asks for a hash.
+/// The priority of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// Already known, such as an admin who sets a password: goes first.
+    /// An authenticated caller, such as an admin who sets a password: goes first.
     Proved,
-    /// Somebody at this address, who still has to show who they are.
+    /// A client at this address, not authenticated yet.
     Unproved(IpAddr),
 }
 
-/// Whether what was hashed turned out to be a wrong password.
+/// Whether the hash showed that the password was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     Yes,
     No,
 }
 
-/// So many are waiting already, or the server is ending: to be tried again in a second or two.
+/// The queue is full, or the server is shutting down: the client may retry in a second or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-/// A piece of work that somebody waits for.
+/// A job whose caller waits for the result.
 trait Job: Send {
-    /// Whoever asked has not gone away.
+    /// Whether the caller still waits.
     fn is_wanted(&self) -> bool;
     fn run(self: Box<Self>) -> Wrong;
 }
@@ -67,13 +66,13 @@ impl<T: Send, F: FnOnce() -> (T, Wrong) + Send> Job for Task<T, F> {
             Ok((done, wrong)) => (Ok(done), wrong),
             Err(panic) => (Err(panic), Wrong::No),
         };
-        // Whoever asked may have gone away meanwhile.
+        // The caller may have gone away meanwhile.
         let _ = answer.send(done);
         wrong
     }
 }
 
-/// The thread, and who waits for it. The thread ends when this is dropped.
+/// The thread and its queue. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Hasher {
     shared: Arc<Shared>,
@@ -105,8 +104,8 @@ impl Hasher {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Waits for its turn and does the work on the thread. A panic in it is one of the caller's.
-    /// Dropped while it waits, the work is not done.
+    /// Waits in the queue and runs the job on the thread. A panic of the job resumes in the caller.
+    /// Dropping the future while it waits cancels the job.
     pub async fn run<T: Send + 'static>(
         &self,
         who: Who,
@@ -118,12 +117,12 @@ impl Hasher {
         match answered.await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(panic)) => resume_unwind(panic),
-            // Made to give up its place, or the thread has ended.
+            // The job was evicted from the queue, or the thread has ended.
             Err(_) => Err(Full),
         }
     }
 
-    /// How many wait.
+    /// The number of waiting jobs.
     #[cfg(test)]
     fn waiting(&self) -> usize {
         self.shared.line().len()
@@ -132,7 +131,7 @@ impl Hasher {
 
 impl Drop for Hasher {
     fn drop(&mut self) {
-        // Those who wait are told by their answers being dropped.
+        // Dropping their senders notifies the waiting callers.
         self.shared.line().close();
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -159,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// The next piece of work; `None` at the end.
+    /// The next job; `None` at shutdown.
     fn next(&self) -> Option<Box<dyn Job>> {
         let mut line = self.line();
         loop {
@@ -177,7 +176,7 @@ impl Shared {
     }
 }
 
-/// Only where it concerns this thread alone: elsewhere it would slow down the whole process.
+/// Only on Linux, where niceness is per thread: elsewhere it would slow down the whole process.
 fn stand_back() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);

@@ -1,9 +1,9 @@
-//! The server's key: 32 secret bytes in a file or in `NOUNS_KEY`, and the keys derived from it.
+//! The server's secret key: 32 bytes in a file or in `NOUNS_KEY`, and the keys derived from it.
 //!
-//! It seals what Digest needs of a password and signs nonces; it is never in the database, which
-//! keeps only its fingerprint. Nothing is sealed or signed here, and the database is not touched.
-//! The one surprising thing: there may be several keys, one a line. The first seals and signs, the
-//! others only open and verify: so a rotation can be interrupted anywhere.
+//! It encrypts what Digest needs of a password and signs nonces; the database never has it, only its
+//! fingerprint. This file neither encrypts nor signs, and does not touch the database. The one surprising
+//! thing: there may be several keys, one a line. The first seals and signs, the others only open and
+//! verify: so a rotation can be interrupted at any point.
 
 mod source;
 
@@ -18,24 +18,24 @@ use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 pub use source::{Held, KeyError, Keyring, Source, wait_for_lock};
 
 const KEY_BYTES: usize = 32;
-/// More than a rotation needs; a bound for what is tried.
+/// More than a rotation needs; bounds how many are tried.
 const KEYS_MAX: usize = 8;
-/// What is derived, each under a label of its own, so that no use of the key helps another.
+/// Labels of the derived keys: each use has a key of its own.
 const SEALING: &[u8] = b"nouns 1 sealing";
 const NONCES: &[u8] = b"nouns 1 nonces";
 const PRINT: &[u8] = b"nouns 1 fingerprint";
 const REQUESTS: &[u8] = b"nouns 1 requests";
 
-/// What the database keeps the fingerprint under.
+/// The name under which the database stores the fingerprint.
 pub const FINGERPRINT: &str = "key_fingerprint";
 
-/// Base64 as people and programs write it, with its `=` or without.
+/// Base64 as people and programs write it, with padding or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Names a key in what it has sealed.
+/// Identifies a key in what it has sealed.
 pub type KeyId = [u8; 4];
 
 /// One or more keys; the first seals and signs.
@@ -44,14 +44,14 @@ pub struct Keys {
     others: Vec<Key>,
 }
 
-/// One key and what is derived from it.
+/// One key and the keys derived from it.
 struct Key {
     bytes: [u8; KEY_BYTES],
     sealing: LessSafeKey,
     fingerprint: [u8; 16],
 }
 
-/// Nothing of a key is ever shown.
+/// Debug output never shows key material.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Keys(…)")
@@ -59,7 +59,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads the text of a key file, or of `NOUNS_KEY`: 32 bytes in base64, one key a line.
+    /// Parses a key file, or `NOUNS_KEY`: 32 bytes in base64, one key a line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = text.split_ascii_whitespace().map(|word| {
             let bytes = BASE64.decode(word).map_err(|_| "expected base64".to_owned())?;
@@ -76,36 +76,35 @@ impl Keys {
         Ok(Self { first, others })
     }
 
-    /// A new key from the system's randomness.
+    /// A new key from the system's random number generator.
     pub fn random() -> Result<Self, String> {
         let mut bytes = [0; KEY_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| format!("no randomness: {error}"))?;
         Ok(Self { first: Key::new(bytes)?, others: Vec::new() })
     }
 
-    /// The same with another key in front: how a rotation begins.
+    /// Puts a new key first: the start of a rotation.
     pub fn begin_rotation(self, new: Self) -> Self {
         let others = std::iter::once(self.first).chain(self.others).collect();
         Self { first: new.first, others }
     }
 
-    /// The first key alone: how a rotation ends.
+    /// Keeps the first key only: the end of a rotation.
     pub fn end_rotation(self) -> Self {
         Self { first: self.first, others: Vec::new() }
     }
 
-    /// A rotation has begun and not ended.
+    /// Whether a rotation has begun and not ended.
     pub fn is_rotating(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// Names the first key without telling anything of it: what the database remembers.
+    /// Identifies the first key without revealing it: the database stores this.
     pub fn fingerprint(&self) -> String {
         self.first.fingerprint()
     }
 
-    /// Whether the key of this fingerprint is among them.
-    /// Whether some key is in both.
+    /// Whether the two sets have a key in common.
     pub fn shares(&self, other: &Self) -> bool {
         let mine = [&self.first].into_iter().chain(&self.others);
         mine.map(|key| key.fingerprint).any(|print| {
@@ -114,16 +113,17 @@ impl Keys {
         })
     }
 
+    /// Whether the key with this fingerprint is among them.
     pub fn has(&self, fingerprint: &str) -> bool {
         self.all().any(|key| key.fingerprint() == fingerprint)
     }
 
-    /// For the MAC of nonces: the first signs, all verify.
+    /// Keys for the MAC of nonces: the first signs, all verify.
     pub fn nonce_keys(&self) -> Vec<[u8; 32]> {
         self.all().map(|key| derive(&key.bytes, NONCES)).collect()
     }
 
-    /// For the marks of requests that may come again: the first makes them, all know them.
+    /// Keys for request fingerprints: new ones use the first, all are compared.
     pub fn print_keys(&self) -> Vec<(KeyId, [u8; 32])> {
         self.all().map(|key| (key.id(), derive(&key.bytes, REQUESTS))).collect()
     }
@@ -150,7 +150,7 @@ impl Keys {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// What stands in the key file.
+    /// The content of the key file.
     fn text(&self) -> String {
         self.all().map(|key| format!("{}\n", STANDARD.encode(key.bytes))).collect()
     }
@@ -174,7 +174,7 @@ impl Key {
 
     fn fingerprint(&self) -> String {
         self.fingerprint.iter().fold(String::new(), |mut text, byte| {
-            // Writing to a text cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
             text
         })
@@ -196,14 +196,14 @@ pub mod tests {
 
     use super::*;
 
-    /// Each of so many equal bytes.
+    /// One key for each byte, of 32 such bytes.
     pub fn keys(bytes: &[u8]) -> Keys {
         let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
         Keys::parse(&lines.collect::<String>()).unwrap()
     }
 
     #[test]
-    fn a_key_is_32_bytes_in_base64_one_a_line() {
+    fn key_is_32_bytes_in_base64_one_per_line() {
         let one = STANDARD.encode([7; 32]);
         assert_eq!(Keys::parse(&one).unwrap().fingerprint(), keys(&[7]).fingerprint());
         let spelled = format!("  {}\r\n\n", one.trim_end_matches('='));
@@ -219,7 +219,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn key_file_text_round_trips() {
         let both = keys(&[1, 2]);
         let again = Keys::parse(&both.text()).unwrap();
         assert_eq!(again.nonce_keys(), both.nonce_keys());
@@ -227,7 +227,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_first_key_counts_and_the_others_are_known() {
+    fn key_rotation_signs_with_the_first_and_knows_the_others() {
         let old = keys(&[1]);
         let (old_id, old_fingerprint) = (old.id(), old.fingerprint());
         let both = old.begin_rotation(keys(&[2]));
@@ -239,9 +239,9 @@ pub mod tests {
         assert!(!new.is_rotating() && !new.knows(old_id) && !new.has(&old_fingerprint));
     }
 
-    /// What is derived stays what it is: databases and replicas rely on it.
+    /// Derivation must never change: databases and replicas rely on it.
     #[test]
-    fn derived_keys_are_apart_and_never_change() {
+    fn derived_keys_differ_and_never_change() {
         let one = keys(&[1]);
         assert_eq!(one.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
         let derived = [SEALING, NONCES, PRINT, REQUESTS].map(|label| derive(&[1; 32], label));
@@ -251,7 +251,7 @@ pub mod tests {
     }
 
     #[test]
-    fn nothing_of_a_key_is_shown() {
+    fn key_debug_output_and_fingerprint_reveal_nothing() {
         let random = Keys::random().unwrap();
         assert_eq!(format!("{random:?}"), "Keys(…)");
         assert_ne!(random.text(), Keys::random().unwrap().text());
@@ -260,7 +260,7 @@ pub mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_without_showing_it(text in "\\PC{0,200}") {
+        fn key_any_text_is_parsed_or_refused_without_showing_it(text in "\\PC{0,200}") {
             if let Err(message) = Keys::parse(&text) {
                 prop_assert!(text.len() < 4 || !message.contains(&text));
             }

@@ -1,9 +1,9 @@
-//! From credentials to a user: where the schemes meet what is stored and what was used.
+//! Authentication by Basic and Digest: the schemes combined with stored users, caches and used nonces.
 //!
-//! A request that proves itself by what is in memory is let in without touching anything else. One
-//! that does not costs the same whether its user exists or not: one read, one hash.
-//! The one surprising thing: a Digest is checked before its nonce. Only whoever knows the password is
-//! told that the nonce is too old, and comes back with a new one without asking anybody.
+//! A request that the credential cache can verify touches nothing else. Any other request costs the same
+//! whether its user exists or not: one read, one hash. The one surprising thing: Digest credentials are
+//! verified before their nonce. Only a client that knows the password learns that the nonce is stale, and
+//! retries with a new one without prompting its user.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use crate::problem::{self, Problem};
 use crate::store::{self, Claim, Claimed, StoreError, WriteOptions};
 use crate::value::Value;
 
-/// How long a login waits to write what it makes of a password.
+/// How long a login waits to store the Digest credentials that it derives from a password.
 const COMPLETE_MAX: Duration = Duration::from_secs(5);
 
 impl Auth {
-    /// Somebody whose password was right a moment ago. In place, without a future: this is the way of
+    /// Basic credentials that were correct a moment ago. Synchronous, without a future: this is the path of
     /// nearly all requests with Basic.
     pub(super) fn remembered(&self, request: &Request<'_>, credentials: &[u8]) -> Option<Identity> {
         let trace = self.memory.trace(credentials);
@@ -41,7 +41,7 @@ impl Auth {
         self.still_in(request, (trace, known), &user)
     }
 
-    /// Lets in who was remembered, if it is still the same user.
+    /// Accepts a cached login, if it is still the same user.
     fn still_in(
         &self,
         request: &Request<'_>,
@@ -95,8 +95,8 @@ impl Auth {
         Ok(Identity::Known(known_as(&user, Info::Nothing)))
     }
 
-    /// Makes what Digest needs for realms that were added after the password was set, which is known in
-    /// clear at this moment alone.
+    /// Derives Digest credentials for realms that were added after the password was set: only now is the
+    /// password known in clear.
     async fn complete(
         &self,
         store: &store::Worker,
@@ -108,7 +108,7 @@ impl Auth {
         if !password::lacks(&user.record, &self.model, &signer.ring.keys()) {
             return;
         }
-        // A rotation may be under way: what is sealed now must be sealed with the new key.
+        // A rotation may be in progress: what is sealed now must be sealed with the new key.
         let keys = signer.ring.look_again();
         let mut record = user.record.clone();
         if record.complete(&self.model, &keys, &user.name, password).is_err() {
@@ -118,15 +118,15 @@ impl Auth {
         let stored = (user.id, user.version);
         let record = Value::text(&record.to_string());
         let write = Write::change_user(&self.model, stored, (PASSWORD, record), by);
-        // When somebody was faster, or nothing can be written now, there will be a next login.
+        // If somebody was faster, or the write fails, the next login tries again.
         let options = WriteOptions::until(request.now + COMPLETE_MAX);
         let _ = store.write(Box::new(write), options).await;
         self.users.forget();
     }
 
-    /// Somebody who is in, and goes on with the same nonce. In place, without a future: this is the way of
-    /// nearly all requests with Digest: no other server is asked what was used. Whatever is not
-    /// plainly right is looked at by `digest`.
+    /// An authenticated client that goes on with the same nonce. Synchronous, without a future: this is the
+    /// path of nearly all requests with Digest, and asks no other server which counts were used. Anything
+    /// else falls back to `login_digest`.
     pub(super) fn goes_on(
         &self,
         store: &store::Worker,
@@ -161,7 +161,7 @@ impl Auth {
         }
     }
 
-    /// RFC 7616 and RFC 2617. `body`: what the proof may cover, when it is there.
+    /// RFC 7616 and RFC 2617. `body`: what the credentials may cover, if it was read already.
     pub(super) async fn digest(
         &self,
         store: &store::Worker,
@@ -191,7 +191,7 @@ impl Auth {
             if !self.is_proved((&proof, &nonce), &name) {
                 self.refuse_shut(&name, request).await?;
             }
-            // A body is read only for whoever has a nonce of ours.
+            // The body is read only for a client with one of our nonces.
             return match nonce {
                 Ok(_) => Ok(Identity::WantsBody),
                 Err(_) => Err(self.refuse(store, request, &problem::STALE_NONCE).await),
@@ -202,7 +202,7 @@ impl Auth {
         self.prove(store, request, Claimant { proof, algorithm, body_hash }, nonce).await
     }
 
-    /// The nonce of a proof, and what it was held against.
+    /// The nonce of the credentials, and the keys that it was verified with.
     fn nonce_of(
         &self,
         signer: &Signer,
@@ -260,7 +260,7 @@ impl Auth {
         Ok(Identity::Known(known_as(&user, info)))
     }
 
-    /// A nonce to go on with: whoever is in stays in.
+    /// Issues the next nonce for an authenticated client.
     async fn next_nonce(&self, store: &store::Worker, name: &str) -> Result<String, StoreError> {
         let next = self.nonce(store).await?;
         let signing = self.signer.as_ref().map(|signer| signer.now());
@@ -271,8 +271,8 @@ impl Auth {
         Ok(next)
     }
 
-    /// The name that a proof is of; failures count for it. A hash counts for the name it stands for, so that
-    /// nobody is guessed at under several names, and one that stands for nobody counts for itself.
+    /// The name that failures count for. A `userhash` counts for the name behind it, so that nobody can be
+    /// guessed at under several names; an unknown one counts for itself.
     async fn name<'p>(
         &self,
         store: &store::Worker,
@@ -326,7 +326,7 @@ impl Auth {
     }
 }
 
-/// What the answer says, when it does not depend on its body.
+/// `Authentication-Info`, when it does not depend on the response's body.
 fn ready(keyed: &Keyed<'_>, next: Option<&str>) -> Info {
     let text = keyed.information(None, next);
     text.and_then(|text| HeaderValue::try_from(text).ok()).map_or(Info::Nothing, Info::Ready)

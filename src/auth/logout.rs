@@ -1,12 +1,11 @@
-//! Logging out: how a browser is made to forget.
+//! Logout: makes a browser forget its credentials.
 //!
-//! HTTP has no word for it. But a browser drops the credentials it has for a realm when they are
-//! answered with 401, and when that 401 has no challenge it knows, it has nothing to ask its user
-//! for and shows the answer. So credentials are answered with a scheme that nobody knows. Without
-//! credentials the usual challenge comes first: a browser that has some for the realm, from a path
-//! that is not above this one, then sends them without a word.
-//! The one surprising thing: nothing is verified. What is forgotten is forgotten, right or wrong, and
-//! a wrong password here costs nobody anything.
+//! HTTP has no logout. But a browser drops the credentials it has for a realm when the response to them is
+//! 401, and when that 401 has no challenge that it knows, it does not prompt its user and shows the
+//! response. So credentials are answered with an unknown scheme. Without credentials the usual challenge
+//! comes first: a browser that has some for the realm, from a path that is not above this one, then sends
+//! them without a prompt. The one surprising thing: nothing is verified. The browser forgets correct and
+//! wrong credentials alike, and a wrong password here counts as no failure.
 
 use http::{HeaderName, HeaderValue, header};
 
@@ -15,13 +14,13 @@ use crate::model::Scheme;
 use crate::problem::{self, Problem};
 use crate::store;
 
-/// What the browser has kept of the pages from before would be shown to whoever goes back to them.
+/// Otherwise the back button would show the browser's cached pages.
 const CLEAR_SITE_DATA: (HeaderName, HeaderValue) =
     (HeaderName::from_static("clear-site-data"), HeaderValue::from_static("\"cache\""));
 
-/// The query of the address that a browser ends at. The page that it comes from is put aside only when
-/// the next one is shown, so that it takes one more answer to clear that one away; and an address that
-/// asks for nothing can be loaded again.
+/// The query of the final address. A browser puts the previous page into its back-forward cache only when
+/// the next one is shown, so that it takes one more response to clear that one; and an address that
+/// triggers nothing can be reloaded.
 const DONE: &str = "done";
 const REFRESH: (HeaderName, HeaderValue) =
     (HeaderName::from_static("refresh"), HeaderValue::from_static("0; url=?done"));
@@ -51,7 +50,7 @@ impl Auth {
         }
     }
 
-    /// What is in memory of a login goes with it.
+    /// Removes the login from the credential cache.
     fn forget_login(&self, credentials: &[u8]) {
         match parameters::split(credentials) {
             None => {}

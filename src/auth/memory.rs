@@ -1,6 +1,6 @@
-//! What logins leave in memory: nothing that outlives the process, and no password.
+//! The credential cache: recent logins, in memory only, and without passwords.
 //!
-//! It lets in; it never turns anybody away.
+//! A hit lets a client in; a miss never refuses one.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -14,38 +14,39 @@ use super::nonce::Nonce;
 use super::users::User;
 use crate::model::Algorithm;
 
-/// How long a password that was right is not hashed again; longer while it is used, since whoever is in
-/// stays in, whatever others do to the name or from the address meanwhile.
+/// How long a correct password is not hashed again. Use extends it, so that an authenticated client stays
+/// in, whatever others do to the name or from the address meanwhile.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// Not at every request, so that most of them only read.
+/// Extended only when less than this is left, so that most requests only read.
 const REMEMBERED_AGAIN: Duration = Duration::from_secs(30);
 const REMEMBERED_MAX: usize = 16_384;
-/// Nonces that are known to be in the hands of somebody with the password.
+/// Nonces that a client with the password has used.
 const PROVED_MAX: usize = 16_384;
 
-/// What is known of those who are in.
+/// The cached logins of Basic and the session nonces of Digest.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// Keyed hashes of credentials that were right lately; the key is never told to anyone.
+    /// By a MAC of the credentials that were correct lately; the key never leaves the process.
     remembered: Cache<[u8; 32], Remembered>,
     key: hmac::Key,
-    /// By a hash of nonce and name: a nonce proves nothing of others. The hash has a key, so that nobody
-    /// can make two that are the same.
+    /// By a keyed hash of nonce and name: a nonce proves nothing about other users, and nobody can
+    /// construct a collision.
     proved: Cache<u64, Nonce>,
     hasher: RandomState,
-    /// Stand in for users who are not there.
+    /// Stand in for users who do not exist.
     nobody: [Ha1; 2],
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Remembered {
-    /// As they were when the password was right.
+    /// The user at the time of the login.
     pub(super) user: Arc<User>,
     pub(super) until: Instant,
 }
 
 impl Remembered {
-    /// Whether this is the same user, with the same password: one of the same name may have come after.
+    /// Whether this is the same user, with the same password: another one of the same name may have come
+    /// after.
     pub(super) fn is(&self, user: &User) -> bool {
         self.user.is_same_login(user)
     }
@@ -54,7 +55,7 @@ impl Remembered {
 impl Memory {
     pub(super) fn new() -> Self {
         let mut random = [0; 32];
-        // A process without randomness has no ids, and does not come this far.
+        // A process without randomness has no ids, and does not get this far.
         let _ = getrandom::fill(&mut random);
         let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let nobody = |algorithm| digest::ha1(algorithm, "", "", &secret);
@@ -67,30 +68,30 @@ impl Memory {
         }
     }
 
-    /// What stands for some credentials. In clear they are kept nowhere.
+    /// The MAC that stands for some credentials. Nothing keeps them in clear.
     pub(super) fn trace(&self, credentials: &[u8]) -> [u8; 32] {
         let tag = hmac::sign(&self.key, credentials);
         tag.as_ref().try_into().unwrap_or_default()
     }
 
-    /// Whose credentials these are, if they were right lately.
+    /// The login of these credentials, if they were correct lately.
     pub(super) fn recall(&self, trace: &[u8; 32], now: Instant) -> Option<Remembered> {
         self.remembered.get(trace).filter(|known| now < known.until)
     }
 
-    /// From now on for as long as it lasts.
+    /// Caches a login, or extends it.
     pub(super) fn remember(&self, trace: [u8; 32], known: Remembered, now: Instant) {
         if known.until < now + REMEMBERED_AGAIN {
             self.remembered.insert(trace, Remembered { until: now + REMEMBERED, ..known });
         }
     }
 
-    /// As if they had never been right.
+    /// Removes a login.
     pub(super) fn forget(&self, trace: &[u8; 32]) {
         self.remembered.remove(trace);
     }
 
-    /// The nonce that this text is, if this user was in with it before: then it is one of ours.
+    /// The parsed nonce, if this user has authenticated with it before: then it is one of ours.
     pub(super) fn proved(&self, nonce: &[u8], name: &str) -> Option<Nonce> {
         self.proved.get(&self.hasher.hash_one((nonce, name)))
     }
@@ -102,7 +103,7 @@ impl Memory {
         }
     }
 
-    /// As if this user had never been in with it.
+    /// Removes the nonce of this user.
     pub(super) fn disprove(&self, nonce: &[u8], name: &str) {
         self.proved.remove(&self.hasher.hash_one((nonce, name)));
     }
@@ -122,7 +123,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn what_is_used_stays_remembered() {
+    fn credential_cache_extends_a_login_that_is_used() {
         let (memory, start) = (Memory::new(), clock::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let trace = memory.trace(b"YW5uOnRlYQ==");
@@ -144,14 +145,14 @@ mod tests {
             let known = memory.recall(&trace, at(seconds)).unwrap();
             memory.remember(trace, known, at(seconds));
         }
-        // The last one that moved it was at 160 or later.
+        // The last one that extended it was at 160 or later.
         assert!(memory.recall(&trace, at(219)).is_some());
         assert!(memory.recall(&trace, at(241)).is_none());
         assert!(memory.recall(&memory.trace(b"YW5uOnRlYX=="), at(1)).is_none());
     }
 
     #[test]
-    fn what_is_forgotten_is_gone() {
+    fn credential_cache_remove_takes_one_login_only() {
         let (memory, now) = (Memory::new(), clock::now());
         let (mine, other) = (memory.trace(b"mine"), memory.trace(b"other"));
         for trace in [mine, other] {

@@ -1,10 +1,9 @@
-//! Who is asking?
+//! Authentication: from the credentials of a request to a caller.
 //!
-//! `Auth::identify` takes a request to a caller, by the scheme of its credentials; what the caller may
-//! do is not decided here. The schemes are pure files of their own (`basic`, `digest`, `nonce`,
-//! `challenge`); what they need of stored users, used nonces and time comes together in `login`.
-//! The one surprising thing: a Digest with `auth-int` proves the body too, so who is asking may be
-//! known only when the body is there.
+//! `Authenticator::identify` dispatches by the scheme of the credentials; `permit` decides what the caller
+//! may do. The schemes are pure files of their own (`basic`, `digest`, `nonce`, `challenge`); `login`
+//! combines them with stored users, used nonces and time. The one surprising thing: Digest with `auth-int`
+//! covers the body too, so the caller may be known only after the body was read.
 
 pub mod basic;
 mod challenge;
@@ -49,14 +48,14 @@ pub use prints::each;
 use signing::Signer;
 pub use users::LEASE;
 
-/// What is needed to know callers, shared by all threads.
+/// What authentication needs, shared by all threads.
 #[derive(Debug)]
 pub struct Auth {
     model: Arc<Model>,
-    /// What the caller is when nobody is asked: with `--open` everything.
+    /// The caller of requests without credentials; with `--open` one with all rights.
     nobody: Caller,
     is_open: bool,
-    /// None: nothing can be signed or sealed, which is so with `--open` alone.
+    /// `None`: nothing can be signed or sealed, which happens with `--open` only.
     signer: Option<Arc<Signer>>,
     users: users::Users,
     hasher: Hasher,
@@ -65,38 +64,38 @@ pub struct Auth {
     patience: patience::Patience,
 }
 
-/// A request, as far as it tells who is asking.
+/// The parts of a request that authentication needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     pub parts: &'a Parts,
     pub id: &'a str,
-    /// The realm of what is asked for, by its index in the model.
+    /// The realm of the requested resource, by its index in the model.
     pub realm: usize,
-    /// Who sends it.
+    /// The client's address.
     pub address: IpAddr,
-    /// Whether nobody can read it on its way: only then a password may be in it.
+    /// Whether the connection is encrypted or local: only then Basic is offered.
     pub is_private: bool,
     pub now: Instant,
 }
 
-/// Who is asking, as far as can be told.
+/// The result of authentication.
 #[derive(Debug)]
 pub enum Identity {
     Known(Known),
-    /// The proof covers the body: ask again with it.
+    /// The credentials cover the body: call again with it.
     WantsBody,
 }
 
-/// Who is asking, and what the answer says about it.
+/// The caller, and the `Authentication-Info` of the response.
 #[derive(Debug)]
 pub struct Known {
     pub caller: Caller,
-    /// As they were let in; none where nobody was asked or nobody answered.
+    /// The user at the time of the login; `None` for an anonymous caller.
     user: Option<Arc<users::User>>,
     info: Info,
 }
 
-/// What has become of a caller since they were let in.
+/// Whether a caller's user has changed since the login.
 #[derive(Debug)]
 pub enum Standing {
     Same,
@@ -106,30 +105,30 @@ pub enum Standing {
     Gone,
 }
 
-/// What `Authentication-Info` will say.
+/// The value of `Authentication-Info`.
 #[derive(Debug)]
 enum Info {
     Nothing,
     Ready(HeaderValue),
-    /// It proves the answer's body too. The next nonce comes last.
+    /// It covers the response's body too. The last element is the next nonce.
     OfBody(Box<(Ha1, Algorithm, Option<String>)>),
 }
 
 impl Known {
-    /// The same caller, for what outlives the request.
+    /// The same caller, for something that outlives the request.
     pub fn without_info(&self) -> Self {
         Self { caller: self.caller.clone(), user: self.user.clone(), info: Info::Nothing }
     }
 
-    /// What a write needs to look at the caller's rights again, when they were last looked at then.
+    /// What a write needs to check the caller's rights again; `checked` is the time of the last check.
     pub fn mandate(&self, checked: Instant) -> Option<Mandate> {
         let user = Arc::clone(self.user.as_ref()?);
         Some(Mandate { user, good_until: checked + LEASE })
     }
 
-    /// The header by which the server proves itself to the client, for an answer with this body. One that
-    /// is not known yet cannot be proved, and RFC 7616 §3.5 leaves `rspauth` to the server: to say less
-    /// than the client asked for, under the same name, could be taken for more than it is.
+    /// The header by which the server authenticates itself to the client, for a response with this body. A
+    /// streaming body cannot be covered, and RFC 7616 §3.5 leaves `rspauth` to the server: to cover less
+    /// than the client requested, under the same name, could be mistaken for more than it is.
     pub fn info(&self, parts: &Parts, body: Option<&[u8]>) -> Option<(HeaderName, HeaderValue)> {
         const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");
         let value = match &self.info {
@@ -148,7 +147,7 @@ impl Known {
     }
 }
 
-/// Why it is not known who is asking.
+/// Why a request was not authenticated.
 #[derive(Debug)]
 pub enum Stop {
     Problem(Problem),
@@ -168,7 +167,7 @@ impl From<StoreError> for Stop {
 }
 
 impl Auth {
-    /// A server that asks who is there. None: the keys cannot sign.
+    /// A server that requires authentication. `None`: the keys cannot sign.
     pub fn closed(model: &Arc<Model>, keys: Keyring) -> io::Result<Option<Self>> {
         let anyone = Caller::anyone(Arc::new(Rights::of(model, ["anyone"].into_iter())));
         match Signer::new(model, keys) {
@@ -177,7 +176,7 @@ impl Auth {
         }
     }
 
-    /// A server that asks nobody. With keys, passwords that are set are good for Digest too.
+    /// A server without authentication (`--open`). With keys, new passwords are good for Digest too.
     pub fn open(model: &Arc<Model>, keys: Option<Keyring>) -> io::Result<Self> {
         let signer = keys.and_then(|keys| Signer::new(model, keys)).map(Arc::new);
         Self::new(model, signer, (Caller::open(), true))
@@ -202,17 +201,18 @@ impl Auth {
         })
     }
 
-    /// Whether nobody is asked.
+    /// Whether the server runs with `--open`.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// The caller where nobody is asked, or nobody answers.
+    /// The caller of a request without credentials.
     pub fn nobody(&self) -> Known {
         Known { caller: self.nobody.clone(), user: None, info: Info::Nothing }
     }
 
-    /// Step 4 of the order of checks. Without credentials it is anyone, who may be let in or not.
+    /// Step 4 of the order of checks. Without credentials the caller is `anyone`, who may have grants or
+    /// not.
     pub async fn identify(
         &self,
         store: &store::Worker,
@@ -258,7 +258,7 @@ impl Auth {
         parameters::split(credentials.as_bytes()).filter(|(scheme, _)| is_offered(scheme))
     }
 
-    /// Looks again at a caller who was let in before.
+    /// Checks whether the user of an identified caller has changed.
     pub async fn standing(
         &self,
         store: &store::Worker,
@@ -273,17 +273,17 @@ impl Auth {
         })
     }
 
-    /// Reads whether users have changed: from then on `standing` is asked about this moment.
+    /// Reads whether users have changed: from then on `caller_status` answers for this moment.
     pub async fn renew(&self, store: &store::Worker) -> Result<(), StoreError> {
         self.users.renew(store).await
     }
 
-    /// 401 for somebody who was let in and is no more.
+    /// 401 for a caller whose user is gone.
     pub async fn turn_away(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
         self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
     }
 
-    /// 401 for anyone who may not do what they ask for.
+    /// 401 for an anonymous caller without the grant.
     pub async fn ask_for_credentials(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
         self.refuse(store, request, &problem::CREDENTIALS_NEEDED).await
     }
@@ -297,7 +297,7 @@ impl Auth {
     ) -> Stop {
         let is_stale = kind == &problem::STALE_NONCE;
         match self.challenges(store, request, is_stale).await {
-            // RFC 9110 §11.6.1: a 401 has a challenge, and what is left to offer is in clear.
+            // RFC 9110 §11.6.1: a 401 has a challenge, and all that could be offered is Basic in clear.
             Ok(lines) if lines.is_empty() => Problem::new(&problem::PASSWORD_IN_CLEAR).into(),
             Ok(lines) => {
                 Stop::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
@@ -333,14 +333,14 @@ impl Auth {
         Ok(self.signer.as_ref().map_or(String::new(), |signer| signer.now().nonce(epoch)))
     }
 
-    /// Puts a record in place of each password in clear: what is stored, and the queue on the way
-    /// there, never sees one.
+    /// Replaces each clear-text password by its record: neither the store nor the queue on the way there
+    /// ever sees one.
     pub async fn conceal(&self, write: &mut Write) -> Result<(), Problem> {
         for (name, secret) in write.secrets(&self.model) {
             let Value::Clear(password) = &*secret else { continue };
             let (name, password) = (name.to_owned(), password.reveal().to_owned());
             let model = Arc::clone(&self.model);
-            // A rotation may be under way: what is sealed now must be sealed with the new key.
+            // A rotation may be in progress: what is sealed now must be sealed with the new key.
             let keys = self.signer.as_ref().map(|signer| signer.ring.look_again());
             let make =
                 move || (password::make(&model, keys.as_deref(), &name, &password), Wrong::No);
@@ -353,7 +353,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Users may have changed by what this server did.
+    /// Invalidates the cached users, after this server has changed some.
     pub fn forget(&self) {
         self.users.forget();
     }

@@ -1,21 +1,20 @@
 //! Stateless nonces: each carries its own time and epoch, and a MAC over both.
 //!
 //! The text is base64url of the second of issue, the epoch, random bytes and a truncated HMAC, so that
-//! every server with the key recognises its own and a flood of challenges costs no memory. Whether a
-//! nonce was used, and whether its epoch is over, the store knows.
-//! Several keys are known while one replaces another: the first signs, all are believed.
+//! every server with the key recognises its own and a flood of challenges costs no memory. The store knows
+//! whether a nonce was used, and whether its epoch is over. Several keys are known during a rotation: the
+//! first signs, all verify.
 //!
-//! The size is bounded from outside: a 401 repeats the nonce in every challenge of its first line, and
+//! A limit of a client bounds the size: a 401 repeats the nonce in every challenge of its first line, and
 //! wget 1.21 crashes when that line has more than 255 bytes (`challenge.rs`). 30 bytes are 40 characters:
 //!
-//! - time, 4 bytes: the low half of the Unix seconds. `read` chooses the moment nearest to now, so that
-//!   no year ends it.
-//! - epoch, 8 bytes, random: epochs that follow each other within the life of a nonce differ.
-//! - random, 6 bytes: they tell apart the nonces of one second. Where two are the same, which at 50,000
-//!   challenges a second is a matter of days, the client that comes second is told `stale=true` and gets
-//!   another one.
-//! - MAC, 12 bytes: a guess has to be tried at the server, and 2^96 of them cannot be. Whoever forged a
-//!   nonce would still need the password to answer it.
+//! - time, 4 bytes: the low half of the Unix seconds. `read` chooses the moment nearest to now, so that it
+//!   works in every year.
+//! - epoch, 8 bytes, random: consecutive epochs within the life of a nonce differ.
+//! - random, 6 bytes: they tell apart the nonces of one second. Where two collide, which at 50,000
+//!   challenges a second is a matter of days, the second client gets `stale=true` and a new nonce.
+//! - MAC, 12 bytes: a forgery has to be tried at the server, and 2^96 tries are not feasible. A forged
+//!   nonce would still need the password to be of use.
 
 use std::fmt;
 
@@ -25,7 +24,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::store::NONCE_SECONDS;
 
-/// From this age on, answers carry the next one.
+/// From this age on, responses carry the next nonce.
 const NEAR_END_SECONDS: i64 = 240;
 /// How far the clocks of servers may be apart.
 const SKEW_SECONDS: i64 = 60;
@@ -41,11 +40,11 @@ pub(super) const TEXT_BYTES: usize = ALL_BYTES.div_ceil(3) * 4;
 /// It proves nothing, and comes back unchanged (RFC 7616 §3.4): enough to tell realms and keys apart.
 const OPAQUE_BYTES: usize = 4;
 
-/// What is signed begins with what it is for, so that no nonce is an `opaque`.
+/// The MAC covers its purpose, so that no nonce is an `opaque`.
 const NONCE_LABEL: &[u8] = b"nonce:";
 const OPAQUE_LABEL: &[u8] = b"opaque:";
 
-/// What makes each nonce another one: given, since randomness is not for pure code.
+/// Random bytes of a nonce: an argument, since pure code has no randomness.
 pub type Random = [u8; RANDOM_BYTES];
 
 /// A nonce that is ours and not too old.
@@ -54,14 +53,14 @@ pub struct Nonce {
     pub epoch: u64,
     /// Unix seconds.
     pub issued: i64,
-    /// Tells it from every other nonce.
+    /// Unique among all nonces.
     pub id: u128,
-    /// It is time for the client to have another.
+    /// The client should get the next nonce.
     pub is_near_end: bool,
 }
 
 impl Nonce {
-    /// The same at another time.
+    /// Checks its age at another time.
     pub fn at(self, now: i64) -> Result<Self, NonceFault> {
         let age = now.saturating_sub(self.issued);
         if (-SKEW_SECONDS..NONCE_SECONDS).contains(&age) {
@@ -74,16 +73,16 @@ impl Nonce {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonceFault {
-    /// Not one that we made, or not as we made it.
+    /// Not issued by us, or changed.
     Foreign,
-    /// Ours, and too old, or from a future that no clock explains.
+    /// Ours, and too old, or from a future that no clock skew explains.
     Expired,
 }
 
-/// Makes nonces and knows them again.
+/// Issues and verifies nonces.
 pub struct Nonces {
     signing: hmac::Key,
-    /// Those that signed before.
+    /// Previous signing keys.
     former: Vec<hmac::Key>,
 }
 
@@ -94,7 +93,7 @@ impl fmt::Debug for Nonces {
 }
 
 impl Nonces {
-    /// None without a key.
+    /// `None` without a key.
     pub fn new(keys: &[[u8; 32]]) -> Option<Self> {
         let mut keys = keys.iter().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
         Some(Self { signing: keys.next()?, former: keys.collect() })
@@ -159,7 +158,7 @@ fn parse(signed: &[u8], now: i64) -> Option<Nonce> {
     let time = u32::from_be_bytes(*time);
     // The moment nearest to now with this low half.
     let ahead = time.wrapping_sub(low_half(now)).cast_signed();
-    // The random bytes come last: the store spreads nonces by the low bits of the id.
+    // The random bytes come last: the store shards nonces by the low bits of the id.
     let mut id = [0; 16];
     let unique = time.to_be_bytes().into_iter().chain(random.iter().copied());
     for (byte, value) in id.iter_mut().skip(16 - TIME_BYTES - RANDOM_BYTES).zip(unique) {
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_says_what_it_was_given() {
+    fn nonce_round_trips_its_epoch_time_and_random_bytes() {
         let ours = nonces(b"a");
         let text = ours.issue(0x0102_0304_0506_0708, NOW, *b"random");
         assert_eq!(text.len(), 40);
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_lives_for_five_minutes() {
+    fn nonce_expires_after_five_minutes() {
         let ours = nonces(b"a");
         let text = ours.issue(7, NOW, [0; 6]);
         let is_near_end = |now| ours.read(&text, now).map(|nonce| nonce.is_near_end);
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn any_known_key_is_believed_and_the_first_one_signs() {
+    fn nonce_is_signed_by_the_first_key_and_verified_by_all() {
         let (old, both, new) = (nonces(b"a"), nonces(b"ba"), nonces(b"b"));
         let issued = |by: &Nonces| by.issue(7, NOW, [9; 6]);
         assert!(both.read(issued(&old), NOW).is_ok());
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_makes_a_nonce_foreign() {
+    fn nonce_with_a_changed_byte_is_foreign() {
         let ours = nonces(b"a");
         let text = ours.issue(7, NOW, *b"random");
         for at in 0..text.len() {
@@ -258,12 +257,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_panic(text in "(?s).{0,80}", now: i64) {
+        fn nonce_any_text_is_read_without_panic(text in "(?s).{0,80}", now: i64) {
             prop_assert_eq!(nonces(b"a").read(&text, now), Err(NonceFault::Foreign));
         }
 
         #[test]
-        fn any_nonce_is_read_back(epoch: u64, now in -1i64 << 60..1 << 60, random: Random, age in -60i64..300) {
+        fn nonce_any_value_round_trips(epoch: u64, now in -1i64 << 60..1 << 60, random: Random, age in -60i64..300) {
             let ours = nonces(b"a");
             let nonce = ours.read(ours.issue(epoch, now, random), now + age).unwrap();
             prop_assert_eq!((nonce.epoch, nonce.issued), (epoch, now));

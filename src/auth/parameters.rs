@@ -1,9 +1,9 @@
-//! What stands behind the name of a scheme: `name=value` pairs with commas (RFC 9110 §11.2).
+//! Parameters of `Authorization`: `name=value` pairs with commas (RFC 9110 §11.2).
 //!
 //! Lenient where clients in use need it: spaces around `=` and commas, and empty elements. Strict
-//! elsewhere, so that no two readers see two things in one header: a parameter given twice, a quote
-//! that is never closed or anything between a value and its comma makes all of it malformed.
-//! Whether a value may be quoted is for the scheme to say, which knows its parameters.
+//! elsewhere, so that no two parsers read one header differently: a parameter given twice, an unclosed
+//! quote or anything between a value and its comma makes all of it malformed. The scheme, which knows its
+//! parameters, decides whether a value may be quoted.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ const PARAMETERS_MAX: usize = 24;
 /// The `uri` of Digest is as long as a target may be.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// Not what the scheme's grammar allows; says what was expected.
+/// A violation of the grammar; the text says what was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -75,7 +75,7 @@ impl<'h> Parameters<'h> {
         self.find(name).map(|parameter| parameter.is_quoted)
     }
 
-    /// The value of a parameter that may come either way.
+    /// The value of a parameter that may be quoted or not.
     pub fn take(&mut self, name: &str) -> Option<Cow<'h, [u8]>> {
         self.find(name).map(|parameter| std::mem::take(&mut parameter.value))
     }
@@ -139,7 +139,7 @@ fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
 }
 
-/// What stands before the closing quote, without its escapes, and what follows it.
+/// The text before the closing quote, unescaped, and what follows it.
 fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
     const OPEN: Malformed = Malformed("expected a quoted string to be closed");
     let (plain, mut rest) =
@@ -178,13 +178,13 @@ fn is_control(byte: u8) -> bool {
     (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
 }
 
-/// Not plainly part of a quoted string.
+/// Whether a byte needs more than a copy inside a quoted string.
 fn is_special(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | is_control(byte)
 }
 
-/// Whether a byte is part of a token (RFC 9110 §5.6.2), for all of them: headers are looked at byte by
-/// byte, and most requests have one.
+/// Whether a byte is part of a token (RFC 9110 §5.6.2), as a table: this runs for every byte of the header,
+/// and most requests have one.
 static TOKENS: [bool; 256] = tokens();
 
 fn is_token(byte: u8) -> bool {

@@ -1,9 +1,8 @@
-//! What is kept of a password: an Argon2id hash, and for each realm with Digest the sealed HA1.
+//! Password records: an Argon2id hash, and for each realm with Digest the sealed HA1.
 //!
-//! Slow on purpose: `make` and `verify` belong on the hasher's thread. Who may try, and how often, is
-//! the throttle's business.
-//! The one surprising thing: a user who is not there costs as much as one who is, by a hash that no
-//! password has.
+//! Slow on purpose: `make_record` and `verify` belong on the hasher's thread. The throttle limits who may
+//! try, and how often. The one surprising thing: an unknown user costs as much as an existing one, by
+//! verifying against a dummy hash.
 
 mod argon;
 
@@ -23,7 +22,7 @@ use crate::model::{Algorithm, Model, Scheme};
 /// How many Digest credentials are kept of realms that the model does not have now.
 const ABSENT_MAX: usize = 16;
 
-/// What the column `password` holds, as JSON text.
+/// The content of the column `password`, as JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// A PHC string: it names its own parameters, so that those of new ones can change.
@@ -45,18 +44,18 @@ pub struct DigestMismatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resealed {
     pub is_changed: bool,
-    /// Digest credentials that no key opens, and that are no longer in it.
+    /// Digest credentials that no key opens, and that were removed.
     pub dropped: usize,
 }
 
-/// Why nothing could be made of a password.
+/// Why a password is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
     Empty,
     TooLong,
     /// RFC 7617 §2: no control characters.
     Control,
-    /// The system gave no randomness or no memory.
+    /// The system has no randomness or no memory.
     System,
 }
 
@@ -71,7 +70,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// What a password may be; quick.
+/// Checks what a password may be; fast.
 pub fn check(password: &str) -> Result<(), Unfit> {
     match password {
         "" => Err(Unfit::Empty),
@@ -81,7 +80,7 @@ pub fn check(password: &str) -> Result<(), Unfit> {
     }
 }
 
-/// A password that nobody has to invent: 120 random bits in letters and digits that look like no other.
+/// A generated password: 120 random bits in letters and digits that are not mistaken for one another.
 pub fn random() -> Result<String, Unfit> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 24];
@@ -90,7 +89,7 @@ pub fn random() -> Result<String, Unfit> {
     Ok(bytes.into_iter().map(letter).collect())
 }
 
-/// All that is kept of a new password. Slow. Without keys, as with `--open`, only Basic will know it.
+/// The record of a new password. Slow. Without keys, as with `--open`, it is good for Basic only.
 pub fn make(
     model: &Model,
     keys: Option<&Keys>,
@@ -114,7 +113,7 @@ pub fn nobody() -> &'static str {
 
 /// Whether this is the password. Slow, and as slow when there is no such user.
 pub fn verify(record: Option<&Record>, password: &str) -> bool {
-    // Nobody has such a password, so refusing it at once tells nothing.
+    // No user has such a password, so refusing it at once reveals nothing.
     if check(password).is_err() {
         return false;
     }
@@ -133,8 +132,8 @@ pub fn verify(record: Option<&Record>, password: &str) -> bool {
     }
 }
 
-/// Whether a realm with Digest cannot be answered from this record: it was added later, or the key
-/// that sealed its HA1 is gone. `Record::complete` mends it at the next right password.
+/// Whether a realm with Digest has no usable HA1 in this record: the realm was added later, or the key that
+/// sealed the HA1 is gone. `PasswordRecord::complete` repairs it at the next successful login by password.
 pub fn lacks(record: &Record, model: &Model, keys: &Keys) -> bool {
     let is_there = |(realm, algorithm): (&str, Algorithm)| {
         record.find(realm, algorithm).is_some_and(|(_, _, sealed)| seal::is_known(keys, sealed))
@@ -180,9 +179,9 @@ impl Record {
         Some(opened.and_then(|ha1| String::from_utf8(ha1).map_err(|_| SealError::Broken)))
     }
 
-    /// Adds what it lacks, by a password that is known to be right. Quick. What a declared realm does not
-    /// offer any more is dropped; what belongs to a realm that the model does not have now is kept, since
-    /// it may come back.
+    /// Adds missing Digest credentials, from a password that is known to be correct. Fast. Drops those that
+    /// a declared realm no longer offers; keeps those of a realm that the model does not have now, since it
+    /// may come back.
     pub fn complete(
         &mut self,
         model: &Model,
@@ -214,8 +213,8 @@ impl Record {
         Ok(())
     }
 
-    /// Seals everything anew that the first key has not sealed. What no key opens is dropped.
-    /// `None`: the system has no randomness.
+    /// Seals again everything that the first key has not sealed. Drops what no key opens. `None`: the
+    /// system has no randomness.
     pub fn reseal(&mut self, keys: &Keys, name: &str) -> Option<Resealed> {
         let before = self.digests.clone();
         let name = text::composed(name);
@@ -264,7 +263,7 @@ fn place<'a>(user: &'a str, realm: &'a str, algorithm: Algorithm) -> Place<'a> {
     Place { user, realm, algorithm: token(algorithm) }
 }
 
-/// As the wire has it, and the database.
+/// As on the wire and in the database.
 fn token(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Md5 => "MD5",

@@ -1,29 +1,28 @@
-//! Answers to those who guess, held back.
+//! The tarpit: delays the responses to failed logins.
 //!
-//! A wrong password is answered at a fixed time after its request came, so that the time it took to
-//! find out does not show, and with it whether the user exists. Who is shut out is answered later
-//! still, so that to ask again at once gains nothing.
-//! The one surprising thing: whoever waits holds a timer and nothing that others wait for, and only so
-//! many do; the rest are answered at once, so that the memory is bounded.
+//! The response to a wrong password comes at a fixed time after its request, so that timing does not reveal
+//! whether the user exists. The response to a locked-out client comes later still, so that an immediate
+//! retry gains nothing. The one surprising thing: a delayed response holds a timer and no other resource,
+//! and their number is limited; the rest are sent at once, so that the memory is bounded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// When a wrong password is answered: later than one hash takes on a server with nothing to do, and
-/// soon enough for somebody who mistyped.
+/// The delay of a wrong password: longer than one hash takes on an idle server, and short enough for
+/// somebody who mistyped.
 pub(super) const WRONG: Duration = Duration::from_millis(100);
-/// When those are answered who are to come back later.
+/// The delay for a locked-out client.
 pub(super) const SHUT: Duration = Duration::from_secs(1);
 
 const WAITING_MAX: usize = 4_096;
 
-/// Who waits.
+/// The delayed responses.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     waiting: AtomicUsize,
 }
 
-/// One of those who wait; gone with its request.
+/// A slot of a delayed response; released with its request.
 struct Place<'p>(&'p Patience);
 
 impl Drop for Place<'_> {
@@ -33,7 +32,7 @@ impl Drop for Place<'_> {
 }
 
 impl Patience {
-    /// Waits until this moment, if there is room.
+    /// Waits until this moment, if there is a free slot.
     pub(super) async fn wait(&self, until: Instant) {
         if let Some(_place) = self.place() {
             tokio::time::sleep_until(until.into()).await;
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_many_wait() {
+    fn tarpit_limits_the_number_of_delayed_responses() {
         let patience = Patience::default();
         let mut places: Vec<_> = (0..WAITING_MAX).map(|_| patience.place().unwrap()).collect();
         assert!(patience.place().is_none());

@@ -1,8 +1,8 @@
-//! Marks by which a request is known when it comes again, of which nothing can be read.
+//! Request fingerprints for `Idempotency-Key`, which reveal nothing of the request.
 //!
-//! A body may hold a password, and the mark of it is stored: so it is made with the server's key, without
-//! which nobody can try passwords against it. Where there is no key, there is no secret in it either:
-//! whoever makes marks asks `can_hide` first.
+//! A body may hold a password, and its fingerprint is stored: so it is a MAC under the server's key,
+//! without which nobody can try passwords against it. Without a key the fingerprint must cover no secret:
+//! callers check `has_mac_key` first.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -13,13 +13,13 @@ use super::Auth;
 use super::key::Keys;
 
 impl Auth {
-    /// Whether a mark tells nothing of what it was made of, not even to somebody who guesses.
+    /// Whether fingerprints are MACs, so that they resist guessing of their input.
     pub fn can_hide(&self) -> bool {
         self.signer.is_some()
     }
 
-    /// The marks of a request that has these parts, one for each key: the first is to be kept.
-    /// Another server may have begun to use a new key, so it is looked for.
+    /// The fingerprints of a request with these parts, one for each key: the first is stored. Reloads the
+    /// keys, because another server may use a new one already.
     pub fn prints(&self, parts: &[&[u8]]) -> Vec<Box<str>> {
         match &self.signer {
             Some(signer) => keyed(&signer.ring.look_again(), parts),
@@ -42,7 +42,7 @@ fn keyed(keys: &Keys, parts: &[&[u8]]) -> Vec<Box<str>> {
     keys.print_keys().into_iter().map(print).collect()
 }
 
-/// Each part with its length before it, so that no two lists are the same in a row.
+/// Feeds each part after its length, so that two different lists never give the same bytes.
 pub fn each(parts: &[&[u8]], mut take: impl FnMut(&[u8])) {
     for part in parts {
         take(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
@@ -56,7 +56,7 @@ mod tests {
     use crate::auth::key::tests::keys;
 
     #[test]
-    fn a_mark_is_of_one_key_and_of_every_part() {
+    fn request_fingerprint_depends_on_the_key_and_every_part() {
         let one = keyed(&keys(&[1]), &[b"a", b"bc"]);
         assert_eq!(one.len(), 1);
         assert_eq!(one, keyed(&keys(&[1]), &[b"a", b"bc"]));
@@ -66,9 +66,9 @@ mod tests {
         assert_ne!(one, keyed(&keys(&[2]), &[b"a", b"bc"]));
     }
 
-    /// While keys are rotated, what was kept under the old one is known.
+    /// During a rotation, responses stored under the old key are found.
     #[test]
-    fn an_old_key_is_among_the_marks() {
+    fn request_fingerprints_include_the_old_key() {
         let old = keyed(&keys(&[1]), &[b"a"]);
         let both = keyed(&keys(&[2, 1]), &[b"a"]);
         assert_eq!(both.len(), 2);

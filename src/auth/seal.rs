@@ -1,9 +1,9 @@
-//! Sealing: what is kept in the database so that the database alone does not give it away.
+//! Authenticated encryption of stored credentials, so that the database alone does not reveal them.
 //!
-//! AES-256-GCM under a random nonce; the user, the realm and the algorithm are associated data, so
-//! that a sealed text put into another place does not open. Where it is kept is not known here.
-//! The one surprising thing: a sealed text begins with the id of its key, so that after a rotation
-//! one that was missed is told apart from one that was damaged.
+//! AES-256-GCM with a random nonce; the user, the realm and the algorithm are associated data, so that a
+//! sealed text moved to another row does not open. The caller decides where it is stored. The one
+//! surprising thing: a sealed text begins with the id of its key, so that after a rotation one that was
+//! missed can be told from one that was damaged.
 
 use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::key::{KeyId, Keys};
 
-/// Whose secret it is: bound to the sealed text, not kept in it.
+/// Whose secret it is: bound to the sealed text, not stored in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
     pub user: &'a str,
@@ -20,7 +20,7 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Each part with its length before it, so that no two places read the same.
+    /// Each part after its length, so that two different contexts never give the same bytes.
     fn associated(&self) -> Vec<u8> {
         let mut data = Vec::new();
         for part in [self.user, self.realm, self.algorithm] {
@@ -36,7 +36,7 @@ impl Place<'_> {
 pub enum SealError {
     /// The key it was sealed with is not here.
     UnknownKey,
-    /// It is damaged, or belongs to another place.
+    /// It is damaged, or belongs to another context.
     Broken,
 }
 
@@ -69,7 +69,7 @@ pub fn open(keys: &Keys, place: &Place<'_>, text: &str) -> Result<Vec<u8>, SealE
     opened.ok_or(SealError::Broken)
 }
 
-/// Whether the first of the keys has sealed it.
+/// Whether the first key has sealed it.
 pub fn is_current(keys: &Keys, text: &str) -> bool {
     parts(text).is_some_and(|(id, ..)| id == keys.id())
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_only_in_its_own_place() {
+    fn sealed_text_opens_only_in_its_own_context() {
         let keys = keys(1);
         let sealed = seal(&keys, &PLACE, b"secret").unwrap();
         assert_eq!(open(&keys, &PLACE, &sealed).unwrap(), b"secret");
@@ -109,7 +109,7 @@ mod tests {
             Place { user: "bob", ..PLACE },
             Place { realm: "stor", ..PLACE },
             Place { algorithm: "SHA-256", ..PLACE },
-            // The same bytes, cut elsewhere.
+            // The same bytes, split elsewhere.
             Place { user: "an", realm: "nstore", algorithm: "MD5" },
             Place { user: "annstore", realm: "", algorithm: "MD5" },
         ];
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_here_is_told_apart_from_damage() {
+    fn sealed_text_of_an_unknown_key_is_told_from_damage() {
         let (old, new) = (keys(1), keys(2));
         let sealed = seal(&old, &PLACE, b"secret").unwrap();
         assert_eq!(open(&new, &PLACE, &sealed), Err(SealError::UnknownKey));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_sealed_texts_are_alike() {
+    fn sealed_texts_are_never_equal() {
         let keys = keys(1);
         let all: HashSet<_> = (0..1000).map(|_| seal(&keys, &PLACE, b"secret").unwrap()).collect();
         assert_eq!(all.len(), 1000);
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_change_is_seen(at in 0..50usize, bit in 0..8u32) {
+        fn sealed_text_with_any_change_is_refused(at in 0..50usize, bit in 0..8u32) {
             let keys = keys(1);
             let mut bytes = STANDARD.decode(seal(&keys, &PLACE, &[7; 18]).unwrap()).unwrap();
             prop_assert_eq!(bytes.len(), 50);
@@ -152,12 +152,12 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_opened_or_refused(text in "\\PC{0,100}") {
+        fn sealed_text_any_input_is_opened_or_refused(text in "\\PC{0,100}") {
             prop_assert!(open(&keys(1), &PLACE, &text).is_err());
         }
 
         #[test]
-        fn any_secret_comes_back(secret in proptest::collection::vec(any::<u8>(), 0..100), user in "\\PC{0,20}") {
+        fn sealed_text_round_trips(secret in proptest::collection::vec(any::<u8>(), 0..100), user in "\\PC{0,20}") {
             let place = Place { user: &user, ..PLACE };
             let sealed = seal(&keys(1), &place, &secret).unwrap();
             prop_assert_eq!(open(&keys(1), &place, &sealed).unwrap(), secret);

@@ -1,4 +1,4 @@
-//! What the keys sign: nonces, and the challenges that carry them.
+//! Signing of nonces, and the challenges that carry them.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -8,7 +8,7 @@ use super::nonce::{Nonces, Random};
 use crate::clock;
 use crate::model::Model;
 
-/// What was made of the keys at one time.
+/// What was derived from the keys at one time.
 #[derive(Debug)]
 pub(super) struct Signing {
     keys: Arc<Keys>,
@@ -32,7 +32,7 @@ impl Signing {
 
     pub(super) fn nonce(&self, epoch: u64) -> String {
         let mut random = Random::default();
-        // One that repeats is refused as used; nothing worse can come of it.
+        // A repeated nonce is refused as used; nothing worse can come of it.
         let _ = getrandom::fill(&mut random);
         self.nonces.issue(epoch, clock::moment().seconds(), random)
     }
@@ -42,7 +42,7 @@ impl Signing {
     }
 }
 
-/// The keys of a server, and what is signed with them: both change when the keys are rotated.
+/// The keys of a server, and what is derived from them: both change when the keys are rotated.
 #[derive(Debug)]
 pub(super) struct Signer {
     model: Arc<Model>,
@@ -51,7 +51,7 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    /// None without a key that can sign.
+    /// `None` without a key that can sign.
     pub(super) fn new(model: &Arc<Model>, ring: Keyring) -> Option<Self> {
         let now = RwLock::new(Arc::new(Signing::new(model, ring.keys())?));
         Some(Self { model: Arc::clone(model), ring, now })
@@ -61,13 +61,12 @@ impl Signer {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Something was signed or sealed with a key that is not known here: there may be a new one. Whether
-    /// there is.
+    /// Reloads the keys, after an unknown one has signed or sealed something. Whether they have changed.
     pub(super) fn look_again(&self) -> bool {
         self.look_for(|_| false)
     }
 
-    /// The same, where other keys are good too when they are known to fit.
+    /// The same, but accepts unrelated keys that `fits` confirms.
     pub(super) fn look_for(&self, fits: impl Fn(&Keys) -> bool) -> bool {
         let keys = self.ring.look_for(fits);
         if Arc::ptr_eq(&keys, &self.now().keys) {

@@ -1,22 +1,22 @@
-//! The lease on the users stamp: what the database's stamp was, and until when that is trusted.
+//! The lease on the users stamp: the last stamp that was read, and until when it is trusted.
 //!
-//! Stamp and time are one state behind one lock. Were they stored one after the other, a thread could
-//! trust the stamp of one read for the time of another: a slow read that began before a change of the
-//! users would put its old stamp under the lease of a later read that has seen the change.
-//! The one surprising thing: a read that ends is dropped when one that began later has ended before it,
-//! or when what is known was forgotten meanwhile. Its stamp may be from before the change.
+//! Stamp and time are one state behind one lock. Were they stored one after the other, a thread could trust
+//! the stamp of one read for the time of another: a slow read that began before a change of the users would
+//! put its old stamp under the lease of a later read that has seen the change. The one surprising thing: a
+//! read that ends is discarded when one that began later has ended before it, or when the lease was
+//! invalidated meanwhile. Its stamp may be from before the change.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// The stamp as it was read last.
+/// The last stamp that was read.
 #[derive(Debug, Default)]
 pub(super) struct StampLease(RwLock<State>);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct State {
     trusted: Option<Trusted>,
-    /// How often what is known was forgotten.
+    /// How often the lease was invalidated.
     forgotten: u64,
 }
 
@@ -28,7 +28,7 @@ struct Trusted {
     until: Instant,
 }
 
-/// A read of the stamp that is under way.
+/// A read of the stamp in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StampRead {
     began: Instant,
@@ -41,13 +41,13 @@ impl StampLease {
         self.state().trusted.filter(|trusted| now < trusted.until).map(|trusted| trusted.stamp)
     }
 
-    /// Before the database is asked.
+    /// Call this before the query is sent.
     pub(super) fn begin_read(&self, now: Instant) -> StampRead {
         StampRead { began: now, forgotten: self.state().forgotten }
     }
 
-    /// What the database said. It is trusted for `lease` from the beginning of the read on, since the
-    /// answer may have waited.
+    /// Stores the result of a read. It is trusted for `lease` from the start of the read on, since the
+    /// response may have waited.
     pub(super) fn end_read(&self, read: StampRead, stamp: i64, lease: Duration) {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_later = state.trusted.is_none_or(|trusted| trusted.began <= read.began);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_begins_with_the_read() {
+    fn stamp_lease_begins_with_the_read() {
         let (lease, at) = (StampLease::default(), times());
         assert_eq!(lease.stamp(at(0)), None);
         let read = lease.begin_read(at(0));
@@ -93,7 +93,7 @@ mod tests {
     /// The interleaving that trusted a stale stamp: the slow read is from before the change, the quick one
     /// from after it.
     #[test]
-    fn slow_read_does_not_replace_a_later_one() {
+    fn stamp_lease_slow_read_does_not_replace_a_later_one() {
         let (lease, at) = (StampLease::default(), times());
         let slow = lease.begin_read(at(0));
         let quick = lease.begin_read(at(400));
@@ -105,7 +105,7 @@ mod tests {
 
     /// In the order in which they began, each is trusted for its own time and no longer.
     #[test]
-    fn earlier_read_is_trusted_until_a_later_one_ends() {
+    fn stamp_lease_earlier_read_is_trusted_until_a_later_one_ends() {
         let (lease, at) = (StampLease::default(), times());
         let (first, second) = (lease.begin_read(at(0)), lease.begin_read(at(400)));
         lease.end_read(first, 7, LEASE);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn read_that_began_before_a_change_is_not_trusted() {
+    fn stamp_lease_read_begun_before_a_change_is_not_trusted() {
         let (lease, at) = (StampLease::default(), times());
         let before = lease.begin_read(at(0));
         lease.forget();
@@ -132,7 +132,7 @@ mod tests {
 
     /// Threads that read a growing stamp never see an older one after a newer one that was read later.
     #[test]
-    fn threads_see_no_stamp_older_than_one_they_read() {
+    fn stamp_lease_threads_never_see_an_older_stamp() {
         let (lease, stored) = (StampLease::default(), std::sync::atomic::AtomicI64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {

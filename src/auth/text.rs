@@ -1,13 +1,13 @@
-//! What clients mean by bytes: UTF-8 where they are that, else Latin-1; composed (NFC).
+//! Decoding of names and passwords: UTF-8 where they are that, else Latin-1; normalized to NFC.
 //!
-//! Nothing is lost or replaced: every byte is a character in Latin-1. Text that is plain ASCII, which
-//! is nearly all of it, is looked at once and not copied.
+//! Nothing is lost or replaced: every byte is a character in Latin-1. Plain ASCII, which is nearly all of
+//! it, is scanned once and not copied.
 
 use std::borrow::Cow;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-/// RFC 7617 §2: UTF-8 is what is asked for; some clients send Latin-1 all the same.
+/// RFC 7617 §2: challenges ask for UTF-8; some clients send Latin-1 all the same.
 pub fn decoded(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     let latin = |bytes: &[u8]| bytes.iter().map(|byte| char::from(*byte)).collect::<String>();
     match bytes {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_utf8_or_latin_1() {
+    fn credential_bytes_are_utf8_or_latin_1() {
         let check = |bytes: &'static [u8], expected: &str| {
             assert_eq!(decoded(bytes.into()), expected);
             assert_eq!(decoded(bytes.to_vec().into()), expected);
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spellings_of_a_letter_are_one() {
+    fn credential_text_is_normalized_to_nfc() {
         let check = |text: &'static str, expected: &str| assert_eq!(composed(text), expected);
         check("Ann", "Ann");
         check("a\u{308}", "ä");

@@ -1,8 +1,8 @@
-//! How often a password may be wrong: so many failed logins of one user from one address in a minute,
-//! then that pair is shut until the minute is over, for a right password too.
+//! The login throttle: after so many failed logins of one user from one address in a minute, that pair is
+//! locked out until the minute is over, also with the correct password.
 //!
-//! Whether the user exists plays no part. There is no clock here, and callers already proved never
-//! come by. The memory is fixed (`windows`).
+//! Whether the user exists makes no difference. There is no clock here, and authenticated callers are not
+//! checked. The memory is fixed (`rate_window`).
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -23,14 +23,14 @@ impl Throttle {
         Self { failures_max, failures: Windows::new(now) }
     }
 
-    /// How long this pair has to stay away, if it has to.
+    /// How long this pair is locked out, if it is.
     pub fn is_shut(&self, name: &str, address: IpAddr, now: Instant) -> Option<Duration> {
         let seen = self.failures.seen((name, network(address)), now)?;
         (seen.count >= self.failures_max).then_some(seen.left)
     }
 
-    /// Counts a failure, if there may be one more; if not, says how long this pair has to stay away. One
-    /// step, whoever else counts at the same time.
+    /// Counts a failure, if the limit allows one more; if not, returns how long this pair is locked out.
+    /// Atomic, whoever else counts at the same time.
     pub fn count_failure(&self, name: &str, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let counted =
             self.failures.count((name, network(address)), (self.failures_max, WINDOW), now);

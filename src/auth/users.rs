@@ -1,11 +1,10 @@
-//! Users as the server knows them: read when they are asked for, kept while they are known not to have
-//! changed.
+//! The cache of users: read on demand, and kept while they are known not to have changed.
 //!
-//! The database has a stamp that changes with its users, whoever changes them, and it is trusted for
-//! `LEASE` after it was read. So a change is seen by every server within that time, and whoever makes
-//! one can wait that long and knows that all have seen it.
-//! The one surprising thing: a user who is not there is never remembered. A login that fails reads the
-//! database once, for a known name as for an unknown one, so that the time it takes tells nothing.
+//! The database has a stamp that changes with its users, whoever changes them, and a server trusts it for
+//! `LEASE` after reading it. So every server sees a change within that time, and whoever makes one can wait
+//! that long and knows that all have seen it. The one surprising thing: there is no negative caching. A
+//! failed login reads the database once, for a known name as for an unknown one, so that timing reveals
+//! nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -27,21 +26,21 @@ use crate::plan::{Grantee, Outcome, Read};
 use crate::store::{self, StoreError};
 use crate::value::{Id, Item, Value};
 
-/// How long the stamp is trusted. Whoever changes users beside the servers waits longer.
+/// How long the stamp is trusted. Commands that change users wait longer.
 pub const LEASE: Duration = Duration::from_millis(500);
 
-/// Users that are kept in memory.
+/// The maximum number of cached users.
 const USERS_MAX: usize = 10_000;
-/// Sets of roles that are kept in memory: more than any model should need.
+/// The maximum number of cached sets of roles: more than any model should need.
 const RIGHTS_MAX: usize = 1_000;
-/// With more users than this, none is found by the hash of a name.
+/// With more users than this, `userhash` is not supported.
 const HASHED_NAMES_MAX: usize = 10_000;
-/// No user can be called so.
+/// No user can have this name.
 const DECOY: &str = ":";
-/// How many of them are read at once.
+/// The rows of a page when all names are read.
 const PAGE: usize = 500;
 
-/// A user as stored, made ready for use.
+/// A stored user, parsed.
 #[derive(Debug)]
 pub struct User {
     pub id: Id,
@@ -49,10 +48,10 @@ pub struct User {
     pub version: i64,
     pub is_disabled: bool,
     pub rights: Arc<Rights>,
-    /// As they are stored.
+    /// As stored.
     roles: Box<str>,
     pub record: Record,
-    /// What Digest needs, by realm and algorithm; none where it was never made or cannot be opened.
+    /// HA1 by realm and algorithm; none where it was never made or cannot be opened.
     digests: Vec<(usize, Algorithm, Ha1)>,
     /// The stamp when it was read.
     stamp: i64,
@@ -79,7 +78,8 @@ impl User {
         found.map(|(_, _, ha1)| ha1)
     }
 
-    /// Whether this is the same user, with the same password: one of the same name may have come after.
+    /// Whether this is the same user, with the same password: another one of the same name may have come
+    /// after.
     pub fn is_same_login(&self, other: &Self) -> bool {
         let is_same = self.id == other.id && self.record.argon2 == other.record.argon2;
         is_same && !other.is_disabled
@@ -116,7 +116,7 @@ pub struct Users {
     lease: StampLease,
 }
 
-/// Names by what `userhash` sends in their place: realm, algorithm, hash.
+/// Names by their `userhash`: realm, algorithm, hash.
 type NamesByHash = HashMap<(usize, Algorithm, String), Arc<str>>;
 
 impl Users {
@@ -132,18 +132,18 @@ impl Users {
         }
     }
 
-    /// What is known may have changed just now.
+    /// Invalidates the cache: users may have changed just now.
     pub fn forget(&self) {
         self.lease.forget();
     }
 
-    /// A user as known lately, as long as the stamp is trusted.
+    /// A cached user, as long as the lease on the stamp lasts.
     pub fn known(&self, name: &str, now: Instant) -> Option<Arc<User>> {
         let stamp = self.lease.stamp(now)?;
         self.known.get(name).filter(|user| user.stamp == stamp)
     }
 
-    /// A user as known lately. None: not there, or not seen lately; then `read` tells.
+    /// A cached user, revalidated by the stamp. `None`: no such user, or not cached; then `read` decides.
     pub async fn recall(
         &self,
         store: &store::Worker,
@@ -158,7 +158,7 @@ impl Users {
         self.read(store, name, now).await
     }
 
-    /// A user, by what is known for no longer than the lease.
+    /// A user, as of at most one lease ago.
     pub async fn current(
         &self,
         store: &store::Worker,
@@ -173,7 +173,7 @@ impl Users {
 
     /// Begins a new lease.
     pub async fn renew(&self, store: &store::Worker) -> Result<(), StoreError> {
-        // By then none that there is now is trusted any more.
+        // At that time no present lease is valid any more.
         self.stamp(store, clock::now() + LEASE).await.map(drop)
     }
 
@@ -184,7 +184,7 @@ impl Users {
         name: &str,
         now: Instant,
     ) -> Result<Option<Arc<User>>, StoreError> {
-        // Before the user: what changes in between is then read again.
+        // The stamp comes first: a change in between then causes another read.
         let stamp = self.stamp(store, now).await?;
         let found = match store.read(Read::User(name.into())).await? {
             Outcome::User(found) => found,
@@ -192,7 +192,7 @@ impl Users {
         };
         let Some(item) = found else {
             self.known.remove(name);
-            // What is read of a user takes time, and so does what is read of nobody.
+            // Parsing a user takes time, so an unknown name parses the decoy (constant time).
             if let Some(decoy) = self.decoy() {
                 let _ = std::hint::black_box(self.user(decoy, stamp));
             }
@@ -203,7 +203,7 @@ impl Users {
         Ok(Some(user))
     }
 
-    /// A user like any other, who is nobody.
+    /// A stand-in for unknown users, of the same cost.
     fn decoy(&self) -> Option<&Item> {
         let made = self.decoy.get_or_init(|| {
             let keys = self.signer.as_ref()?.ring.keys();
@@ -229,7 +229,7 @@ impl Users {
         made.as_ref()
     }
 
-    /// The stamp, read anew when it was not read lately.
+    /// The stamp, read again when its lease is over.
     async fn stamp(&self, store: &store::Worker, now: Instant) -> Result<i64, StoreError> {
         if let Some(stamp) = self.lease.stamp(now) {
             return Ok(stamp);
@@ -266,7 +266,7 @@ impl Users {
         })
     }
 
-    /// What can be opened of what Digest needs.
+    /// The HA1s that the keys can open.
     fn digests(&self, name: &str, record: &Record) -> Vec<(usize, Algorithm, Ha1)> {
         let Some(signer) = &self.signer else { return Vec::new() };
         let mut digests = Vec::new();
@@ -276,7 +276,7 @@ impl Users {
                 // Keys fit when they open what is stored.
                 let fits = |keys: &Keys| matches!(record.ha1(keys, name, place), Some(Ok(_)));
                 let opened = match record.ha1(&signer.ring.keys(), name, place) {
-                    // Sealed with a key that came after the ones we know.
+                    // Sealed with a newer key than the ones we know.
                     Some(Err(SealError::UnknownKey)) if signer.look_for(fits) => {
                         record.ha1(&signer.ring.keys(), name, place)
                     }
@@ -290,7 +290,7 @@ impl Users {
         digests
     }
 
-    /// What a set of roles may do, worked out once.
+    /// The rights of a set of roles, computed once.
     fn rights(&self, roles: &str) -> Option<Arc<Rights>> {
         let mut roles = texts(roles)?;
         roles.sort_unstable();
@@ -306,8 +306,8 @@ impl Users {
         Some(rights)
     }
 
-    /// The name behind a hash of it, which no challenge of ours asks for. Nothing is stored for this:
-    /// all names are hashed once, and again when a user has changed.
+    /// The name behind a `userhash`, which our challenges do not offer. Nothing is stored for this: all
+    /// names are hashed once, and again when a user has changed.
     pub async fn unhash(
         &self,
         store: &store::Worker,
@@ -362,7 +362,7 @@ impl Users {
     }
 }
 
-/// The texts of a list.
+/// The texts of a JSON list.
 fn texts(list: &str) -> Option<Vec<String>> {
     let Json::List(texts) = json::parse(list.as_bytes(), 2).ok()? else { return None };
     let text = |json: Json<'_>| match json {

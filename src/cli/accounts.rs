@@ -1,9 +1,8 @@
-//! What `nouns user` and `nouns key` share: where the users and the key are, and how both are reached
-//! beside servers that run.
+//! Access to users and the key for `nouns user` and `nouns key`, while servers run.
 //!
-//! Nothing is asked and nothing is printed here.
-//! The one surprising thing: a change that takes something away is waited out, so that when the command
-//! has ended no server lets in what it has shut out.
+//! This file neither prompts nor prints. The one surprising thing: a command that takes something away
+//! waits until every server has seen the change, so that when the command has ended no server accepts what
+//! was revoked.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,12 +21,12 @@ use crate::store::{Beside, Database, StoreError};
 use crate::value::{Id, Item, Value};
 use crate::wire::RequestId;
 
-/// So long after a change, every server has seen it: a request may begin at the end of one lease, and its
-/// rights are looked at again after another one.
+/// After this time every server has seen a change: a request may begin at the end of one lease, and its
+/// rights are checked again after another one.
 const SEEN_BY_ALL: Duration = LEASE.saturating_mul(2).saturating_add(Duration::from_millis(100));
-/// How many users are read at once.
+/// The rows of a page of users.
 const PAGE: usize = 100;
-/// How often a change is tried anew because another one came between.
+/// How often a change is retried after a concurrent one (optimistic concurrency).
 const TRIES: usize = 10;
 
 #[derive(Debug, Args)]
@@ -57,12 +56,12 @@ pub(super) struct Found {
     key: Result<Source, KeyError>,
 }
 
-/// The users, and where the key is.
+/// The users, and the source of the key.
 pub(super) struct Accounts {
     pub(super) model: Arc<Model>,
     pub(super) beside: Beside,
     key: Result<Source, KeyError>,
-    /// Where the first start has written the password of `admin`, if that can be known.
+    /// The file with the first password of `admin`, if its place can be known.
     pub(super) password_file: Option<PathBuf>,
 }
 
@@ -80,7 +79,7 @@ impl Place {
 }
 
 impl Found {
-    /// Refuses a key that cannot be one, before anything is made.
+    /// Refuses an invalid key before anything is created.
     pub(super) fn check_key(self) -> Result<Self, Refusal> {
         match &self.key {
             Err(error) => return Err(refusal(error)),
@@ -89,12 +88,12 @@ impl Found {
         Ok(self)
     }
 
-    /// Opens what is there, and makes nothing.
+    /// Opens an existing database, and creates nothing.
     pub(super) fn open(self) -> Result<Accounts, Refusal> {
         let beside = Beside::open(&self.database, &self.model).map_err(refusal)?;
         let password_file = match &self.key {
             Ok(source) => Some(self.database.password_file(&source.folder())),
-            // With PostgreSQL it is where the key is, which nobody has named.
+            // With PostgreSQL it is beside the key file, which is not named.
             Err(_) => None,
         };
         Ok(Accounts { model: self.model, beside, key: self.key, password_file })
@@ -102,7 +101,7 @@ impl Found {
 }
 
 impl Accounts {
-    /// Where the key is.
+    /// The source of the key.
     pub(super) fn source(&self) -> Result<Source, Refusal> {
         self.key.clone().map_err(refusal)
     }
@@ -111,7 +110,7 @@ impl Accounts {
         self.beside.recall(FINGERPRINT).map_err(refusal)
     }
 
-    /// The keys that belong to this database; made where it has none yet.
+    /// The keys of this database; created where it has none yet.
     pub(super) fn keys(&mut self) -> Result<Keys, Refusal> {
         let source = self.source()?;
         keys(&mut self.beside, &source)
@@ -124,7 +123,7 @@ impl Accounts {
         }
     }
 
-    /// Every user, some at a time.
+    /// Calls `with` for every user, page by page.
     pub(super) fn each_user(
         &mut self,
         mut with: impl FnMut(&mut Self, &Item) -> Result<(), Refusal>,
@@ -155,8 +154,8 @@ impl Accounts {
         self.beside.write(write).map(drop)
     }
 
-    /// Changes one value of a user, tried anew when another change comes between. `value` is made from
-    /// what is stored; none of it: nothing to change.
+    /// Changes one value of a user, and retries after a concurrent change. `value` computes it from what is
+    /// stored; `None`: nothing to change.
     pub(super) fn change(
         &mut self,
         name: &str,
@@ -178,7 +177,7 @@ impl Accounts {
     }
 }
 
-/// Why the last admin stays.
+/// Why the last admin cannot be removed.
 pub(super) fn last_admin(name: &str) -> Refusal {
     refusal(format!(
         "{name} is the last enabled user with the role admin, without whom nobody could manage users over \
@@ -186,7 +185,7 @@ pub(super) fn last_admin(name: &str) -> Refusal {
     ))
 }
 
-/// Some users, and where the next ones begin.
+/// A page of users, and the cursor of the next one.
 pub(super) fn user_page(
     beside: &mut Beside,
     model: &Model,
@@ -202,13 +201,13 @@ fn by() -> By {
     By { actor: "command line".into(), request_id: RequestId::new().as_str().into() }
 }
 
-/// The keys that belong to a database; made, and remembered there, where it has none yet.
+/// The keys of a database; created, and their fingerprint stored, where it has none yet.
 pub(super) fn keys(beside: &mut Beside, source: &Source) -> Result<Keys, Refusal> {
     let stored = beside.recall(FINGERPRINT).map_err(refusal)?;
     let settled = source.settle(stored.as_deref()).map_err(refusal)?;
     if let Some(fingerprint) = &settled.remember {
         let kept = beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
-        // Somebody else was faster, with another key.
+        // Another process was faster, with another key.
         if !settled.keys.has(&kept) {
             if settled.is_made {
                 source.unmake();
@@ -219,7 +218,7 @@ pub(super) fn keys(beside: &mut Beside, source: &Source) -> Result<Keys, Refusal
     Ok(settled.keys)
 }
 
-/// Until every server has seen what was taken away.
+/// Waits until every server has seen what was revoked.
 pub(super) fn wait_for_servers() {
     thread::sleep(SEEN_BY_ALL);
 }
@@ -233,7 +232,7 @@ pub(super) fn roles(user: &Item) -> &str {
     text(user, ROLES)
 }
 
-/// What is kept of the password, as JSON text.
+/// The password record, as JSON text.
 pub(super) fn record(user: &Item) -> &str {
     text(user, PASSWORD)
 }

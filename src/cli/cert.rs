@@ -1,9 +1,8 @@
-//! `nouns cert`: a certificate of one's own and its key, to try HTTPS with; never overwrites.
+//! `nouns cert`: a self-signed certificate and its key, to try HTTPS with; never overwrites.
 //!
-//! Nobody else vouches for it, so clients have to be told of it; for others to trust a server, a
-//! certificate comes from a certificate authority.
+//! Clients must be told to trust it; a server for others needs a certificate from a certificate authority.
 //! The one surprising thing: the names of this machine are always in it, also when others are given, so
-//! that the lines it prints work.
+//! that the printed commands work.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -25,12 +24,12 @@ use crate::server::tls::is_dns_name;
 
 const CERTIFICATE_FILE: &str = "nouns-cert.pem";
 const KEY_FILE: &str = "nouns-key.pem";
-/// How this machine calls itself.
+/// The names of this machine.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Browsers refuse a server's certificate that is valid for more than 398 days.
 const VALID: Duration = Duration::from_secs(397 * 86_400);
-/// The clocks of others may be late.
+/// The clocks of clients may be slow.
 const LATE: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, Args)]
@@ -61,7 +60,7 @@ pub(super) fn run(flags: &Cert) -> Result<ExitCode, Refusal> {
     let (certificate, key) = make(&names).map_err(|error| {
         refusal(format!("a certificate for {} cannot be made ({error})", names.join(", ")))
     })?;
-    // Both or none: half a pair is of no use, and would keep the next one away.
+    // Both or none: half a pair is of no use, and would prevent the next attempt.
     refuse_overwriting(&[&certificate_file, &key_file])?;
     write(&key_file, &key, 0o600)?;
     write(&certificate_file, &certificate, 0o644).inspect_err(|_| {
@@ -82,7 +81,7 @@ pub(super) fn run(flags: &Cert) -> Result<ExitCode, Refusal> {
 }
 
 fn check_name(name: &str) -> Result<String, Refusal> {
-    // Addresses have one spelling in a certificate; names are compared without regard to case.
+    // Addresses have one spelling in a certificate; names are compared case-insensitively.
     let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok(address.to_string());
@@ -104,7 +103,7 @@ fn make(names: &[String]) -> Result<(String, String), rcgen::Error> {
     let now = clock::system().duration_since(UNIX_EPOCH).unwrap_or_default();
     params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(LATE);
     params.not_after = params.not_before + VALID;
-    // It vouches for itself alone: whoever trusts it trusts no other that its key has signed.
+    // It is no CA: trusting it does not trust other certificates that its key has signed.
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -147,7 +146,7 @@ fn write(file: &Path, text: &str, mode: u32) -> Result<(), Refusal> {
     })
 }
 
-/// A path as a shell reads it.
+/// A path quoted for a shell.
 pub(super) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%,:=".contains(c);
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_addresses_are_told_from_addresses_of_pages() {
+    fn certificate_name_is_a_host_or_an_address_but_no_url() {
         for (name, expected) in [
             ("Shop.Example", "shop.example"),
             ("*.shop.example", "*.shop.example"),
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_quoted_for_a_shell() {
+    fn shell_quoting_of_paths() {
         for (path, expected) in [
             ("nouns-cert.pem", "nouns-cert.pem"),
             ("/tmp/a b/c", "'/tmp/a b/c'"),

@@ -1,4 +1,4 @@
-//! `nouns changes`: the change log, a line of JSON for each change, in order.
+//! `nouns changes`: the change log, one line of JSON per change, in order.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use super::{Changes, Refusal, database, find_model, read_model, refusal};
 use crate::formats::json::change_line;
 use crate::store;
 
-/// How often a follower looks.
+/// The polling interval of `--follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) fn run(flags: &Changes) -> Result<ExitCode, Refusal> {
@@ -25,7 +25,7 @@ pub(super) fn run(flags: &Changes) -> Result<ExitCode, Refusal> {
             change_line(&mut lines, change);
             last = change.sequence;
         }
-        // Whoever reads has gone, as `head` does.
+        // The reader has closed the pipe, as `head` does.
         if out.write_all(&lines).and_then(|()| out.flush()).is_err() {
             return Ok(ExitCode::SUCCESS);
         }

@@ -1,4 +1,4 @@
-//! `nouns check`: every mistake of a model at once, or what it declares.
+//! `nouns check`: all mistakes of a model at once, or a summary of what it declares.
 
 use std::process::ExitCode;
 

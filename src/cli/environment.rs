@@ -1,8 +1,8 @@
-//! Variables of the environment that begin with `NOUNS_` and are none of ours.
+//! Unknown environment variables that begin with `NOUNS_`.
 //!
-//! One that looks like a typing mistake of a setting is refused, because to ignore it would be to run with
-//! other settings than were meant. Any other is only told of: what else runs on a machine may have a reason
-//! for it. Kubernetes makes some by itself for a service called `nouns`; these are passed over.
+//! One that looks like a misspelled setting is refused, because ignoring it would mean running with other
+//! settings than intended. Any other is only warned of: another program on the machine may use it.
+//! Kubernetes sets some for a service called `nouns`; these are ignored.
 
 use std::ffi::OsStr;
 
@@ -14,10 +14,10 @@ use crate::model::nearest;
 const PREFIX: &str = "NOUNS_";
 /// For the tests of this program.
 const TEST_PREFIX: &str = "NOUNS_TEST_";
-/// What no flag stands for, because arguments can be read by everyone on the machine.
+/// It has no flag, because everyone on the machine can read arguments.
 const KEY: &str = "NOUNS_KEY";
 
-/// Refuses what looks like a typing mistake; gives back the names of the other unknown ones.
+/// Refuses a misspelled setting; returns the names of the other unknown variables.
 pub(super) fn check() -> Result<Vec<String>, Refusal> {
     let mut known = vec![KEY.to_owned()];
     collect(&Cli::command(), &mut known);
@@ -50,7 +50,8 @@ fn collect(command: &clap::Command, known: &mut Vec<String>) {
     }
 }
 
-/// The setting that a name is a typing mistake of. Without the prefix, which would make all of them near.
+/// The setting that a name is a misspelling of. Compared without the prefix, which would make all of them
+/// similar.
 fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let short = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_ascii_lowercase();
     let names: Vec<String> = known.iter().map(|name| short(name)).collect();
@@ -59,8 +60,8 @@ fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     known.get(at).map(String::as_str)
 }
 
-/// `NOUNS_SERVICE_HOST`, `NOUNS_PORT_8080_TCP_ADDR` and their like, which every container gets that is
-/// started beside a service called `nouns` or `nouns-…`.
+/// `NOUNS_SERVICE_HOST`, `NOUNS_PORT_8080_TCP_ADDR` and the like, which Kubernetes sets in every container
+/// beside a service called `nouns` or `nouns-…`.
 fn is_of_kubernetes(name: &str, value: &OsStr) -> bool {
     let is_address = ["tcp://", "udp://", "sctp://"]
         .iter()
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_variable_near_a_setting_is_a_typing_mistake() {
+    fn environment_variable_near_a_setting_is_a_misspelling() {
         let known = known();
         let find = |name: &str| meant(name, &known).map(str::to_owned);
         for (name, setting) in [
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_variable_of_kubernetes_is_passed_over() {
+    fn environment_variable_of_kubernetes_is_ignored() {
         let is_passed = |name: &str, value: &str| is_of_kubernetes(name, OsStr::new(value));
         assert!(is_passed("NOUNS_SERVICE_HOST", "10.0.0.11"));
         assert!(is_passed("NOUNS_SERVICE_PORT", "8080"));

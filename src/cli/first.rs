@@ -1,7 +1,7 @@
 //! The first user of a new database, `admin`, and the file that holds its password.
 //!
-//! Without a first user nobody could make another. The file is named after the database, is readable by its
-//! owner alone, and is never overwritten: one that is there belongs to a database that is, or was.
+//! Without a first user nobody could create another. The file is named after the database, is readable by
+//! its owner only, and is never overwritten: an existing one belongs to a database that exists, or existed.
 //!
 //! Order, so that no crash leaves an admin whose password nobody knows: the password is written under the
 //! name of the file with `.new` behind it, the user is committed, the file gets its name. A start that finds
@@ -27,7 +27,7 @@ use crate::value::{Item, Value};
 
 const NAME: &str = "admin";
 
-/// The first user, made at this start.
+/// The first user, created at this start.
 #[derive(Debug)]
 pub(super) struct FirstUser {
     /// Shown on a terminal when the server accepts connections.
@@ -35,9 +35,9 @@ pub(super) struct FirstUser {
     pub(super) file: PathBuf,
 }
 
-/// Refuses to make a database where the files beside it say that there was one: a key or a password file
-/// is made only after its database. A key that the operator named may be older, and with another database
-/// in the folder it may be that one's; the password file is named after its own database.
+/// Refuses to create a database where the files beside it show that there was one: a key or a password file
+/// is created only after its database. A key that the operator named may be older, and with another
+/// database in the folder it may belong to that one; the password file is named after its own database.
 pub(super) fn refuse_lost_database(
     database: &Database,
     key: Option<&Source>,
@@ -65,8 +65,8 @@ pub(super) fn refuse_lost_database(
     )))
 }
 
-/// The same for PostgreSQL, where a first user would be made: refuses while the password file of another
-/// database is there. What cannot be found out now is found out by `make`.
+/// The same for PostgreSQL, where a first user would be created: refuses while the password file of another
+/// database is there. What cannot be checked now is checked by `create`.
 pub(super) fn refuse_foreign_file(
     database: &Database,
     model: &Arc<Model>,
@@ -91,7 +91,7 @@ fn is_taken(file: &Path) -> Refusal {
     ))
 }
 
-/// Makes the first user where there is none. Of several servers that start at once, one makes it.
+/// Creates the first user where there is none. Of several servers that start at once, one creates it.
 pub(super) fn make(
     beside: &mut Beside,
     model: &Model,
@@ -137,7 +137,7 @@ pub(super) fn make(
             let _ = fs::remove_file(&unfinished);
             Ok(None)
         }
-        // The user may be there: the next start looks.
+        // The user may exist: the next start checks.
         Err(error @ StoreError::OutcomeUnknown(_)) => Err(cannot(&error)),
         Err(error) => {
             let _ = fs::remove_file(&unfinished);
@@ -172,11 +172,11 @@ fn password_in(file: &Path, user: &Item) -> Option<String> {
     password::verify(Some(&record), password).then(|| password.to_owned())
 }
 
-/// Gives the file its name. Where that fails, it is found under the one it has.
+/// Gives the file its final name. Where that fails, it keeps the temporary one.
 fn settle(unfinished: &Path, file: &Path) -> PathBuf {
     match fs::rename(unfinished, file) {
         Ok(()) => {
-            // Whether the name stays through a power cut; if not, the next start finds the other one.
+            // Makes the rename survive a power cut; otherwise the next start finds the temporary name.
             let _ = File::open(folder(file)).and_then(|folder| folder.sync_all());
             file.to_owned()
         }
@@ -185,7 +185,7 @@ fn settle(unfinished: &Path, file: &Path) -> PathBuf {
 }
 
 fn write(path: &Path, password: &str) -> io::Result<()> {
-    // Left behind by a start that was interrupted before the user was made.
+    // Left behind by a start that was interrupted before the user was created.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -260,7 +260,7 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
     path.into()
 }
 
-/// A line that works when it is pasted; `place` is where to call, as `curl` wants it said.
+/// A `curl` command to paste; `place` is the URL, with the options that `curl` needs for it.
 pub(super) fn line(model: &Model, first: &FirstUser, place: &str) -> String {
     let realm = model.realms.get(model.server_realm());
     let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&Scheme::Digest));

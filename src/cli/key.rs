@@ -1,8 +1,9 @@
-//! `nouns key rotate`: another key in place of the one there is, while servers run.
+//! `nouns key rotate`: key rotation, while servers run.
 //!
-//! The new key is written before the old one, everything is sealed anew, the database is told, the old
-//! key goes. The one surprising thing: interrupted anywhere, the file holds all keys that are needed, and
-//! the same command goes on where it stopped, because a file with two keys says that a rotation is on.
+//! It writes the new key before the old one into the file, reseals all records, stores the new fingerprint
+//! in the database, and removes the old key. The one surprising thing: interrupted at any point, the file
+//! holds all keys that are needed, and the same command resumes, because a file with two keys means that a
+//! rotation is in progress.
 
 use std::process::ExitCode;
 
@@ -16,9 +17,9 @@ use crate::fault;
 use crate::model::own::PASSWORD;
 use crate::value::Value;
 
-/// Under this name the database keeps the fingerprint that a rotation leads to; empty when there is none.
+/// The database stores the fingerprint of the rotation's new key under this name; empty when there is none.
 const ROTATION: &str = "key_rotation";
-/// A pass finds nothing to do unless somebody sets passwords with the old key.
+/// A pass finds nothing to do unless servers set passwords with the old key.
 const PASSES_MAX: usize = 100;
 
 #[derive(Debug, Subcommand)]
@@ -92,7 +93,7 @@ fn rotate(flags: &Rotate) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Users whose record was written anew.
+/// Users whose record was rewritten.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     /// With all of their Digest credentials.
@@ -123,7 +124,7 @@ fn summary(file: &str, is_lost: bool, counts: Counts) -> String {
     done
 }
 
-/// Both keys are in the file when it ends; a rotation that was begun already is gone on with.
+/// Leaves both keys in the file; resumes a rotation that was begun already.
 fn begin(
     accounts: &mut Accounts,
     (source, held): (&Source, &Held),
@@ -150,7 +151,7 @@ fn begin(
     Ok(keys)
 }
 
-/// A new key alone is in the file when it ends.
+/// Leaves only a new key in the file.
 fn begin_anew(
     accounts: &mut Accounts,
     (source, held): (&Source, &Held),
@@ -178,7 +179,7 @@ fn begin_anew(
     }
 }
 
-/// Goes through all users until nothing is left that the new key has not sealed.
+/// Reseals the records of all users until the new key has sealed everything.
 fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal> {
     let mut all = Counts::default();
     for pass in 0..PASSES_MAX {
@@ -198,7 +199,7 @@ fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal>
     let mut counts = Counts::default();
     accounts.each_user(|accounts, user| {
         let name = accounts::name(user);
-        // Quick to see, and true of all but the first pass.
+        // A cheap check, and true in all but the first pass.
         if sealed_anew(accounts::record(user), keys, name)?.is_none() {
             return Ok(());
         }
@@ -222,10 +223,10 @@ fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal>
     Ok(counts)
 }
 
-/// The record with everything sealed by the first key, and how much of it no key opened; none when it is
-/// so already.
+/// The record with everything sealed by the first key, and how many credentials no key opened; `None` when
+/// it is current already.
 fn sealed_anew(record: &str, keys: &Keys, name: &str) -> Result<Option<(Value, usize)>, Refusal> {
-    // What is damaged stays as it is.
+    // A damaged record stays as it is.
     let Some(mut record) = Record::parse(record) else { return Ok(None) };
     match record.reseal(keys, name) {
         Some(Resealed { is_changed: true, dropped }) => {

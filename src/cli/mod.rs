@@ -1,7 +1,7 @@
-//! The command line: one file a command.
+//! The command line: one file per command.
 //!
-//! Here is what the flags are and how a message reaches the operator. Settings come from the flag,
-//! else the environment, else the model's `[server]` table, else the default.
+//! This file has the flags, and how a message reaches the operator. Settings come from the flag, else the
+//! environment, else the model's `[server]` table, else the default.
 
 mod accounts;
 mod allocator;
@@ -217,14 +217,14 @@ struct Changes {
     follow: bool,
 }
 
-/// A model that comes with the program.
+/// A built-in example model.
 #[derive(Debug)]
 struct Example {
     name: &'static str,
     text: &'static str,
 }
 
-/// The first one is what is served without a model file.
+/// The first one is served when there is no model file.
 static EXAMPLES: &[Example] = &[
     Example { name: "store", text: include_str!("../../examples/store/nouns.toml") },
     Example { name: "library", text: include_str!("../../examples/library/nouns.toml") },
@@ -232,7 +232,7 @@ static EXAMPLES: &[Example] = &[
 
 const MODEL_FILE: &str = "nouns.toml";
 
-/// The exit code of everything that could not be done.
+/// The exit code of every refusal.
 const REFUSED: u8 = 2;
 
 pub fn run() -> ExitCode {
@@ -263,19 +263,19 @@ fn fault_of_ours(cause: &str) -> String {
     format!("nouns: ended by a fault of its own: {cause}")
 }
 
-/// A message for the operator, whole: what is wrong and the way out.
+/// A complete message for the operator: what is wrong and how to fix it.
 type Refusal = String;
 
 fn refusal(message: impl Display) -> Refusal {
     format!("nouns: {message}")
 }
 
-/// Writes one line. Nobody is left to tell when that fails.
+/// Writes one line. If that fails, there is no other place to report to.
 fn say(to: &mut impl Write, line: impl Display) {
     let _ = writeln!(to, "{line}");
 }
 
-/// The text of a model and the name to call it by in messages.
+/// The text of a model and its name in messages.
 struct Source {
     name: String,
     text: String,
@@ -318,7 +318,7 @@ fn database(flag: Option<&str>, model: &Model) -> Result<Database, Refusal> {
     Database::parse(text, &environment()).map_err(refusal)
 }
 
-/// The arguments of a process can be read by everyone on the machine; its environment cannot.
+/// Everyone on the machine can read the arguments of a process, but not its environment.
 fn refuse_shown_password(database: &str) -> Result<(), Refusal> {
     let is_argument =
         || std::env::args_os().any(|argument| argument.to_string_lossy().ends_with(database));
@@ -331,7 +331,7 @@ fn refuse_shown_password(database: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What libpq takes from the environment where an address does not say it.
+/// The environment variables that libpq uses for what an address leaves out.
 fn environment() -> Environment {
     #[expect(clippy::disallowed_methods, reason = "names that every client of PostgreSQL knows")]
     let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -344,7 +344,7 @@ fn environment() -> Environment {
     }
 }
 
-/// Where the key is: by the flag, else by the environment, else by the model, else beside the SQLite file.
+/// The source of the key: the flag, else the environment, else the model, else beside the SQLite file.
 fn key_source(
     flag: Option<&Path>,
     model: &Model,
@@ -352,13 +352,13 @@ fn key_source(
 ) -> Result<auth::key::Source, auth::key::KeyError> {
     #[expect(clippy::disallowed_methods, reason = "a key must not be seen among the arguments")]
     let key = std::env::var_os("NOUNS_KEY").filter(|key| !key.is_empty());
-    // What is no text is no key either.
+    // A value that is not UTF-8 is no valid key either.
     let key = key.map(|key| key.to_string_lossy().into_owned());
     let named = model.server.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
     auth::key::Source::choose(flag.or(named), key, database)
 }
 
-/// Colours are for people: on a terminal, and where nobody said no.
+/// Whether to use colours: on a terminal, unless `NO_COLOR` is set.
 fn colours(to: &impl std::io::IsTerminal) -> bool {
     #[expect(
         clippy::disallowed_methods,

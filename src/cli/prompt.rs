@@ -1,8 +1,8 @@
-//! A password from a terminal, which does not show it, or from standard input.
+//! Password input: from a terminal without echo, or from standard input.
 //!
-//! It never comes from an argument or the environment. What a password may be is not known here.
-//! The one surprising thing: while it asks, the terminal gives Ctrl-C to us as a byte, so that the
-//! terminal is always put back as it was before the program ends.
+//! A password never comes from an argument or the environment. The caller checks what a password may be.
+//! The one surprising thing: while it prompts, the terminal passes Ctrl-C on as a byte, so that the
+//! terminal is always restored before the program ends.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ const BACKSPACE: u8 = 0x08;
 const ERASE_LINE: u8 = 0x15;
 const DELETE: u8 = 0x7f;
 
-/// All of standard input, without the line end at its end.
+/// All of standard input, without the final line end.
 pub(super) fn from_input() -> Result<String, Refusal> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
@@ -43,7 +43,7 @@ pub(super) fn from_input() -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Asked for twice on the terminal, wherever standard input comes from.
+/// Prompts twice on the terminal, wherever standard input comes from.
 pub(super) fn from_terminal(name: &str) -> Result<String, Refusal> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| {
         refusal(
@@ -58,7 +58,7 @@ pub(super) fn from_terminal(name: &str) -> Result<String, Refusal> {
     Ok(first)
 }
 
-/// The terminal as it is while it asks; as it was when dropped.
+/// Disables the echo of the terminal; restores it when dropped.
 struct Hidden<'a> {
     terminal: &'a File,
     before: Termios,
@@ -72,7 +72,7 @@ impl<'a> Hidden<'a> {
         hidden.local_modes -= LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
         hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
         hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // What was typed before the question is no answer to it.
+        // Discards what was typed before the prompt.
         tcsetattr(terminal, OptionalActions::Flush, &hidden)?;
         Ok(Self { terminal, before })
     }
@@ -80,7 +80,7 @@ impl<'a> Hidden<'a> {
 
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
-        // Nobody is left to tell when that fails.
+        // If that fails, there is no other place to report to.
         let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
         let _ = self.terminal.write_all(b"\n");
     }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_edited_as_terminals_do() {
+    fn password_prompt_edits_the_line_as_terminals_do() {
         assert_eq!(typed(b"secret\nmore").as_deref(), Some("secret"));
         assert_eq!(typed(b"secret\r").as_deref(), Some("secret"));
         assert_eq!(typed(b"sex\x7fcret\x08t\n").as_deref(), Some("secret"));

@@ -1,18 +1,18 @@
-//! Roles that users have and the model does not declare, as after a role was renamed: they grant nothing.
+//! Roles of users that the model does not declare, as after a role was renamed: they grant nothing.
 
 use crate::json::{self, Json};
 use crate::model::Model;
 use crate::model::own::ADMIN;
 use crate::store::RoleGroup;
 
-/// So many names are shown; the rest are counted.
+/// The maximum number of names shown; the rest are counted.
 const SHOWN_MAX: usize = 10;
 
 /// What an operator should know of the roles of all users.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Review {
     pub(super) has_admin: bool,
-    /// Undeclared roles, without repetition.
+    /// Undeclared roles, without duplicates.
     unknown: Vec<String>,
     /// How many users have one, and the first name of each combination of roles.
     pub(super) users: i64,
@@ -58,7 +58,7 @@ pub(super) fn names(roles: &str) -> Vec<String> {
     roles.iter().filter_map(name).collect()
 }
 
-/// Those that the model does not declare.
+/// The roles that the model does not declare.
 pub(super) fn unknown(model: &Model, roles: Vec<String>) -> Vec<String> {
     let is_known =
         |role: &str| role == ADMIN || model.roles.iter().any(|declared| &*declared.name == role);

@@ -50,7 +50,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
     let tls = tls((flags.tls_cert, flags.tls_key), &model)?.map(Arc::new);
     let redirect = redirect(flags.redirect, &model, tls.is_some())?;
-    // The ports first: they cost nothing to give back.
+    // Bind the ports first: releasing them changes nothing.
     let door = if tls.is_some() { Door::Tls } else { Door::Plain };
     let mut listeners = server::bind(&listen, door).map_err(refusal)?;
     if is_open {
@@ -63,7 +63,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
     catch_panics(&log);
     let metrics = Metrics::new(&model);
-    // A server that needs a key says so before it touches anything.
+    // A server that needs a key fails before it changes anything.
     let key = if is_open { key.ok() } else { Some(key.map_err(refusal)?) };
     let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
     first::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
@@ -81,7 +81,7 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     let outcome = admission.and_then(|admission| {
         serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
     });
-    // Whoever asks twice does not want to wait: what is answered is on disk, and a kill loses no more.
+    // A second signal means no more waiting: what was answered is on disk, and a kill loses nothing.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
         store.close();
     }
@@ -143,15 +143,15 @@ fn serve(
     }))
 }
 
-/// Who is let in, and what the operator has to know of it.
+/// Authentication, and what the operator has to know of the users.
 struct Admission {
     auth: Auth,
     first: Option<FirstUser>,
-    /// None where nobody is asked who they are.
+    /// `None` for an open server.
     review: Option<Review>,
 }
 
-/// Tells of the users what the operator has to know.
+/// Logs what the operator has to know of the users.
 fn report(log: &Log, first: Option<&FirstUser>, review: &Option<Review>) {
     if let Some(first) = first {
         let message = "made the first user, admin; its password is in a file";
@@ -173,7 +173,7 @@ fn report(log: &Log, first: Option<&FirstUser>, review: &Option<Review>) {
     }
 }
 
-/// Finds or makes the key and the first user. An open server needs neither.
+/// Loads or creates the key and the first user. An open server needs neither.
 fn admit(
     database: &Database,
     model: &Arc<Model>,
@@ -182,8 +182,8 @@ fn admit(
     log: &Log,
 ) -> Result<Admission, Refusal> {
     if is_open {
-        // A key that is there and fits seals the passwords that are set. Most have none, and then the
-        // database need not be asked.
+        // An existing key that fits seals new passwords. Most open servers have none, and then the database
+        // need not be read.
         let ring = match key.and_then(|key| Some((key.read().ok()??, key))) {
             Some((keys, key)) => {
                 let stored = Beside::open(database, model).map_err(refusal)?.recall(FINGERPRINT);
@@ -208,7 +208,7 @@ fn admit(
     Ok(Admission { auth, first, review })
 }
 
-/// The one line on standard output, for each address.
+/// The line on standard output, for each address.
 fn announce(title: &str, addresses: &[SocketAddr], is_tls: bool) {
     let scheme = if is_tls { "https" } else { "http" };
     for address in addresses {
@@ -216,14 +216,14 @@ fn announce(title: &str, addresses: &[SocketAddr], is_tls: bool) {
     }
 }
 
-/// What `curl` is called with to reach the server.
+/// The arguments for `curl` to reach the server.
 fn place(model: &Model, address: SocketAddr, tls: Option<&Tls>) -> String {
     let Some(tls) = tls else { return format!("http://{address}/") };
     if !tls.is_self_signed() {
         let declared = model.server.base_url.as_deref().filter(|base| base.starts_with("https:"));
         return declared.map_or(format!("https://{address}/"), |base| format!("{base}/"));
     }
-    // Certificates are made out for names, and to listen everywhere is no name.
+    // Certificates are issued for names, and the unspecified address is no name.
     let host = match address.ip().is_unspecified() {
         true => format!("localhost:{}", address.port()),
         false => address.to_string(),
@@ -231,13 +231,13 @@ fn place(model: &Model, address: SocketAddr, tls: Option<&Tls>) -> String {
     format!("--cacert {} https://{host}/", quoted(&tls.files().certificate))
 }
 
-/// Where HTTPS is spoken; for those who are sent there.
+/// The HTTPS port, for redirects.
 fn port(listeners: &[Listener]) -> u16 {
     let first = listeners.first().and_then(|listener| listener.addresses().first());
     first.map_or(0, SocketAddr::port)
 }
 
-/// The certificate that is served, when there is one; both of its files are named, or none.
+/// The certificate, if there is one; both of its files are named, or none.
 fn tls(
     (certificate, key): (Option<PathBuf>, Option<PathBuf>),
     model: &Model,
@@ -260,7 +260,7 @@ fn tls(
     }
 }
 
-/// The addresses that lead to HTTPS, which there has to be.
+/// The addresses that redirect to HTTPS, which requires a certificate.
 fn redirect(flags: Vec<String>, model: &Model, is_tls: bool) -> Result<Vec<String>, Refusal> {
     let declared = model.server.redirect.clone().unwrap_or_default();
     let addresses = if flags.is_empty() { declared } else { flags };
@@ -288,7 +288,7 @@ fn strange<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a Strin
     found.map(|(address, _)| address)
 }
 
-/// Those whose word is taken: by the flag or the environment, else by the model.
+/// Trusted proxies: by the flag or the environment, else by the model.
 fn proxies(flags: &[String], model: Option<&[Network]>) -> Result<Vec<Network>, Refusal> {
     if flags.is_empty() {
         return Ok(model.unwrap_or_default().to_vec());
@@ -317,7 +317,7 @@ fn refuse_strangers(
     }
 }
 
-/// A password in clear is for this machine alone.
+/// Basic without TLS is allowed on loopback addresses only.
 fn refuse_clear_basic(
     model: &Model,
     listen: &[String],
@@ -348,7 +348,7 @@ fn style(flag: Option<settings::Log>, model: &Model) -> Style {
     }
 }
 
-/// A panic is a line in the log like everything else; who caught it answers for it.
+/// Logs every panic; whoever catches it sends the response.
 fn catch_panics(log: &Log) {
     let log = log.clone();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,7 +1,7 @@
 //! The startup check of stored Digest credentials against the realms of the model.
 //!
-//! HA1 holds the name of its realm, so a realm that is renamed or removed makes what is stored for it
-//! unusable. The check changes nothing: it warns with the number of users and the ways out.
+//! HA1 covers the name of its realm, so renaming or removing a realm makes what is stored for it unusable.
+//! The check changes nothing: it warns with the number of users and the ways to fix it.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn warn_unusable(beside: &mut Beside, model: &Model, log: &Log) -> Re
     loop {
         let (users, next) = user_page(beside, model, after)?;
         for user in &users {
-            // What is damaged is told when its user logs in.
+            // A damaged record is reported when its user logs in.
             let Some(record) = Record::parse(accounts::record(user)) else { continue };
             let Some(mut mismatch) = record.digest_mismatch(model) else { continue };
             count += 1;

@@ -1,6 +1,6 @@
-//! `nouns user`: users, beside the servers that run.
+//! `nouns user`: management of users, while servers run.
 //!
-//! What a name, a role and a password may be is said by the model, as for `/-/users`.
+//! The model decides what a name, a role and a password may be, as for `/-/users`.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -139,7 +139,7 @@ pub(super) fn run(command: &User) -> Result<ExitCode, Refusal> {
 fn add(flags: &Add) -> Result<(), Refusal> {
     let found = flags.place.find()?.check_key()?;
     let model = &found.model;
-    // Before the password is asked for.
+    // Before prompting for the password.
     let name = read(model, NAME, &text(&composed(&flags.name)))?;
     let roles = read(model, ROLES, &list_of(&flags.role))?;
     let Value::Text(name) = name else { return Err(refusal("expected a name")) };
@@ -214,7 +214,7 @@ fn remove(flags: &Removal) -> Result<(), Refusal> {
     let first_file = accounts.password_file.clone();
     let first_file = PasswordFile::find(first_file.as_deref(), &user);
     match accounts.remove(&user, flags.force) {
-        // Somebody else was faster.
+        // Another process was faster.
         Ok(()) | Err(StoreError::Refused(Refused::Missing)) => {}
         Err(StoreError::Refused(Refused::LastAdmin)) => return Err(accounts::last_admin(&name)),
         Err(error) => return Err(refusal(error)),
@@ -224,7 +224,7 @@ fn remove(flags: &Removal) -> Result<(), Refusal> {
     forget(first_file)
 }
 
-/// A password that may be one.
+/// Reads and checks a new password.
 fn new_password(model: &Model, name: &str, from_input: bool) -> Result<String, Refusal> {
     let sent = if from_input { prompt::from_input()? } else { prompt::from_terminal(name)? };
     read(model, PASSWORD, &text(&sent))?;
@@ -232,7 +232,7 @@ fn new_password(model: &Model, name: &str, from_input: bool) -> Result<String, R
     Ok(sent)
 }
 
-/// What is kept of a password.
+/// The record of a password.
 fn record(accounts: &mut Accounts, name: &str, sent: &str) -> Result<Value, Refusal> {
     let keys = accounts.keys()?;
     let record = password::make(&accounts.model, Some(&keys), name, sent);
@@ -240,12 +240,12 @@ fn record(accounts: &mut Accounts, name: &str, sent: &str) -> Result<Value, Refu
     Ok(Value::text(&record.to_string()))
 }
 
-/// A value of a user, held against the rules of its field.
+/// A value of a user, checked against the rules of its field.
 fn read(model: &Model, at: usize, json: &Json<'_>) -> Result<Value, Refusal> {
     let field = model.resource(model.users).fields.get(at);
     let Some(field) = field else { return Err(refusal("users have no such field")) };
     let mut faults = Faults::at(field.name.to_string());
-    // Nobody can be called otherwise later, so the name is new wherever it is read.
+    // Users cannot be renamed, so a name is always new here.
     let value = types::read_new(field, json, &mut faults);
     let faults = faults.into_list();
     match (value, faults.is_empty()) {
@@ -288,7 +288,7 @@ fn list(flags: &List) -> Result<(), Refusal> {
     if !flags.json {
         lines = table(&rows).into_bytes();
     }
-    // Whoever reads may have gone, as `head` does.
+    // The reader may have closed the pipe, as `head` does.
     let _ = std::io::stdout().lock().write_all(&lines);
     Ok(())
 }
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn user_list_columns_are_as_wide_as_their_widest_cell() {
         let row = |cells: [&str; 4]| cells.map(str::to_owned);
         let rows = [
             row(["NAME", "ROLES", "DISABLED", "SINCE"]),

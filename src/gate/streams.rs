@@ -1,8 +1,8 @@
-//! How many answers may go on at once, in all and for one caller.
+//! Limits on concurrent streaming responses, in all and per caller.
 //!
-//! They are counted apart from requests: an answer that goes on holds no place of the gate.
-//! The one surprising thing: callers without a name are told apart by their address, and those of one
-//! network of IPv6 are one, since nobody has fewer addresses than that.
+//! They are counted apart from requests: a stream holds no permit of admission control. The one surprising
+//! thing: anonymous callers are told apart by address, where an IPv6 /64 is one caller, since nobody has
+//! fewer addresses than that.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::windows::network;
 
-/// Whose answer it is.
+/// The identity that limits count by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Whose {
     User(Box<str>),
@@ -26,14 +26,14 @@ impl Whose {
     }
 }
 
-/// What there is no more room for.
+/// Which limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     All,
     Caller,
 }
 
-/// The answers that go on.
+/// The streams in flight.
 #[derive(Debug)]
 pub struct Streams {
     under_way: Mutex<UnderWay>,
@@ -60,7 +60,7 @@ impl Streams {
         self.under_way().count
     }
 
-    /// A place for one more, if there is one.
+    /// A permit for one more stream, unless a limit is reached.
     pub fn begin(self: &Arc<Self>, whose: Whose) -> Result<Stream, Full> {
         let mut under_way = self.under_way();
         let own = under_way.by_caller.get(&whose).copied().unwrap_or_default();
@@ -76,7 +76,7 @@ impl Streams {
     }
 }
 
-/// A place, given back when the answer ends.
+/// A permit, released when the stream ends.
 #[derive(Debug)]
 pub struct Stream {
     streams: Arc<Streams>,
@@ -89,7 +89,7 @@ impl Drop for Stream {
         under_way.count = under_way.count.saturating_sub(1);
         if let Some(own) = under_way.by_caller.get_mut(&self.whose) {
             *own = own.saturating_sub(1);
-            // Nobody who has left takes up memory.
+            // Callers without a stream take up no memory.
             if *own == 0 {
                 under_way.by_caller.remove(&self.whose);
             }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_by_caller_and_given_back() {
+    fn streams_are_limited_per_caller_and_in_total_and_released() {
         let streams = Streams::new(3, 2);
         let whose = |name| Whose::new(Some(name), [127, 0, 0, 1].into());
         let ann = [(); 2].map(|()| streams.begin(whose("ann")).unwrap());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_caller_and_a_name_is_one_anywhere() {
+    fn caller_key_is_an_ipv6_64_an_ipv4_address_or_a_user_name() {
         let whose = |name, address: &str| Whose::new(name, address.parse().unwrap());
         assert_eq!(whose(None, "2001:db8::1"), whose(None, "2001:db8::ffff:0:0:2"));
         assert_ne!(whose(None, "2001:db8::1"), whose(None, "2001:db8:0:1::1"));

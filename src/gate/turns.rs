@@ -1,8 +1,8 @@
-//! Turns: of all requests that come under one name, one at a time goes on, and the others wait in order.
+//! A keyed mutex: of all requests with the same key one at a time goes on, and the others wait in order.
 //!
-//! It keeps nothing of a name that nobody has; so there are never more names than requests.
-//! The one surprising thing: only so many may wait, in all and under one name, because whoever waits holds
-//! memory. The rest are sent away at once.
+//! A key without a holder has no entry, so there are never more entries than requests. The one surprising
+//! thing: the number of waiting requests is limited, in all and per key, because each of them holds memory.
+//! Requests over the limit are refused at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many wait at most.
+/// The maximum number of waiting requests.
 const WAITING_MAX: usize = 1_024;
-/// So many of them under one name.
+/// The maximum number of them per key.
 const WAITING_EACH_MAX: usize = 128;
 
-/// Who has which name.
+/// The locked keys.
 #[derive(Debug, Default)]
 pub struct Turns {
     names: Mutex<Names>,
@@ -23,12 +23,12 @@ pub struct Turns {
 
 #[derive(Debug, Default)]
 struct Names {
-    /// With how many have it, the one that works among them.
+    /// Each key with the number of its requests, including the one that holds the lock.
     all: HashMap<Box<str>, (Arc<Semaphore>, usize)>,
     waiting: usize,
 }
 
-/// A name, as long as it is had; the next one's turn comes with its end.
+/// A lock on a key; dropping it hands the lock to the next request.
 #[derive(Debug)]
 pub struct Turn<'a> {
     turns: &'a Turns,
@@ -38,7 +38,7 @@ pub struct Turn<'a> {
 }
 
 impl Turns {
-    /// Waits for one's turn; nothing when it does not come in time, or too many wait.
+    /// Waits for the lock; `None` when it does not become free in time, or too many wait.
     pub async fn take<'a>(&'a self, name: &'a str, until: Instant) -> Option<Turn<'a>> {
         let mut mine = Turn { turns: self, name, is_waiting: false, turn: None };
         let semaphore = {
@@ -46,14 +46,14 @@ impl Turns {
             let is_full = names.waiting >= WAITING_MAX;
             let entry = names.all.entry(name.into());
             let (semaphore, count) = entry.or_insert_with(|| (Arc::new(Semaphore::new(1)), 0));
-            // Counted even if it is sent away: its end counts back.
+            // Counted even if it is refused: dropping `mine` subtracts it.
             *count += 1;
             let (semaphore, count) = (Arc::clone(semaphore), *count);
             if let Ok(turn) = Arc::clone(&semaphore).try_acquire_owned() {
                 mine.turn = Some(turn);
                 return Some(mine);
             }
-            // One works, and this one is counted.
+            // One holds the lock, and this one is counted.
             if is_full || count > WAITING_EACH_MAX + 1 {
                 drop(names);
                 return None;
@@ -103,7 +103,7 @@ mod tests {
         clock::now() + Duration::from_secs(60)
     }
 
-    /// How many wait, and how many names there are.
+    /// How many wait, and how many keys there are.
     fn counts(turns: &Turns) -> (usize, usize) {
         let names = turns.names();
         (names.waiting, names.all.len())
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_at_a_time_in_order_and_names_apart() {
+    async fn keyed_mutex_is_fair_and_keys_are_independent() {
         let turns = Turns::default();
         let first = turns.take("a", soon()).await.unwrap();
         let other = turns.take("b", soon()).await.unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_too_long_or_leaves_is_forgotten() {
+    async fn keyed_mutex_forgets_waiters_that_time_out_or_leave() {
         let turns = Turns::default();
         let first = turns.take("a", soon()).await.unwrap();
         assert!(turns.take("a", clock::now()).await.is_none());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_so_many_wait() {
+    async fn keyed_mutex_limits_the_number_of_waiters() {
         let turns = Turns::default();
         let first = turns.take("a", soon()).await.unwrap();
         let mut waiting: Vec<_> =

@@ -1,8 +1,8 @@
-//! How a line looks, as JSON and for people.
+//! Formatting of log lines, as JSON and for people.
 //!
-//! Pure text, no I/O.
-//! The one surprising thing: more is escaped than JSON asks for. Whatever could move a terminal's
-//! cursor, end a line or turn the direction of writing comes from a client and must not.
+//! Pure text, no I/O. The one surprising thing: more is escaped than JSON requires. Clients choose some of
+//! the text, and it must not move a terminal's cursor, end a line or change the direction of writing (log
+//! injection).
 
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use super::{Level, RequestLine, Style};
 use crate::value::{Moment, bytes_before};
 
-/// Longer values are cut: a client chooses some of them.
+/// Longer values are truncated: a client chooses some of them.
 const VALUE_BYTES_MAX: usize = 2048;
 
 pub(super) struct Event<'a> {
@@ -47,7 +47,7 @@ pub(super) fn event(out: &mut String, style: Style, event: &Event<'_>) {
     }
 }
 
-/// The keys come with what is around them, in one piece: this is written for every request.
+/// The keys are written together with their punctuation: this runs for every request.
 pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
     json_head(out, request.time, request.level());
     out.push_str(",\"message\":\"request\",\"request_id\":\"");
@@ -145,7 +145,7 @@ fn json_text(out: &mut String, key: &str, value: &str) {
 
 fn json_escape(out: &mut String, value: &str) {
     let (kept, was_cut) = shorten(value);
-    // Most of them need no look at each character.
+    // Most values have no character to escape.
     let (plain, rest) = kept.split_at(plain_length(kept));
     out.push_str(plain);
     for c in rest.chars() {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_as_json() {
+    fn request_line_as_json() {
         check_requests(
             |request| {
                 let mut out = String::new();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_people() {
+    fn request_line_for_people() {
         check_requests(
             |request| {
                 let mut out = String::new();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn events() {
+    fn event_line_in_every_style() {
         let show = |style| {
             let mut out = String::new();
             let time = Moment::parse("2026-11-15T02:28:14Z").unwrap();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_between_characters() {
+    fn long_values_are_truncated_between_characters() {
         let mut out = String::new();
         escape(&mut out, &"ü".repeat(5000));
         assert_eq!(out.chars().count(), VALUE_BYTES_MAX / 2 + 1);
@@ -385,7 +385,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_breaks_a_line(text in "\\PC*|[\\x00-\\x{9f}]*") {
+        fn log_line_any_text_stays_on_one_line(text in "\\PC*|[\\x00-\\x{9f}]*") {
             let mut json = String::new();
             json_start(&mut json, Moment::from_micros(0).unwrap(), Level::Info, &text);
             json.push('}');

@@ -1,8 +1,8 @@
-//! The log: one line a request, one line an event, to stderr.
+//! The log: one line per request and one line per event, to stderr.
 //!
-//! There is no way to log a header, a query or a body: what may hold a secret has no field here.
-//! The one surprising thing: a line is dropped, and counted, rather than let a slow terminal or a full
-//! pipe slow a request down.
+//! No function logs a header, a query or a body: what may hold a secret has no field here. The one
+//! surprising thing: when a terminal or a pipe is slow, lines are dropped and counted (load shedding)
+//! rather than slowing requests down.
 
 mod line;
 mod writer;
@@ -23,7 +23,7 @@ use writer::Writer;
 pub enum Style {
     /// One JSON object a line.
     Json,
-    /// For people. Whether colours are wanted is for the caller to know: only a terminal shows them.
+    /// For people. The caller decides on colours: only a terminal shows them.
     Pretty { colour: bool },
 }
 
@@ -44,28 +44,28 @@ impl Level {
     }
 }
 
-/// All that is said about one request.
+/// The fields of one request's log line.
 #[derive(Debug)]
 pub struct RequestLine<'a> {
     pub time: Moment,
     pub request_id: &'a str,
-    /// Who connected.
+    /// The address that connected.
     pub peer: SocketAddr,
-    /// Who sent it, which is told where it is not the peer.
+    /// The address that sent the request, logged where a proxy is the peer.
     pub client: IpAddr,
     pub method: &'a str,
     /// Without the query, which may hold personal data.
     pub path: &'a str,
     pub status: u16,
     pub caller: &'a str,
-    /// Of the answer's body.
+    /// The size of the response's body.
     pub bytes: usize,
     pub duration: Duration,
-    /// The slug of the problem that was answered.
+    /// The slug of the problem in the response.
     pub problem: Option<&'a str>,
     /// What the client was not told.
     pub cause: Option<&'a str>,
-    /// Whether the answer ended before its end.
+    /// Whether the response was truncated.
     pub is_cut: bool,
     pub stages: &'a Stages,
 }
@@ -84,7 +84,7 @@ impl RequestLine<'_> {
     }
 }
 
-/// Where lines go. A clone writes to the same place.
+/// A handle to the log. A clone writes to the same target.
 #[derive(Debug, Clone)]
 pub struct Log {
     style: Style,
@@ -96,7 +96,7 @@ thread_local! {
 }
 
 impl Log {
-    /// Begins to write to stderr, on a thread of its own.
+    /// Starts the thread that writes to stderr.
     pub fn start(style: Style) -> io::Result<Self> {
         Self::start_to(style, io::stderr())
     }
@@ -120,13 +120,13 @@ impl Log {
         self.put(level, |out| line::event(out, self.style, &event));
     }
 
-    /// Lines that were dropped since the start.
+    /// The number of lines dropped since the start.
     pub fn dropped(&self) -> u64 {
         self.writer.dropped_ever()
     }
 
-    /// Waits until all lines so far are written, but not for ever: a pipe nobody reads must not keep
-    /// the program from ending.
+    /// Waits until all lines so far are written, with a timeout: a pipe that nobody reads must not keep the
+    /// program from exiting.
     pub fn flush(&self) {
         self.writer.flush();
     }
@@ -158,7 +158,7 @@ impl Stages {
         Self { began: now, last: now, length: 0, list: [("", Duration::ZERO); STAGES_MAX] }
     }
 
-    /// Names the stage that ends now. Stages beyond the eighth are counted into the eighth.
+    /// Names the stage that ends now. Stages beyond the eighth are added to the eighth.
     pub fn mark(&mut self, name: &'static str) {
         let now = clock::now();
         let took = now.duration_since(self.last);
@@ -172,12 +172,12 @@ impl Stages {
         }
     }
 
-    /// The last mark.
+    /// The time of the last mark.
     pub fn now(&self) -> Instant {
         self.last
     }
 
-    /// From the start to the last mark.
+    /// The time from the start to the last mark.
     pub fn total(&self) -> Duration {
         self.last.duration_since(self.began)
     }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_add_up_and_never_overflow() {
+    fn stages_beyond_the_maximum_are_added_to_the_last() {
         let mut stages = Stages::start(clock::now());
         for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
             stages.mark(name);

@@ -1,8 +1,7 @@
-//! The thread that writes lines, and the buffer between it and the requests.
+//! The log's writer thread, and the buffer between it and the requests.
 //!
-//! It knows bytes, not what is in them.
-//! The one surprising thing: the thread lets lines gather for a few milliseconds, so that under load a
-//! request pays for a copy and not for a system call.
+//! It handles bytes and does not look into them. The one surprising thing: the thread batches lines for a
+//! few milliseconds, so that under load a request pays for a copy and not for a system call.
 
 use std::io::Write;
 use std::mem;
@@ -21,9 +20,9 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Writer {
     state: Mutex<State>,
-    /// Something is to be done.
+    /// Wakes the thread.
     work: Condvar,
-    /// Everything is written.
+    /// Wakes `flush` when everything is written.
     done: Condvar,
 }
 
@@ -31,9 +30,9 @@ pub(super) struct Writer {
 struct State {
     buffer: Vec<u8>,
     dropped: u64,
-    /// Since the start, those that are reported included.
+    /// Since the start, including those that were reported.
     dropped_ever: u64,
-    /// The thread waits with nothing to do.
+    /// The thread waits for work.
     asleep: bool,
     /// The thread should not wait for more lines.
     hurry: bool,
@@ -82,7 +81,7 @@ impl Writer {
         let mut state = self.lock();
         state.hurry = true;
         self.work.notify_one();
-        // The result says only whether the time was over, and there is nothing to do about that.
+        // The result tells only whether it timed out, and there is nothing to do about that.
         let _waited = self
             .done
             .wait_timeout_while(state, FLUSH_MAX, |state| state.has_work() || state.writing)
@@ -91,14 +90,14 @@ impl Writer {
 
     fn run(&self, style: Style, mut target: impl Write) {
         let mut spare = Vec::new();
-        // A panic costs the lines in hand; those that come later are written.
+        // A panic loses the current batch; later lines are written.
         while catch_unwind(AssertUnwindSafe(|| self.work(style, &mut target, &mut spare))).is_err()
         {
             spare.clear();
         }
     }
 
-    /// Writes lines for ever.
+    /// Writes batches of lines for ever.
     fn work(&self, style: Style, target: &mut impl Write, spare: &mut Vec<u8>) {
         let mut note = String::new();
         loop {
@@ -143,7 +142,7 @@ impl Writer {
         mem::take(&mut state.dropped)
     }
 
-    /// Says what is done, then lets lines gather.
+    /// Marks the batch as written, then waits for the next batch to fill.
     fn rest(&self) {
         let mut state = self.lock();
         state.writing = false;
@@ -167,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Passes on what is written; blocks while `gate` is held by the test.
+    /// Passes on what is written; blocks while the test holds `gate`.
     struct Target {
         gate: Arc<Mutex<()>>,
         sent: mpsc::Sender<Vec<u8>>,
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_written_in_order_without_being_asked() {
+    fn log_lines_are_written_in_order_without_a_flush() {
         let (writer, _gate, received) = start();
         for number in 0..1000 {
             writer.append(format!("{number}\n").as_bytes(), Level::Info);
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn flush_returns_when_all_is_written() {
+    fn flush_returns_when_all_lines_are_written() {
         let (writer, _gate, received) = start();
         writer.append(b"one\n", Level::Info);
         writer.flush();
@@ -216,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_counted() {
+    fn log_full_buffer_drops_and_counts_lines() {
         let (writer, gate, received) = start();
         let closed = gate.lock().unwrap();
         let line = vec![b'x'; 1 << 20];
-        // One buffer may be in the thread's hands and one waiting: more than two never fit.
+        // One buffer may be in the thread's hands and one filling: more than two never fit.
         for _ in 0..12 {
             writer.append(&line, Level::Info);
         }

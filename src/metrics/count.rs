@@ -1,19 +1,19 @@
-//! Numbers that threads count and a scrape reads: plain counts, gauges and histograms.
+//! Metric instruments: counters, gauges and histograms that threads update and a scrape reads.
 //!
-//! Nothing here locks, hashes or allocates, and nothing is put in order: a scrape sees each number as it
-//! stood at some moment, not all of them at one.
-//! The one surprising thing: `…_alone` loads and stores where others would add. It is for numbers that
-//! have one thread to write them, and spares that thread a locked instruction.
+//! Nothing here locks, hashes or allocates, and all memory accesses are relaxed: a scrape sees each number
+//! as of some moment, not all of them as of the same one. The one surprising thing: `…_single_writer` loads
+//! and stores where others would add atomically. It is for numbers that only one thread writes, and spares
+//! that thread a locked instruction.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// The most bounds a scale has.
+/// The maximum number of buckets of a scale.
 const BOUNDS_MAX: usize = 16;
 
-/// What only grows.
+/// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
@@ -22,7 +22,7 @@ impl Count {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// As `add`, by the only thread that writes it.
+    /// As `add`, for the only thread that writes this counter.
     pub fn add_alone(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
@@ -32,7 +32,7 @@ impl Count {
     }
 }
 
-/// What grows and shrinks.
+/// A number that grows and shrinks.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
@@ -54,11 +54,11 @@ impl Gauge {
     }
 }
 
-/// The bounds of a histogram's buckets, from small to large, and what one is measured in.
+/// The bounds of a histogram's buckets, from small to large, and their unit.
 #[derive(Debug)]
 pub struct Scale {
     bounds: &'static [u64],
-    /// So many of what is counted are one of what is shown.
+    /// The number of counted units in one displayed unit.
     unit: u64,
 }
 
@@ -85,22 +85,22 @@ pub static TIMES: Scale = Scale {
     unit: NANOS,
 };
 
-/// How many requests share something.
+/// The number of requests in a batch or a commit group.
 pub static SIZES: Scale = Scale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], unit: 1 };
 
 impl Scale {
-    /// A value as it is shown.
+    /// A value in the displayed unit.
     #[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
     pub fn shown(&self, value: u64) -> f64 {
         value as f64 / self.unit as f64
     }
 }
 
-/// How often which sizes were seen.
+/// A distribution of values over buckets.
 #[derive(Debug)]
 pub struct Histogram {
     scale: &'static Scale,
-    /// By bound; the one after the last bound is for everything larger.
+    /// By bound; the bucket after the last bound holds everything larger.
     buckets: [Count; BOUNDS_MAX + 1],
     sum: Count,
 }
@@ -121,7 +121,7 @@ impl Histogram {
         self.observe(nanos(took));
     }
 
-    /// As `observe_time`, by the only thread that writes it.
+    /// As `observe_time`, for the only thread that writes this histogram.
     pub fn observe_time_alone(&self, took: Duration) {
         let value = nanos(took);
         if let Some(bucket) = self.bucket(value) {
@@ -130,7 +130,7 @@ impl Histogram {
         self.sum.add_alone(value);
     }
 
-    /// Most values are small: the first bound is nearly always the only one looked at.
+    /// Most values are small: the first bound is nearly always the only one compared.
     fn bucket(&self, value: u64) -> Option<&Count> {
         let bounds = self.scale.bounds;
         match bounds.first() {
@@ -146,7 +146,7 @@ fn nanos(took: Duration) -> u64 {
     took.as_nanos() as u64
 }
 
-/// What one or more histograms of one scale have seen.
+/// The sum of one or more histograms of one scale, at one moment.
 #[derive(Debug)]
 pub struct Seen {
     pub scale: &'static Scale,
@@ -169,12 +169,12 @@ impl Seen {
         seen
     }
 
-    /// Of how many.
+    /// The number of observations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Each bound, and how many were not over it.
+    /// Each bound, and the number of observations up to it.
     pub fn up_to(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let bounds = self.scale.bounds.iter().copied();
         bounds.zip(&self.buckets).scan(0, |count, (bound, bucket)| {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_go_up_and_fit() {
+    fn bucket_bounds_are_ascending_and_fit() {
         for scale in [&TIMES, &SIZES] {
             assert!(scale.bounds.is_sorted_by(|one, next| one < next), "{scale:?}");
             assert!(scale.bounds.len() <= BOUNDS_MAX);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_belongs_to_its_bucket_and_nothing_is_lost_above() {
+    fn histogram_bound_is_inclusive_and_last_bucket_catches_the_rest() {
         let (one, other) = (Histogram::new(&SIZES), Histogram::new(&SIZES));
         for value in [1, 2, 3, 512] {
             one.observe(value);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_counts_the_same() {
+    fn single_writer_histogram_counts_like_the_shared_one() {
         let (shared, alone) = (Histogram::new(&TIMES), Histogram::new(&TIMES));
         for micros in [0, 100, 101, 999_999, 20_000_000] {
             let took = Duration::from_micros(micros);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_goes_both_ways() {
+    fn gauge_increments_decrements_and_sets() {
         let gauge = Gauge::default();
         gauge.raise();
         gauge.raise();

@@ -1,10 +1,9 @@
-//! What is counted while serving, and how it is shown at `/-/metrics`.
+//! Metrics: what the server counts, and how `/-/metrics` exposes it.
 //!
-//! Every number has its place before the first request: whoever counts holds the handle, and counting
-//! is an addition. What others keep anyway (the gate, the log, the store) is not counted twice: it comes
-//! with the scrape, as `Now`.
-//! The one surprising thing: the numbers of a backend's own parts are there only once the backend has
-//! asked for their handles.
+//! Every number is allocated before the first request: whoever counts holds the handle, and counting is an
+//! addition. Numbers that other modules keep anyway (admission control, the log, the store) are not counted
+//! twice: the scrape passes them in, as `ScrapeGauges`. The one surprising thing: the metrics of a backend
+//! exist only once the backend has asked for their handles.
 
 mod count;
 mod process;
@@ -25,31 +24,31 @@ use crate::plan::Positions;
 use count::{SIZES, TIMES};
 use requests::{Shard, Statuses};
 
-/// All numbers of one process.
+/// All metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {
     started: SystemTime,
-    /// What the resources are called here, by index.
+    /// The labels of the resources, by index.
     resources: Box<[Box<str>]>,
-    /// One for each thread that answers; locked when one starts and at a scrape.
+    /// One for each worker thread; locked when one starts and at a scrape.
     shards: Mutex<Vec<Arc<Shard>>>,
     pub server: Server,
-    /// Entries that the sweep took from the change log.
+    /// Entries that the sweep deleted from the change log.
     pub changes_swept: Count,
-    /// Reads of items that could not be read as they are stored.
+    /// Reads of items whose stored value could not be decoded.
     pub damaged_items: Arc<Count>,
-    /// Exports that hold a state of the data.
+    /// Exports that hold a snapshot open.
     pub exports: Gauge,
     writer: OnceLock<Arc<Writer>>,
     pool: OnceLock<Arc<Pool>>,
 }
 
-/// Connections, and what is answered before it is a request.
+/// Connections, TLS handshakes and streams, and refusals before a request exists.
 #[derive(Debug, Default)]
 pub struct Server {
     pub accepted: Count,
     pub open: Gauge,
-    /// Over the limit.
+    /// Over the limit of connections.
     pub refused: Count,
     pub streams_refused: Count,
     pub cut_unread: Count,
@@ -64,9 +63,9 @@ pub struct Server {
     pub handshakes_full: Count,
     pub handshakes_resumed: Count,
     pub handshakes_failed: Count,
-    /// Plain HTTP where TLS is spoken.
+    /// Plain HTTP on a TLS port.
     pub handshakes_plain: Count,
-    /// Seconds since 1970, once there is one.
+    /// Unix seconds, once there is a certificate.
     certificate_end: OnceLock<Gauge>,
     refusals: Statuses,
 }
@@ -77,7 +76,7 @@ impl Server {
         gauge.set(usize::try_from(seconds).unwrap_or(usize::MAX));
     }
 
-    /// An answer to something that never became a request.
+    /// Counts a response to something that never became a request.
     pub fn count_refusal(&self, status: u16) {
         if let Some(count) = self.refusals.of(status) {
             count.add(1);
@@ -85,23 +84,23 @@ impl Server {
     }
 }
 
-/// A backend with one thread that writes.
+/// Metrics of a backend with one writer thread.
 #[derive(Debug)]
 pub struct Writer {
     pub waiting: Gauge,
-    /// Requests in a commit.
+    /// Requests in a commit group.
     pub group_requests: Histogram,
     pub commit: Histogram,
     pub checkpoint: Histogram,
     pub log_pages: Gauge,
-    /// How often long reads were held back until the log file could begin anew, and how often in vain.
+    /// How often long reads were held back until the WAL could be reset, and how often in vain.
     pub log_resets: Count,
     pub log_resets_given_up: Count,
-    /// Set when a commit failed in a way that leaves its outcome open: nothing is written any more.
+    /// Set when a commit failed with an unknown outcome: no more writes are accepted.
     pub stopped: Arc<AtomicBool>,
 }
 
-/// A backend with connections to a database server.
+/// Metrics of a backend with a connection pool.
 #[derive(Debug)]
 pub struct Pool {
     pub open: Gauge,
@@ -110,10 +109,10 @@ pub struct Pool {
     pub waiting: Gauge,
     /// How long a request waited for its connection.
     pub wait: Histogram,
-    /// Creates that one statement writes, of those that may go together.
+    /// Creates that one multi-row INSERT writes, of those that may be batched.
     pub group_requests: Histogram,
     pub opened: Count,
-    /// Connections that ended otherwise than by us.
+    /// Connections that the server did not close itself.
     pub lost: Count,
 }
 
@@ -131,7 +130,7 @@ impl Default for Pool {
     }
 }
 
-/// What stands elsewhere, at the moment of a scrape.
+/// Numbers that other modules keep, at the moment of a scrape.
 #[derive(Debug)]
 pub struct Now {
     pub under_way: usize,
@@ -159,14 +158,14 @@ impl Metrics {
         })
     }
 
-    /// For one more thread that answers requests.
+    /// A handle for one more worker thread.
     pub fn local(&self) -> Local {
         let shard = Arc::new(Shard::new(self.resources.len()));
         self.shards().push(Arc::clone(&shard));
         Local::new(shard)
     }
 
-    /// For a backend that has a writer thread.
+    /// A handle for a backend that has a writer thread.
     pub fn writer(&self) -> Arc<Writer> {
         Arc::clone(self.writer.get_or_init(|| {
             Arc::new(Writer {
@@ -182,7 +181,7 @@ impl Metrics {
         }))
     }
 
-    /// For a backend that has a pool of connections.
+    /// A handle for a backend that has a connection pool.
     pub fn pool(&self) -> Arc<Pool> {
         Arc::clone(self.pool.get_or_init(Arc::default))
     }

@@ -1,37 +1,37 @@
-//! What the system says of this process.
+//! Process metrics from the operating system.
 //!
-//! What it does not say is left out: only Linux has `/proc`.
+//! What the system does not offer is left out: only Linux has `/proc`.
 
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Seconds of processor time, in the program and in the system for it.
+/// CPU time in seconds, user and system.
 #[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
 pub(super) fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Memory that is in use, and that is asked for, in bytes.
+/// Resident and virtual memory, in bytes.
 pub(super) fn memory_bytes() -> (Option<u64>, Option<u64>) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     (field(&status, "VmRSS:"), field(&status, "VmSize:"))
 }
 
-/// The system counts in KiB.
+/// A field of `/proc/self/status`, which is in KiB.
 fn field(status: &str, name: &str) -> Option<u64> {
     let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Files and sockets that are open. Newer systems say so as the folder's size; else they are counted.
+/// Open file descriptors. Newer kernels report their number as the directory's size; else they are counted.
 pub(super) fn open_files() -> Option<u64> {
     const FOLDER: &str = "/proc/self/fd";
     match fs::metadata(FOLDER).map(|folder| folder.len()) {
         Ok(count @ 1..) => Some(count),
-        // The folder itself is open while it is read.
+        // The directory itself is open while it is read.
         Ok(0) | Err(_) => {
             let count = fs::read_dir(FOLDER).ok()?.count();
             u64::try_from(count).ok()?.checked_sub(1)
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_found_by_its_name() {
+    fn proc_status_field_is_found_by_name() {
         let status = "Name:\tnouns\nVmSize:\t  204800 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(field(status, "VmRSS:"), Some(1 << 20));
         assert_eq!(field(status, "VmHWM:"), None);
@@ -58,7 +58,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_has_memory_files_and_time() {
+    fn process_metrics_are_plausible() {
         let (resident, virtual_) = memory_bytes();
         assert!(resident.unwrap() > 1 << 20 && virtual_.unwrap() >= resident.unwrap());
         let held: Vec<_> = (0..50).map(|_| fs::File::open("/dev/null").unwrap()).collect();

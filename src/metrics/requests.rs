@@ -1,8 +1,8 @@
-//! What every request is counted by: its resource, verb and status, and how long each stage took.
+//! Request metrics: counters by resource, verb and status, and a histogram for each stage.
 //!
-//! The table is made once, from the model, for each thread that answers: two threads never write to the
-//! same line of memory, and nothing a client sends can make the table larger.
-//! The one surprising thing: a status or verb that has no column is counted as `other`, never lost.
+//! Each worker thread has a table of its own, made once, from the model: two threads never write to the
+//! same cache line, and nothing a client sends can make the table larger. The one surprising thing: a
+//! status or verb without a column counts as `other`, never nowhere.
 
 use std::array;
 use std::cell::Cell;
@@ -13,20 +13,20 @@ use std::time::Duration;
 use super::count::{Count, Histogram, TIMES};
 use crate::model::ResourceIndex;
 
-/// Of a label whose value has no column of its own.
+/// The label of values without a column of their own.
 pub(super) const OTHER: &str = "other";
 
 pub(super) const VERBS: [&str; 8] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
 
-/// Every status that is sent, and those that the order of checks has places for.
+/// Every status that is sent, and those that the order of checks reserves.
 const STATUSES: [u16; 27] = [
     200, 201, 204, 304, 308, 400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 414, 415, 417, 421,
     422, 428, 429, 431, 500, 501, 503, 505,
 ];
 const COLUMNS: usize = STATUSES.len() + 1;
 
-/// The stages of a request as `log::Stages` names them.
+/// The stages of a request as `log::StageTimes` names them.
 pub(super) const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];
 
 const STATUS_MAX: usize = 600;
@@ -83,7 +83,7 @@ impl Statuses {
         self.0.get(column(status))
     }
 
-    /// Adds what was counted here to sums by column.
+    /// Adds these counts to sums by column.
     fn add_to(&self, sums: &mut [u64; COLUMNS]) {
         for (sum, count) in sums.iter_mut().zip(&self.0) {
             *sum += count.value();
@@ -91,8 +91,8 @@ impl Statuses {
     }
 }
 
-/// One resource, by verb. Aligned, so that the tables of two threads share no line of memory, nor the
-/// pair of lines that is fetched as one.
+/// One resource, by verb. Aligned, so that the tables of two threads share no cache line, nor the pair of
+/// lines that the processor prefetches together (false sharing).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Row([Statuses; VERBS.len()]);
@@ -103,7 +103,7 @@ struct Row([Statuses; VERBS.len()]);
 pub(super) struct Shard {
     whole: Histogram,
     stages: [Histogram; STAGES.len()],
-    /// By resource; the last one is for what is none.
+    /// By resource; the last one is for requests without a resource.
     rows: Box<[Row]>,
 }
 
@@ -125,7 +125,7 @@ impl Shard {
     }
 }
 
-/// How many requests there were of a row and a verb: a status and a count, where there were any.
+/// The requests of a row and a verb: each status with its count, where it is not zero.
 pub(super) fn by_status(
     shards: &[Arc<Shard>],
     row: usize,
@@ -141,17 +141,17 @@ pub(super) fn by_status(
     names.zip(sums).filter(|(_, count)| *count > 0)
 }
 
-/// One request that was answered.
+/// One answered request.
 #[derive(Debug)]
 pub struct Answered<'a> {
-    /// What its path leads to; `None` where that is no resource.
+    /// The resource of its path; `None` where there is none.
     pub resource: Option<ResourceIndex>,
     pub verb: &'a str,
     pub status: u16,
     pub took: Duration,
 }
 
-/// One thread's way to count its requests. It can be given to a thread and not shared by two.
+/// One thread's handle to count its requests. It can be moved to a thread, but not shared by two.
 #[derive(Debug)]
 pub struct Local {
     shard: Arc<Shard>,
@@ -190,7 +190,7 @@ mod tests {
     use crate::problem;
 
     #[test]
-    fn every_status_of_a_problem_has_a_column() {
+    fn every_problem_status_has_a_column() {
         for kind in problem::ALL {
             assert!(column(kind.status.as_u16()) < STATUSES.len(), "{kind:?}");
         }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_and_stage_has_its_place() {
+    fn every_verb_and_stage_has_an_index() {
         for (at, verb) in VERBS.into_iter().enumerate() {
             assert_eq!(line(verb), at);
         }
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn tables_share_no_line_of_memory() {
+    fn shards_share_no_cache_line() {
         assert_eq!((align_of::<Row>(), align_of::<Shard>()), (128, 128));
         assert_eq!((size_of::<Row>() % 128, size_of::<Shard>() % 128), (0, 0));
     }
 
     #[test]
-    fn a_resource_that_is_not_there_is_none() {
+    fn unknown_resource_counts_as_none() {
         let shard = Arc::new(Shard::new(1));
         let local = Local::new(Arc::clone(&shard));
         for resource in [None, Some(ResourceIndex(1)), Some(ResourceIndex(9))] {

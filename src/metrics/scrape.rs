@@ -1,8 +1,7 @@
-//! Everything that is counted, as the text that Prometheus reads.
+//! The Prometheus scrape: every metric family, with its name and help.
 //!
-//! Each family is named and explained where it is written; `docs/reference/metrics.md` shows the same list.
-//! The one surprising thing: label values that nothing was counted for are left out, and so are numbers
-//! that nobody can tell at the moment.
+//! `docs/reference/metrics.md` shows the same list. The one surprising thing: label values without a count are
+//! left out, and so are numbers that are not available at the moment.
 
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
@@ -12,11 +11,11 @@ use super::requests::{OTHER, STAGES, VERBS, by_status};
 use super::text::{Kind, Text};
 use super::{Metrics, Now, process};
 
-/// The label of what is no resource; none can be called so.
+/// The label of requests without a resource; no resource can have this name.
 const NO_RESOURCE: &str = "-";
 
 impl Metrics {
-    /// Everything, as Prometheus reads it.
+    /// All metrics in the Prometheus text format.
     pub fn text(&self, now: &Now) -> String {
         let mut text = Text::with_capacity(16 << 10);
         text.family("nouns_build_info", Kind::Gauge, "Version of the server")
@@ -41,7 +40,7 @@ impl Metrics {
         let names = self.resources.iter().map(|name| &**name).chain([NO_RESOURCE]);
         for (row, resource) in names.enumerate() {
             for (at, verb) in VERBS.into_iter().enumerate() {
-                // What never became a request has no resource, and no verb that is known.
+                // Refusals before a request exists have no resource and no known verb.
                 let is_last = row == self.resources.len() && at == VERBS.len() - 1;
                 let beside = is_last.then_some(&self.server.refusals);
                 for (status, count) in by_status(&shards, row, at, beside) {
@@ -213,7 +212,7 @@ impl Metrics {
         .sample(&[], self.damaged_items.value());
     }
 
-    /// SQLite's.
+    /// SQLite.
     fn write_writer(&self, text: &mut Text) {
         let writer = self.writer.get().map(|writer| &**writer);
         text.family("nouns_writer_waiting", Kind::Gauge, "Writes queued for the writer thread")
@@ -256,7 +255,7 @@ impl Metrics {
         .optional(writer.map(|writer| u8::from(writer.stopped.load(Ordering::Relaxed))));
     }
 
-    /// PostgreSQL's.
+    /// PostgreSQL.
     fn write_pool(&self, text: &mut Text) {
         let pool = self.pool.get().map(|pool| &**pool);
         text.family("nouns_pool_connections_open", Kind::Gauge, "Open database connections")
@@ -291,7 +290,7 @@ impl Metrics {
         .optional_histogram(pool.map(|pool| &pool.group_requests));
     }
 
-    /// By the names that every program uses for them.
+    /// The conventional process metrics of Prometheus clients.
     fn write_process(&self, text: &mut Text) {
         text.family("process_cpu_seconds_total", Kind::Counter, "CPU time used, in seconds")
             .sample(&[], process::cpu_seconds());

@@ -1,15 +1,14 @@
-//! The text that Prometheus reads, version 0.0.4 of its format.
+//! The Prometheus text format, version 0.0.4.
 //!
-//! It knows how lines look and not what is counted. Names and label values are ours or the model's:
-//! nothing in them needs escaping.
-//! The one surprising thing: a family says its name and meaning also when it has no samples, so that one
-//! list is what every server prints.
+//! It formats lines and does not know what is counted. Names and label values are ours or the model's:
+//! nothing in them needs escaping. The one surprising thing: a family has its HELP and TYPE lines also when
+//! it has no samples, so that every server prints the same list of families.
 
 use std::fmt::{Display, Write};
 
 use super::count::{Histogram, Seen};
 
-/// What a family's numbers mean.
+/// The type of a metric family.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Counter,
@@ -29,7 +28,7 @@ impl Kind {
 
 type Labels<'a> = [(&'a str, &'a str)];
 
-/// A text in the making. Writing to a `String` cannot fail.
+/// A text under construction. Writing to a `String` cannot fail.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     out: String,
@@ -45,7 +44,7 @@ impl Text {
         self.out
     }
 
-    /// Begins a family: the samples that follow are its.
+    /// Begins a family: the samples that follow belong to it.
     pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> &mut Self {
         self.name = name;
         let kind = kind.as_str();
@@ -58,7 +57,7 @@ impl Text {
         self
     }
 
-    /// A sample of what is not everywhere.
+    /// A sample that not every server has.
     pub(super) fn optional(&mut self, value: Option<impl Display>) -> &mut Self {
         if let Some(value) = value {
             self.sample(&[], value);
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines() {
+    fn prometheus_text_lines() {
         let mut text = Text::with_capacity(64);
         text.family("a_total", Kind::Counter, "Of a.").sample(&[], 3);
         text.family("b", Kind::Gauge, "Of b.").sample(&[("x", "1"), ("y", "-")], 0.5);

@@ -1,6 +1,6 @@
-//! Steps 10 to 13: what is planned is done, and what was asked for is said.
+//! Steps 10 to 13: execution of the plan, and the reply to its outcome.
 //!
-//! What is written goes to the store by one way, under a key (`once`) or without.
+//! All writes go to the store through `write`, with an `Idempotency-Key` (`idempotency`) or without.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::reply::Reply;
 use crate::store::{StoreError, WriteOptions};
 use crate::value::Item;
 
-/// What was sent for a write: so many bytes, which take up this room until the write has ended.
+/// The size of a write's body, and the memory reservation that holds it until the write has ended.
 #[derive(Clone, Copy)]
 pub(super) struct SentBody<'a> {
     bytes: usize,
@@ -30,7 +30,7 @@ impl<'a> SentBody<'a> {
     }
 }
 
-/// Reads, and shows it only to somebody who still has the rights it was read with.
+/// Reads, then refuses if the caller's rights have changed since the read was planned.
 pub(super) async fn read(
     app: &App,
     asked: &Asked<'_>,
@@ -77,7 +77,7 @@ pub(super) async fn write(
     Ok(done)
 }
 
-/// Hands a write to the store, as soon as there is a place for it.
+/// Submits a write to the store once admission control grants a queue slot.
 pub(super) async fn store(
     app: &App,
     deadline: Instant,
@@ -89,10 +89,10 @@ pub(super) async fn store(
     app.store.write(write, options).await
 }
 
-/// What a request was about: a collection, maybe a list of it, and what had to be true.
+/// The subject of a request: a collection, maybe a list of it, and the conditions.
 pub(super) type About = (Option<Collection>, Option<Arc<List>>, Conditions);
 
-/// Says what came of it; a large answer beside the thread that serves.
+/// Builds the reply to an outcome; a blocking thread serializes a large one.
 pub(super) async fn say(
     app: &App,
     (about, list, conditions): About,
@@ -105,10 +105,10 @@ pub(super) async fn say(
     if !outcome.is_large() {
         return replies.outcome(model, (about, list.as_deref(), &conditions), format, &outcome);
     }
-    // Counted while it waits for its turn: hundreds may wait, each with as much as a page may have.
+    // Reserved while it waits for a thread: hundreds may wait, each with a page of the maximum size.
     let room = gate.room();
     let has_room = room.take(outcome.items().iter().map(Item::bytes).sum());
-    // What was done must be told; what was only looked at can be looked at again.
+    // The outcome of a write must be reported; a read can be repeated.
     if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
         return Err(Problem::new(&problem::BUSY).detail("too many large answers at once"));
     }

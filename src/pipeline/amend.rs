@@ -1,7 +1,8 @@
-//! A patch of a user, which may hold a password.
+//! PATCH of a user, which may hold a password.
 //!
-//! No store sees a password as it was sent, and a patch is applied where the item is known. So a user is
-//! read first, patched here, and replaced as long as nobody has changed it meanwhile; else it is done anew.
+//! The store never sees a clear-text password, and a patch needs the stored item. So this code reads the
+//! user, applies the patch here, and replaces the user under optimistic concurrency control: if somebody
+//! has changed it meanwhile, it retries.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::store::StoreError;
 
 const TRIES_MAX: usize = 5;
 
-/// Gives back what the store said, where it is for others to say what that means.
+/// Returns the store's result as it is; the caller maps errors to problems.
 pub(super) async fn user(
     app: &App,
     until: Instant,

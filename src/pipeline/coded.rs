@@ -1,8 +1,9 @@
-//! The answer in the coding that the client asked for: the last thing that is done to its bytes, so that
-//! what is proved of them, counted and logged is what is sent.
+//! Content coding (compression) of the response: the last change to its bytes, so that
+//! `Authentication-Info`, the metrics and the log cover what is sent.
 //!
-//! An answer that goes on is coded piece by piece, and each piece can be decoded when it is there. What that
-//! takes up in memory is held like the bytes of an answer; where there is no room left, it goes out as it is.
+//! A streaming response is encoded chunk by chunk, and the client can decode each chunk as it arrives. The
+//! memory of the encoder is reserved like that of buffered responses; where there is none left, the
+//! response goes out uncompressed.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +15,7 @@ use crate::formats::coding::{Choice, ENCODER_BYTES, Encoder};
 use crate::reply::{self, Content, Cut, Flow, Pieces, Reply};
 use crate::{fault, gate};
 
-/// Coding takes several times as long as writing the same bytes does; from here on it is noticed by others.
+/// Compression takes several times as long as serialization; from this size on a blocking thread does it.
 const ASIDE_CODING_BYTES: usize = 64 << 10;
 
 pub(super) async fn code(shared: &Arc<Shared>, reply: &mut Reply, choice: Choice) {
@@ -43,7 +44,8 @@ async fn whole(shared: &Shared, bytes: Bytes, choice: Choice) -> Option<Vec<u8>>
     if bytes.len() < ASIDE_CODING_BYTES {
         return choice.encode(&bytes);
     }
-    // Both forms of it are there while it waits for its turn; without room for them it stays as it is.
+    // Both forms are in memory while it waits for a thread; if they do not fit, the response stays
+    // uncompressed.
     let room = shared.gate.room();
     if !room.take(2 * bytes.len()) {
         return None;
@@ -53,20 +55,20 @@ async fn whole(shared: &Shared, bytes: Bytes, choice: Choice) -> Option<Vec<u8>>
         let _held = memory;
         choice.encode(&bytes)
     };
-    // Only a server that is ending in a hurry does not do it.
+    // This fails only when the server is shutting down; the response then stays uncompressed.
     gate::aside(work).await.ok().flatten()
 }
 
-/// A flow whose pieces are coded one by one.
+/// A stream whose chunks are compressed one by one.
 struct Coded {
-    /// `None` when it has ended.
+    /// `None` after the end.
     flow: Option<Flow>,
     encoder: Option<Encoder>,
     shared: Arc<Shared>,
 }
 
 impl Coded {
-    /// The flow as it is, where there is no room.
+    /// Returns the stream unchanged, where there is no memory for an encoder.
     fn of(flow: Flow, shared: &Arc<Shared>, choice: Choice) -> Result<Self, Flow> {
         if !shared.gate.has_room(ENCODER_BYTES) {
             return Err(flow);
@@ -76,7 +78,7 @@ impl Coded {
         Ok(Self { flow: Some(flow), encoder: Some(encoder), shared: Arc::clone(shared) })
     }
 
-    /// Nothing follows, and what is left is let go of.
+    /// Releases the source, and returns the encoder's last bytes.
     fn end(&mut self) -> Option<Result<Bytes, Cut>> {
         self.flow = None;
         let last = self.encoder.take()?.finish().map(Bytes::from);
@@ -94,14 +96,14 @@ impl Pieces for Coded {
             let Some(flow) = &mut self.flow else { return Poll::Ready(None) };
             let piece = match flow.poll_piece(context) {
                 Poll::Pending => return Poll::Pending,
-                // The last bytes say that it is whole.
+                // The encoder's trailer marks the content as complete.
                 Poll::Ready(None) => return Poll::Ready(self.end()),
                 Poll::Ready(Some(Err(cut))) => return Poll::Ready(Some(Err(cut))),
                 Poll::Ready(Some(Ok(piece))) => piece,
             };
             match self.encoder.as_mut().and_then(|encoder| encoder.push(&piece)) {
                 None => return Poll::Ready(Some(Err(no_memory()))),
-                // A piece is never empty.
+                // A chunk must not be empty.
                 Some(coded) if coded.is_empty() => {}
                 Some(coded) => return Poll::Ready(Some(Ok(coded.into()))),
             }

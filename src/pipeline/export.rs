@@ -1,7 +1,9 @@
-//! A collection that is sent whole, as it is read: in a format of lines, when the client names no limit.
+//! Streaming exports: a whole collection is sent as it is read, in a line format, when the client names no
+//! limit.
 //!
-//! All that can be refused is refused before the first byte; from then on there is only the end or a cut.
-//! It passes the gate to begin, and holds none of its places while it goes on.
+//! Everything that can be refused is refused before the first byte; after that the response is either
+//! complete or truncated. Admission control admits the start of an export, which holds no slot while it
+//! streams.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,12 +21,12 @@ use crate::problem::{self, Problem};
 use crate::reply::{self, Content, Cut, Flow, Pieces, Reply};
 use crate::store::{Export, Exported, Fetcher};
 
-/// How a list is sent as it is read, if that is what is asked for; a page is read first.
+/// The line format to stream a list in, or `None` if the client asked for a page.
 pub(super) fn lines(format: &Format, list: &List) -> Option<&'static Lines> {
     format.lines.filter(|_| !list.is_limit_said)
 }
 
-/// Step 9, where it depends on the format: there is no place for a count beside lines.
+/// Step 9, where it depends on the format: line formats have no place for a count.
 pub(super) fn check(format: &Format, list: Option<&Arc<List>>) -> Result<(), Problem> {
     match list {
         Some(list) if list.is_counted && format.lines.is_some() => {
@@ -38,7 +40,7 @@ pub(super) fn check(format: &Format, list: Option<&Arc<List>>) -> Result<(), Pro
     }
 }
 
-/// Begins to read; answers when the first of it is there.
+/// Starts the export; returns when the first chunk is there.
 pub(super) async fn begin(
     app: &App,
     asked: &Asked<'_>,
@@ -90,7 +92,7 @@ fn place(app: &App, asked: &Asked<'_>) -> Result<Stream, Problem> {
     })
 }
 
-/// An export as the body of an answer.
+/// An export as a response body.
 struct Exporting {
     first: Option<Bytes>,
     fetcher: Fetcher,

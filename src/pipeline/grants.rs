@@ -1,6 +1,6 @@
-//! Who may do what, on both engines: requests from the route to the reply, as callers that are given.
+//! Tests of grants on both engines: requests from the route to the reply, with given callers.
 //!
-//! What is left out of the pipeline is what does not depend on the caller: sockets, heads, limits.
+//! They leave out the parts of the pipeline that do not depend on the caller: sockets, heads, limits.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ fn read() -> Arc<Model> {
     Arc::new(model::read("grants.toml", text).unwrap_or_else(|errors| panic!("{errors}")))
 }
 
-/// Everyone is called ann, but for anyone, who has no name.
+/// Every caller is named ann, but for `anyone`, who has no name.
 fn caller(model: &Model, role: &str) -> Caller {
     let rights = Arc::new(Rights::of(model, [role].into_iter()));
     if role == "anyone" { Caller::anyone(rights) } else { Caller::user("ann".into(), rights) }
@@ -89,7 +89,7 @@ impl<'a> Server<'a> {
         Answer { status: reply.status.as_u16(), headers: reply.headers, body }
     }
 
-    /// As one who may do everything; says the path of what it made.
+    /// Creates an item as a caller with all rights; returns its path.
     async fn make(&self, path: &str, body: &str) -> String {
         let answer = self.ask(&Caller::open(), &format!("POST {path}"), body).await;
         assert_eq!(answer.status, 201, "{path} {body}: {}", answer.body);
@@ -102,7 +102,8 @@ fn said(problem: &Problem) -> Reply {
     reply::problem(problem, &Accept::Anything, occasion)
 }
 
-/// Two of everything: what ann has to do with, and what not. The names are those of the routes.
+/// Two of each resource: one that ann is related to, and one that she is not. The names are those of the
+/// routes.
 struct Rows(Vec<(&'static str, String)>);
 
 impl Rows {
@@ -144,7 +145,7 @@ impl Rows {
     }
 }
 
-/// What is there: a name, and the request that makes it or changes it. `tests/it/roles/` reads these
+/// The stored items: a name, and the request that creates or changes it. `tests/it/roles/` reads these
 /// files too.
 const ROWS: &str = include_str!("grants/rows.txt");
 /// Every verb on every route; DELETE last, from the bottom up.
@@ -157,7 +158,7 @@ fn parted(line: &str) -> (&str, &str) {
 }
 
 #[test]
-fn every_verb_on_every_route_for_every_role() {
+fn grants_every_verb_route_and_role_gives_the_expected_status() {
     let model = read();
     real_check(
         &model,
@@ -186,7 +187,7 @@ fn every_verb_on_every_route_for_every_role() {
     );
 }
 
-/// The same must be seen on every engine.
+/// Checks that every engine gives the same transcript.
 fn real_check(
     model: &Arc<Model>,
     name: &str,
@@ -203,7 +204,7 @@ fn real_check(
     expected.assert_eq(&shown[0]);
 }
 
-/// A request and all that its answer says, but for ids and times.
+/// A request and its response, without ids and times.
 async fn shown(
     server: &Server<'_>,
     caller: &Caller,
@@ -229,7 +230,7 @@ async fn shown(
     rows.named(text) + "\n"
 }
 
-/// Takes out what differs from run to run.
+/// Removes what differs from run to run.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -244,7 +245,7 @@ fn strip(value: &mut Value) {
 }
 
 #[test]
-fn what_each_role_sees() {
+fn grants_reads_show_each_role_its_rows_and_fields() {
     let model = read();
     let asked =
         ["GET /", "GET /teams", "GET {mine}/projects", "GET {mine.live}/tasks", "GET /labels"];
@@ -267,7 +268,7 @@ fn what_each_role_sees() {
 }
 
 #[test]
-fn a_tag_is_that_of_what_is_seen() {
+fn etag_depends_on_the_fields_that_the_caller_sees() {
     let model = read();
     real::on_each("grants_tags", &model, &async |worker| {
         let server = Server::new(&model, worker);
@@ -285,18 +286,18 @@ fn a_tag_is_that_of_what_is_seen() {
 }
 
 const MEMBER: &[(&str, &str)] = &[
-    // A hidden field is unknown, also to those who guess its name.
+    // A hidden field is unknown, also to a client that guesses its name.
     ("PUT {mine.live}", r#"{"project":{"title":"a","code":"x"}}"#),
     ("PUT {mine.live}", r#"{"project":{"title":"a","cost":"x"}}"#),
     ("PUT {mine.live}", r#"{"project":{"title":"a","cod":"x","rat":1,"tittle":"b"}}"#),
-    // It stays as it is stored, and so does what is read-only and left out.
+    // It keeps its stored value, and so does a read-only field that is left out.
     ("PUT {mine.live}", r#"{"project":{"title":"a","place":{"city":"Rome"}}}"#),
     ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"ann"}}"#),
     ("PUT {mine.live}", r#"{"project":{"title":"a","owner":"eve"}}"#),
     ("PUT {mine.live}", r#"{"project":{"title":"a","owner":null}}"#),
-    // A computed field that is hidden has no name in its fault either.
+    // A hidden computed field is not named in its fault either.
     ("PUT {mine.live}", r#"{"project":{"title":"a","hours":9007199254740991}}"#),
-    // What is not there and what cannot be seen are the same.
+    // A missing row and an invisible row are the same.
     ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:public}"}}"#),
     ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#),
     (
@@ -307,18 +308,18 @@ const MEMBER: &[(&str, &str)] = &[
     ("GET {mine.live.other}", ""),
     ("GET /teams/01890a5d-ac96-774b-bcce-b302099a8057/projects", ""),
     ("GET {mine.draft}/tasks", ""),
-    // What is stored may stay, also where it leads out of sight.
+    // A stored reference may stay, also where its target is not visible.
     ("GET {kept}", ""),
     ("PUT {kept}", r#"{"task":{"text":"b","assignee":"ann","label":"{id:private}"}}"#),
     ("PUT {kept}", r#"{"task":{"text":7,"label":"{id:private}"}}"#),
-    // Out of one's own reach.
+    // Outside the caller's own rows.
     ("PUT {mine.live.own}", r#"{"task":{"text":"a","assignee":"bob"}}"#),
     (
         "POST {mine.live}/tasks",
         r#"{"tasks":[{"text":"a","assignee":"ann"},{"text":"b","size":2}]}"#,
     ),
     ("POST {mine.live}/tasks", r#"{"task":{"text":"a","assignee":"bob","size":1}}"#),
-    // Of what is deprecated only what is seen counts.
+    // Of the deprecated fields only the visible ones count.
     ("GET {mine}", ""),
 ];
 
@@ -338,9 +339,9 @@ const CLERK: &[(&str, &str)] = &[
     ("DELETE {private}", ""),
 ];
 
-/// What is hidden is unknown, what is out of reach is not there, and nothing else is told of either.
+/// A hidden field is unknown, an invisible row is not there, and a refusal reveals nothing else of either.
 #[test]
-fn a_refusal_says_no_more_than_the_caller_may_know() {
+fn grants_refusals_do_not_reveal_hidden_rows_or_fields() {
     let model = read();
     real_check(
         &model,
@@ -350,7 +351,7 @@ fn a_refusal_says_no_more_than_the_caller_may_know() {
             let body = r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#;
             let kept = server.make(&rows.path("{mine.live}/tasks"), &rows.ids(body)).await;
             rows.0.push(("kept", kept));
-            // Something that stands in the way of a removal, and that the clerk knows nothing of.
+            // A reference that blocks a removal, from a resource that the clerk cannot see.
             let body = rows.ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);
             server.make(&rows.path("{theirs.live}/tasks"), &body).await;
             let mut text = String::new();
@@ -360,7 +361,7 @@ fn a_refusal_says_no_more_than_the_caller_may_know() {
                     text += &shown(server, &caller(&model, role), *asked, &rows).await;
                 }
             }
-            // What the member could not send is as it was.
+            // Fields that the member could not send keep their values.
             text += "- admin\n";
             text + &shown(server, &Caller::open(), ("GET {mine.live}", ""), &rows).await
         },

@@ -1,4 +1,4 @@
-//! Who is asking, before anything else is done: steps 4 and 5 of the order of checks.
+//! Authentication and authorization: steps 4 and 5 of the order of checks.
 
 use std::time::Instant;
 
@@ -14,12 +14,13 @@ use crate::store::StoreError;
 use crate::wire::{Body, Purpose};
 use crate::{clock, model, reply};
 
-/// What a page of another site would do if it led somebody here.
+/// The effect that a cross-site navigation to this route would have.
 pub(super) fn purpose(route: &Route) -> Purpose {
     if matches!(route.place, Place::Logout(_)) { Purpose::End } else { Purpose::Look }
 }
 
-/// 4: who is asking. The body, where the proof covers it and it had to be read for that.
+/// Step 4: authenticates the caller. Returns the body, where the credentials cover it (Digest `auth-int`)
+/// and it had to be read for that.
 pub(super) async fn identify(
     app: &App,
     asked: &Asked<'_>,
@@ -44,10 +45,11 @@ pub(super) async fn identify(
             Ok(None)
         }
         Identity::WantsBody => {
-            // Nobody has proved anything yet: a list of new items has to do with what one item may have.
+            // The caller is not authenticated yet, so a list of new items is limited to the size of one
+            // item.
             let bytes_max = app.shared.model.server.limits.body_bytes_max;
             let bytes = super::read_body(asked, body, bytes_max).await?;
-            // The body may have taken its time, and users may have changed meanwhile.
+            // Reading the body may have taken long, and users may have changed meanwhile.
             let request = auth::Request { now: clock::now(), ..request };
             let identity = auth.identify(&app.store, &request, Some(&bytes)).await;
             if let Identity::Known(known) = identity.map_err(stop)? {
@@ -58,7 +60,8 @@ pub(super) async fn identify(
     }
 }
 
-/// 5: may they, and so often. A caller whom nobody knows is asked who they are.
+/// Step 5: authorizes the caller and counts the request. An anonymous caller without the grant is
+/// challenged.
 pub(super) async fn permit(app: &App, asked: &Asked<'_>, route: &Route) -> Result<(), Stop> {
     let Shared { auth, .. } = &*app.shared;
     let caller = &asked.known.get_or_init(|| auth.nobody()).caller;
@@ -81,8 +84,8 @@ pub(super) async fn permit(app: &App, asked: &Asked<'_>, route: &Route) -> Resul
     }
 }
 
-/// 4 and 5 once more, where the request has taken longer than the lease until its body was there. Whoever is
-/// let in by other rights than before goes on with those.
+/// Repeats steps 4 and 5, where reading the body took longer than the lease on the rights. A caller whose
+/// rights have changed goes on with the new ones, if these still permit the request.
 pub(super) async fn confirm<'a>(
     app: &App,
     asked: &'a Asked<'_>,
@@ -111,8 +114,8 @@ async fn confirm_later<'a>(
     }
 }
 
-/// Behind the store: where it took longer than the lease, the rights must be those of before, since what was
-/// read or refused depends on them.
+/// After the store: where it took longer than the lease, the rights must be unchanged, since what was read
+/// or refused depends on them.
 pub(super) async fn require_unchanged(
     app: &App,
     asked: &Asked<'_>,
@@ -121,8 +124,8 @@ pub(super) async fn require_unchanged(
     if is_recent(asked, now) { Ok(()) } else { Box::pin(refuse_changed(app, asked)).await }
 }
 
-/// 401 or 403 for somebody who may no longer do what they asked for, and 503 for somebody who may do it in
-/// another way by now.
+/// Answers 401 or 403 if the caller may no longer do what they requested, and 503 if they may do it with
+/// different rights now.
 pub(super) async fn refuse_changed(app: &App, asked: &Asked<'_>) -> Result<(), Stop> {
     let Some(known) = asked.known() else { return Ok(()) };
     let Some(renewed) = look_again(app, asked, known).await? else { return Ok(()) };
@@ -152,7 +155,7 @@ fn is_recent(asked: &Asked<'_>, now: Instant) -> bool {
     now < asked.checked.get() + auth::LEASE
 }
 
-/// The caller with other rights than before, if they have changed; 401 where it is nobody's any more.
+/// The caller with fresh rights, if these have changed; 401 where the user is gone.
 async fn look_again(app: &App, asked: &Asked<'_>, known: &Known) -> Result<Option<Known>, Stop> {
     let Shared { auth, model, .. } = &*app.shared;
     let now = clock::now();

@@ -1,5 +1,4 @@
-//! What a request means, once its body is there: from bytes to a plan, beside the thread that serves where
-//! that takes long.
+//! Parsing and planning of a request once its body is there; a blocking thread does it for large bodies.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ const VALUES_MAX: usize = 512 << 10;
 /// What a parsed value takes up at most, on average: `[0]` is two values and 176 bytes.
 const VALUE_BYTES: usize = 96;
 
-/// What a large body means takes long enough to find out to be noticed by others.
+/// Plans on this thread, or on a blocking thread if the body is large enough to delay other connections.
 pub(super) async fn plan(
     app: &App,
     route: Route,

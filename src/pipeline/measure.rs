@@ -1,11 +1,12 @@
-//! What a scrape finds: the numbers that were counted, and those that stand elsewhere.
+//! The Prometheus scrape: the counters, and the gauges that are read from other modules.
 //!
-//! It passes no gate, and does not fail when the store does: a server in trouble is the one to look at.
+//! A scrape bypasses admission control, and does not fail when the store does: a server in trouble is the
+//! one to look at.
 
 use super::App;
 use crate::metrics::Now;
 
-/// The text for Prometheus.
+/// The metrics in the Prometheus text format.
 pub(super) async fn text(app: &App) -> String {
     let positions = app.store.positions().await;
     let shared = &app.shared;

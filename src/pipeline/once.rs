@@ -1,10 +1,10 @@
-//! A write under an `Idempotency-Key`: done once, however often it is sent.
+//! Writes with an `Idempotency-Key`: executed once, however often the client retries.
 //!
-//! The key comes after everything that the request alone tells (steps 1 to 9), so that whoever is told an old
-//! answer has shown again who they are and may still do what they ask, and what is malformed uses up no key.
-//! Of all that come under one key, one at a time goes to the store, which knows the rest.
-//! The one surprising thing: an answer is kept in one form, so what was negotiated is part of the request:
-//! nobody is sent a type that they did not list.
+//! The key is looked up after all checks that need only the request (steps 1 to 9). So a caller who gets a
+//! stored response has been authenticated and authorized again, and a malformed request uses up no key. Of
+//! all requests with the same key only one at a time goes to the store, which has the stored responses. The
+//! one surprising thing: a response is stored in one format, so the negotiated format is part of the
+//! request's fingerprint: a client never gets a type that it did not list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::reply::kept::{self, IDEMPOTENT_REPLAYED};
 use crate::reply::{self, Reply};
 use crate::store::StoreError;
 
-/// What tells one request of a caller from another one, beside the body.
+/// Headers that are part of the request's fingerprint, beside the body.
 const TELLING: [header::HeaderName; 5] = [
     header::CONTENT_TYPE,
     header::IF_MATCH,
@@ -40,7 +40,7 @@ const TELLING: [header::HeaderName; 5] = [
     header::IF_UNMODIFIED_SINCE,
 ];
 
-/// Does a write, or says what was said to it before.
+/// Executes a write, or replays the response of its first execution.
 pub(super) async fn write(
     app: &App,
     asked: &Asked<'_>,
@@ -59,7 +59,7 @@ pub(super) async fn write(
     }
 }
 
-/// Gives a write its name, as soon as nobody else works under it.
+/// Attaches the key to a write, once no other request with this key is in flight.
 async fn name<'a>(
     app: &'a App,
     asked: &Asked<'_>,
@@ -82,7 +82,7 @@ async fn name<'a>(
         number: scope.number,
         scope: scope.text.as_str().into(),
         wait: wait_until.saturating_duration_since(clock::now()),
-        // A user is read first, and patched beside the store.
+        // A user is read and patched outside the store.
         keeps_refusals: !write.is_patch_of(model.users),
         says: says(app, asked, format, about),
     };
@@ -90,7 +90,7 @@ async fn name<'a>(
     Ok(turn)
 }
 
-/// An answer as it was kept.
+/// The stored response as a reply.
 fn again(asked: &Asked<'_>, said: Said) -> Result<Reply, Stop> {
     let unread = || Problem::new(&problem::INTERNAL).cause("a kept answer that cannot be read");
     let (mut reply, kind) = kept::again(said.text).ok_or_else(unread)?;
@@ -101,7 +101,7 @@ fn again(asked: &Asked<'_>, said: Said) -> Result<Reply, Stop> {
     Ok(reply)
 }
 
-/// What a key is a key of: the caller, the method and the path. Those without a name share one.
+/// The scope of a key: the caller, the method and the path. Anonymous callers share one scope.
 struct Scope {
     text: String,
     number: i64,
@@ -123,7 +123,7 @@ impl Scope {
     }
 }
 
-/// The marks of a request: what is asked, and in which form it is answered.
+/// The fingerprints of a request: what it asks for, and the formats of its response.
 async fn prints(
     app: &App,
     asked: &Asked<'_>,
@@ -136,7 +136,7 @@ async fn prints(
         Bytes::copy_from_slice(asked.parts.uri.query().unwrap_or("").as_bytes()),
         Bytes::from_static(format.media.essence.as_bytes()),
         problem_type.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(value.as_bytes())),
-        // Somebody who may see less by now is not shown more.
+        // So that a caller who has lost read access is not sent the earlier, fuller response.
         Bytes::copy_from_slice(
             &about.reach.read_mark(&app.shared.model, about.resource).to_be_bytes(),
         ),
@@ -157,7 +157,7 @@ async fn prints(
     if bytes.len() < ASIDE_BODY_BYTES { Ok(work()) } else { aside(work).await }
 }
 
-/// What will be said, as it is kept.
+/// Renders the response in the form in which the store keeps it.
 fn says(app: &App, asked: &Asked<'_>, format: &'static Format, about: &Collection) -> Says {
     let (shared, about) = (Arc::clone(&app.shared), about.clone());
     let accepted = asked.parts.headers.get_all(header::ACCEPT);
@@ -167,12 +167,12 @@ fn says(app: &App, asked: &Asked<'_>, format: &'static Format, about: &Collectio
         let Shared { model, replies, .. } = &*shared;
         let said = match done {
             Ok(outcome) => {
-                // A user's patch ends as a replacement.
+                // A patch of a user ends as a replacement.
                 let outcome = match outcome {
                     Outcome::Updated(item) => Outcome::Amended(item),
                     outcome => outcome,
                 };
-                // They were held against what was there when it was changed.
+                // The conditions were evaluated when the item was changed.
                 let about = (Some(about.clone()), None, &Conditions::default());
                 replies.outcome(model, about, format, &outcome)
             }

@@ -1,9 +1,9 @@
-//! The hint in a 404 for a nested resource that is asked for without its parents, such as `/orders`.
+//! The hint in a 404 for a nested resource that is requested without its parents, such as `/orders`.
 //!
-//! A path that leads nowhere is refused before it is known who asks, so that the names of resources are
-//! found out only by guessing each of them. The hint names the parents, so it is for callers who have some
-//! grant on all of them; everybody else is told 404 and no more. Credentials that are wrong are no 401
-//! here: they are looked at as for any other path, failed logins counted, and lead to no hint.
+//! An unknown path is refused before the caller is authenticated, so that clients cannot enumerate the
+//! names of resources. The hint names the parents, so only callers with some grant on all of them get it;
+//! everybody else gets a bare 404. Wrong credentials do not lead to 401 here: they are checked as for any
+//! other path, failed logins are counted, and there is no hint.
 
 use super::{App, Asked, Shared, identity};
 use crate::auth::Identity;
@@ -42,7 +42,7 @@ async fn add_hint(app: &App, asked: &Asked<'_>, whom: Option<&Authority<'_>>, st
     problem.detail(format!("{plural} live at {path}")).into()
 }
 
-/// Step 3 of the order of checks, which this request has not come to.
+/// Step 3 of the order of checks, which this request has not reached.
 fn is_ours(app: &App, asked: &Asked<'_>, whom: Option<&Authority<'_>>) -> bool {
     let Shared { model, auth, listen, .. } = &*app.shared;
     let base_url = model.server.base_url.as_deref();
@@ -51,7 +51,7 @@ fn is_ours(app: &App, asked: &Asked<'_>, whom: Option<&Authority<'_>>) -> bool {
     is_site && (!auth.is_open() || wire::check_host_is_ours(asked.parts, whom, listen).is_ok())
 }
 
-/// Whether the caller has some grant on the resource and on all that it lies under.
+/// Whether the caller has some grant on the resource and on all its ancestors.
 async fn is_known(app: &App, asked: &Asked<'_>, resource: &Resource) -> bool {
     let Shared { model, auth, .. } = &*app.shared;
     let place = Place::Collection(Address { resource: resource.index, ids: None });

@@ -1,9 +1,9 @@
-//! How often a caller may ask: where their roles are limited, each request counts, and every answer says
-//! how many are left (draft-ietf-httpapi-ratelimit-headers).
+//! Rate limits per caller: where a role has a limit, each request counts, and every response states the
+//! rest (draft-ietf-httpapi-ratelimit-headers).
 //!
-//! Users are counted by their name, callers without one by their address. Each server counts for itself.
-//! The one surprising thing: who has to prove first who they are is not counted for that, or else a few
-//! strangers behind one address could keep everybody there from logging in.
+//! Users are counted by name, anonymous callers by address. Each server counts for itself. The one
+//! surprising thing: a request that is answered with a challenge does not count, or else a few strangers
+//! behind one address could keep everybody there from logging in.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::windows::Seen;
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Counts a request, if its caller is limited.
+/// Counts a request, if its caller is rate-limited.
 pub(super) fn count(app: &App, asked: &Asked<'_>, caller: &Caller) -> Result<(), Problem> {
     let Some(limit) = &caller.rights().rate_limit else { return Ok(()) };
     let whose = Whose::new(caller.user_name(), asked.sender.address);
@@ -35,7 +35,7 @@ pub(super) fn count(app: &App, asked: &Asked<'_>, caller: &Caller) -> Result<(),
     })
 }
 
-/// Says what is left, if the caller is limited.
+/// Adds the `RateLimit` headers, if the caller is rate-limited.
 pub(super) fn tell(asked: &Asked<'_>, headers: &mut HeaderMap) {
     let Some(Seen { count, left }) = asked.counted.get() else { return };
     let known = asked.known.get();
@@ -53,7 +53,7 @@ pub(super) fn tell(asked: &Asked<'_>, headers: &mut HeaderMap) {
     }
 }
 
-/// Who comes back after so many does not come too early.
+/// Rounds up, so that a client that waits this long does not come too early.
 fn whole_seconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! The way of a request that came without TLS to an address that only leads to HTTPS.
+//! The redirect to HTTPS of a request that came without TLS to a redirecting listener.
 //!
-//! Nothing is asked of the model or the store, and no body is read: the answer is 308 with the same path
-//! and query, or what is wrong with the head.
-//! The one surprising thing: every answer ends its connection, since the next request goes elsewhere.
+//! This code uses neither the model nor the store, and reads no body: the response is 308 with the same
+//! path and query, or a problem with the head. The one surprising thing: every response closes its
+//! connection, since the next request goes elsewhere.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,7 +20,7 @@ use crate::reply::{Content, Reply};
 use crate::wire::{self, After, RequestId, Visitor, Way};
 use crate::{clock, fault, reply};
 
-/// Answers one request; its body is left where it is.
+/// Answers one request without reading its body.
 pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Content> {
     let mut stages = Stages::start(clock::now());
     let (id, (parts, _)) = (RequestId::new(), request.into_parts());
@@ -40,7 +40,7 @@ pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Con
     };
     stages.mark("head");
     record(app, (&parts, &id, way), (&reply, problem.as_ref()), &stages);
-    // No page may read what is said here.
+    // No cross-origin page may read this response.
     respond(reply, &parts.method, &id, (After::Close, Visitor::Unasked))
 }
 

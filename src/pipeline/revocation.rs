@@ -1,9 +1,9 @@
 //! Streaming responses that end when the rights of their caller change.
 //!
-//! Nobody asks a stream who it is for, and a client that stands still makes nothing happen at all. So the
-//! sweep of each worker thread looks after them: one read tells whether any user has changed.
-//! The one surprising thing: what is cut here is only the source. A connection whose client does not read
-//! is ended by the sweep, which sees that the stream was revoked.
+//! No request arrives while a stream runs, and a stalled client triggers no event at all. So the periodic
+//! sweep of each worker thread checks the rights: one read tells whether any user has changed. The one
+//! surprising thing: this code cancels only the source of the stream. The sweep itself closes a connection
+//! whose client does not read, when it sees that the stream is revoked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use super::{App, Asked};
 use crate::auth::{Known, Standing};
 use crate::store::Stopper;
 
-/// For the log.
+/// The cause in the log.
 pub(super) const CAUSE: &str = "the rights of the caller have changed";
 
 /// The rights that a streaming response was permitted by.
@@ -24,7 +24,7 @@ pub struct StreamRights {
 }
 
 impl StreamRights {
-    /// None: nobody can take anything from this caller.
+    /// `None` for an anonymous caller, whose rights cannot be revoked.
     pub(super) fn new(asked: &Asked<'_>, source: Stopper) -> Option<Arc<Self>> {
         let known = asked.known().filter(|known| known.caller.is_proved())?.without_info();
         Some(Arc::new(Self { known, source, is_revoked: AtomicBool::new(false) }))
@@ -41,10 +41,10 @@ impl StreamRights {
     }
 }
 
-/// Ends those streams whose callers have not the rights any more that they began with.
+/// Ends the streams whose callers no longer have the rights that they began with.
 pub async fn end_revoked(app: &App, streams: Vec<Arc<StreamRights>>) {
     let (auth, store) = (&app.shared.auth, &app.store);
-    // What cannot be read now is asked for again by the next sweep.
+    // If the read fails, the next sweep retries.
     if auth.renew(store).await.is_err() {
         return;
     }

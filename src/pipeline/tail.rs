@@ -1,7 +1,7 @@
-//! The log line of an answer that goes on: it is written when the last byte is out, or none will be.
+//! The log line of a streaming response, written when the stream ends, is truncated or is abandoned.
 //!
-//! What is counted of the request is counted when the answer begins; how long a client takes to read is
-//! not how long it waited.
+//! The metrics count the request when the response begins: how long a client takes to read is not how long
+//! it waited.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::log::{RequestLine, Stages};
 use crate::reply::{Content, Cut, Flow, Pieces, Reply};
 use crate::wire::{RequestId, Way};
 
-/// What is said of a request whose answer goes on.
+/// The fields of the log line.
 struct Tail {
     shared: Arc<Shared>,
     request_id: RequestId,
@@ -30,7 +30,7 @@ struct Tail {
     rights: Option<Arc<StreamRights>>,
 }
 
-/// A flow that is logged when it ends.
+/// A stream that is logged when it is dropped.
 struct Logged {
     flow: Flow,
     tail: Tail,
@@ -38,14 +38,14 @@ struct Logged {
     end: Option<Result<(), Cut>>,
 }
 
-/// Puts off the log line of an answer that goes on; false when there is none to put off.
+/// Defers the log line of a streaming response to its end; false if the response is not a stream.
 pub(super) fn put_off(
     shared: &Arc<Shared>,
     asked: &Asked<'_>,
     reply: &mut Reply,
     stages: &Stages,
 ) -> bool {
-    // The answer to HEAD ends here.
+    // The response to HEAD has no body to wait for.
     if asked.parts.method == Method::HEAD {
         return false;
     }

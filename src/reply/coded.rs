@@ -1,8 +1,8 @@
-//! An answer as it goes out to a client that would have it coded.
+//! `Content-Encoding` and the entity tag of an encoded response.
 //!
-//! Here alone, so that no answer has a coding without the tag of that coding, or the other way round: all
-//! before this speaks of the bytes as they are. A weak tag is left as it is, since it says the same of
-//! every coding.
+//! Only this code sets them, so that no response has a coding without the tag of that coding, or the other
+//! way round: all code before this point deals with the unencoded bytes. A weak tag stays as it is, since
+//! it means the same in every coding.
 
 use http::HeaderValue;
 use http::header::{CONTENT_ENCODING, ETAG};
@@ -10,13 +10,13 @@ use http::header::{CONTENT_ENCODING, ETAG};
 use super::{Content, Reply};
 use crate::formats::coding::Choice;
 
-/// `body` is what came of its body, where that was coded.
+/// Applies the chosen coding to the headers. `body` is the encoded body, if it was encoded.
 pub fn coded(reply: &mut Reply, choice: Choice, body: Option<Content>) {
     if let Some(body) = body {
         reply.headers.insert(CONTENT_ENCODING, choice.name());
         reply.body = body;
     } else if reply.body.whole().is_none_or(|bytes| choice.covers(bytes.len())) {
-        // It should have been, and could not: these are not the bytes that a strong tag would speak of.
+        // It should have been encoded and could not be: the strong tag would name other bytes than these.
         let is_strong = |tag: &HeaderValue| tag.as_bytes().starts_with(b"\"");
         if reply.headers.get(ETAG).is_some_and(is_strong) {
             reply.headers.remove(ETAG);
@@ -29,13 +29,13 @@ pub fn coded(reply: &mut Reply, choice: Choice, body: Option<Content>) {
     }
 }
 
-/// `"<version>-<f>"` with the coding in `f`.
+/// `"<version>-<f>"` with the coding mixed into `f`.
 fn marked(tag: &str, mark: u32) -> Option<HeaderValue> {
     let (version, f) = tag.strip_prefix('"')?.strip_suffix('"')?.rsplit_once('-')?;
     HeaderValue::try_from(format!("\"{version}-{}\"", mix(f, mark))).ok()
 }
 
-/// The hash in a tag, with something more that changes the bytes.
+/// Mixes something else that changes the bytes into the hash of a tag.
 pub(super) fn mix(f: &str, mark: u32) -> String {
     let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
     format!("{mixed:08x}")

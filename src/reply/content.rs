@@ -1,9 +1,8 @@
-//! The body of an answer: whole, or pieces that come one after another.
+//! Response bodies: whole, or a stream of chunks.
 //!
-//! Who makes the pieces is not known here, and nothing is kept: whoever makes them waits until they are
-//! asked for.
-//! The one surprising thing: a flow may end in the middle, and then it says why. The connection is cut, so
-//! that the client cannot take a part for the whole.
+//! The producer of the chunks is unknown here, and nothing is buffered: a producer is polled for each chunk
+//! (backpressure). The one surprising thing: a stream may fail in the middle, and then it says why. The
+//! server closes the connection, so that the client cannot take the truncated body for the whole.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-/// The body of an answer.
+/// A response body.
 #[derive(Debug)]
 pub enum Content {
     Whole(Bytes),
@@ -19,7 +18,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// All of it, if it is known.
+    /// The whole body, if it is not a stream.
     pub fn whole(&self) -> Option<&Bytes> {
         match self {
             Self::Whole(bytes) => Some(bytes),
@@ -27,7 +26,7 @@ impl Content {
         }
     }
 
-    /// Bytes that are kept for it.
+    /// The bytes in memory for it.
     pub fn held_bytes(&self) -> usize {
         self.whole().map_or(0, Bytes::len)
     }
@@ -39,13 +38,13 @@ impl From<Vec<u8>> for Content {
     }
 }
 
-/// Something that makes the pieces of a body. Dropped before its end, it lets go of all that it has.
+/// A source of body chunks. Dropped before its end, it releases all that it holds.
 pub trait Pieces {
-    /// The next piece, which is not empty; `None` at the end.
+    /// The next chunk, which is not empty; `None` at the end.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>>;
 }
 
-/// A body in pieces.
+/// A body in chunks.
 pub struct Flow(Box<dyn Pieces + Send>);
 
 impl Flow {
@@ -66,7 +65,7 @@ impl fmt::Debug for Flow {
     }
 }
 
-/// Why a body ends in the middle; for the log.
+/// Why a stream was aborted; for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut(pub String);
 

@@ -1,5 +1,5 @@
-//! `Deprecation` (RFC 9745), `Sunset` (RFC 8594) and the way to a successor, on answers that touch
-//! something deprecated: a resource, one it lies under, or a field that has a value here.
+//! `Deprecation` (RFC 9745), `Sunset` (RFC 8594) and the link to a successor, on responses that involve
+//! something deprecated: a resource, one of its ancestors, or a field that has a value in the response.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use crate::value::{Item, Moment};
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
-/// For each resource of the model, whether there is anything to note about it.
+/// By resource, whether a response about it may involve something deprecated.
 pub(super) fn may_be(model: &Model) -> Vec<bool> {
     let resources = model.resources.iter();
     let may_be = resources.map(|resource| {
@@ -25,8 +25,8 @@ pub(super) fn may_be(model: &Model) -> Vec<bool> {
     may_be.collect()
 }
 
-/// Of several dates the earliest counts. Nothing is told of what the caller does not know. Where the
-/// items are still to come, each field may have a value.
+/// Adds the headers. Of several dates the earliest counts. Fields and resources that the caller cannot see
+/// are left out. `items` is `None` for a stream, where each field may have a value.
 pub(super) fn note(
     headers: &mut HeaderMap,
     model: &Model,
@@ -68,7 +68,7 @@ pub(super) fn note(
     }
 }
 
-/// The beginning of a day.
+/// The start of a day in UTC, in Unix seconds.
 fn seconds(day: &str) -> Option<i64> {
     Moment::parse(&format!("{day}T00:00:00Z")).map(Moment::seconds)
 }

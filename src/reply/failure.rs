@@ -1,6 +1,6 @@
-//! What a refusal or a failure of the store means for the client.
+//! Mapping of the store's refusals and failures to problems.
 //!
-//! Pure. The cause is for the log alone.
+//! Pure. The cause goes to the log only.
 
 use http::{HeaderValue, header};
 
@@ -9,7 +9,7 @@ use crate::plan::{Collection, Refusal};
 use crate::problem::{self, Member, Problem};
 use crate::store::{Broken, StoreError};
 
-/// What the store's answer means for the client.
+/// Maps an error of the store to a problem for the client.
 pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> Problem {
     match error {
         StoreError::Refused(refusal) => refused(model, about, refusal),
@@ -39,7 +39,7 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
         Refusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
         Refusal::Outside(faults) if faults.is_empty() => Problem::new(&problem::OUTSIDE_GRANT),
         Refusal::Outside(faults) => Problem::new(&problem::OUTSIDE_GRANT).faults(faults),
-        // Where every field of the clash is hidden.
+        // Every field of the conflict is hidden from the caller.
         Refusal::Taken(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
         Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),
         Refusal::Referenced(by) => {
@@ -79,9 +79,9 @@ mod tests {
     use super::*;
     use crate::model;
 
-    /// What a client is told of each way in which the store can fail; the cause is for the log.
+    /// The problem for each way in which the store can fail; the cause is for the log.
     #[test]
-    fn failures_of_the_store() {
+    fn store_errors_map_to_problems() {
         let cause = || "a cause".to_owned();
         let errors = [
             StoreError::Refused(Refusal::Missing),

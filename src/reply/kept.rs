@@ -1,8 +1,8 @@
-//! An answer as text, so that it can be kept and given again: status, headers, an empty line, the body.
+//! Stored responses for `Idempotency-Key`, as text: status, headers, an empty line, the body.
 //!
-//! Pure. The first client gets it by this way too, so that all get the same.
-//! The one surprising thing: what belongs to a request rather than to its answer (its id, the date, what
-//! pages of other origins are told) is added behind this, and is new every time.
+//! Pure. The first client gets the stored form too, so that every retry gets the same response. The one
+//! surprising thing: headers that belong to the request rather than to the response (request id, date,
+//! CORS) are added after this step, and are new every time.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -12,7 +12,7 @@ use crate::problem::{self, Kind};
 
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// The text of an answer; of a problem also its kind. Nothing, if it is not all text.
+/// The text of a reply, and the kind of its problem. `None`, if it is not all text.
 pub fn keep(reply: &Reply, kind: Option<&Kind>) -> Option<String> {
     let body = str::from_utf8(reply.body.whole()?).ok()?;
     let mut text = String::with_capacity(body.len() + 512);
@@ -30,7 +30,7 @@ pub fn keep(reply: &Reply, kind: Option<&Kind>) -> Option<String> {
     Some(text)
 }
 
-/// The answer that a text was made of.
+/// Parses a stored response.
 pub fn again(text: String) -> Option<(Reply, Option<&'static Kind>)> {
     let (head, _) = text.split_once("\n\n")?;
     let mut lines = head.lines();
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_back_as_it_was() {
+    fn stored_response_round_trips() {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ETAG, HeaderValue::from_static("\"1-0011aabb\""));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_not_kept_and_what_is_no_answer_not_read() {
+    fn stored_response_rejects_binary_bodies_and_malformed_text() {
         let body = Content::Whole(Bytes::from_static(b"\xff"));
         let reply = Reply { status: StatusCode::OK, headers: HeaderMap::new(), body };
         assert_eq!(keep(&reply, None), None);

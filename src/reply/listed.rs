@@ -1,9 +1,8 @@
-//! The tag of a list, and what is said to whom has it already.
+//! Entity tags of lists, and `304 Not Modified` for a client that has the list already.
 //!
-//! Pure. The tag is weak: it is made of the place of the list in the change log, which says that nothing
-//! was changed, and not of the bytes.
-//! The one surprising thing: who reaches only some rows gets a tag of the bytes. A tag of the log would
-//! tell them when a row changes that is out of their reach.
+//! Pure. The tag is weak: it is made of the list's position in the change log, which says that nothing was
+//! changed, and not of the bytes. The one surprising thing: under row-level security a list gets a tag of
+//! its bytes. A tag of the log would reveal when a row changes that the caller cannot see.
 
 use http::StatusCode;
 use http::header::ETAG;
@@ -20,12 +19,12 @@ use crate::store::StoreError;
 use crate::value::Page;
 
 impl Replies {
-    /// What our tags of a list have after the number.
+    /// What our list tags have after the number.
     pub(super) fn list_form(&self, format: &Format, mark: u32, seal: u32) -> String {
         format!("{}{seal:08x}", self.form(format, mark).unwrap_or_default())
     }
 
-    /// A page, unless the client has it, or does not want it.
+    /// A page, or 304 if the client has it, or 412 if its condition fails.
     pub(super) fn listed(
         &self,
         model: &Model,
@@ -35,7 +34,7 @@ impl Replies {
     ) -> Result<Reply, Problem> {
         let view = view(model, collection, list);
         let whole = || page_reply(model, (collection, list), (format, view), page);
-        // A page that the client has was not read, so it is not written either.
+        // A page that the client has was not read from the store, so it is not serialized either.
         let (number, written) = match page.position {
             Some(position) => (position, None),
             None => {
@@ -68,7 +67,7 @@ impl Replies {
     }
 }
 
-/// Larger than any place in the log will ever be.
+/// A number larger than any position in the log will ever be.
 fn digest(body: &[u8]) -> i64 {
     let hash = Sha256::digest(body);
     let number = hash.first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));

@@ -1,7 +1,7 @@
-//! 4, said: outcomes and problems as answers.
+//! Stage 4 of the pipeline, said: outcomes and problems as HTTP responses.
 //!
-//! Pure. A `Reply` is status, headers and body; the server adds only `Date` and what the connection
-//! needs. Paths in `Location` and `Link` are absolute paths: the request's Host is never trusted.
+//! Pure. A `Reply` is status, headers and body; the server adds only `Date` and the headers of the
+//! connection. `Location` and `Link` hold absolute paths: the request's Host is never trusted.
 
 mod coded;
 mod content;
@@ -39,13 +39,13 @@ use crate::value::Page;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
-/// What is looked at for an answer with a body, also for one that is too small to be coded: the next one
-/// from the same address may be large.
+/// The headers that every response with a body varies by, also one that is too small to be compressed: the
+/// next one from the same URL may be large.
 const BOTH: HeaderValue = HeaderValue::from_static("Accept, Accept-Encoding");
 
 const WORDS_TYPE: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// An answer.
+/// A response before the server sends it.
 #[derive(Debug)]
 pub struct Reply {
     pub status: StatusCode,
@@ -53,12 +53,12 @@ pub struct Reply {
     pub body: Content,
 }
 
-/// What is said about a model in the same way every time.
+/// What the replies of one model have in common.
 #[derive(Debug)]
 pub struct Replies {
-    /// For each format, a short hash of it and the model: what an item looks like depends on both.
+    /// For each format, a short hash of it and the model: an item's representation depends on both.
     forms: Vec<(&'static str, String)>,
-    /// By resource: whether an answer about it may touch something deprecated.
+    /// By resource: whether a response about it may involve something deprecated.
     may_be_deprecated: Vec<bool>,
 }
 
@@ -75,8 +75,8 @@ impl Replies {
         }
     }
 
-    /// `"<version>-<f>"`, where `f` is the hash of the form: equal tags, equal bytes.
-    /// What is hidden changes the bytes, so `mark`, which tells it, changes the hash.
+    /// `"<version>-<f>"`, where `f` is the hash of the representation: equal tags, equal bytes. Hidden
+    /// fields change the bytes, so `mark`, which identifies them, changes the hash.
     fn etag(&self, format: &Format, mark: u32, version: i64) -> Option<HeaderValue> {
         Some(tag("", version, &self.form(format, mark)?))
     }
@@ -89,7 +89,7 @@ impl Replies {
         })
     }
 
-    /// The conditions of a request, to be answered in some format and coding. The tag of a list is weak, so
+    /// The conditions of a request, for a response in some format and coding. The tag of a list is weak, so
     /// that it is the same in every coding.
     pub fn conditions(
         &self,
@@ -109,8 +109,7 @@ impl Replies {
         })
     }
 
-    /// What the store's answer means for the client. What is there now is told to whom it was not as
-    /// expected.
+    /// Maps an error of the store to a problem. A failed precondition gets the current validators.
     pub fn failure(
         &self,
         model: &Model,
@@ -135,7 +134,7 @@ impl Replies {
         headers.fold(problem, |problem, (name, value)| problem.header(name, value))
     }
 
-    /// Says what was done or found.
+    /// Builds the reply to an outcome.
     pub fn outcome(
         &self,
         model: &Model,
@@ -144,7 +143,7 @@ impl Replies {
         outcome: &Outcome,
     ) -> Result<Reply, Problem> {
         crate::fault::point("reply");
-        // Only readiness is about no collection.
+        // Only the readiness check has no collection.
         let Some(collection) = about else { return Ok(document(json::status("ready"))) };
         let mut reply = match (outcome, judge(outcome, conditions)) {
             (Outcome::Page(page), _) => {
@@ -168,7 +167,7 @@ impl Replies {
         Ok(reply)
     }
 
-    /// Says what a whole collection looks like. It has no validators.
+    /// Builds the reply that streams a whole collection. It has no validators.
     pub fn export(
         &self,
         model: &Model,
@@ -196,7 +195,7 @@ impl Replies {
         Ok(reply)
     }
 
-    /// RFC 9110 §15.4.5: the headers of the answer that it stands for, as far as caches go by them.
+    /// RFC 9110 §15.4.5: the headers of the 200 response that caches need.
     fn not_modified(&self, mark: u32, format: &Format, outcome: &Outcome) -> Reply {
         let mut reply = bare(StatusCode::NOT_MODIFIED);
         reply.headers.insert(VARY, BOTH);
@@ -218,11 +217,11 @@ impl Replies {
         let view = view(model, collection, list);
         let mut body = Vec::with_capacity(512);
         match outcome {
-            // These are about no collection.
+            // These have no collection.
             Outcome::Ready | Outcome::Positions(_) | Outcome::User(_) | Outcome::Stamp(_) => {
                 document(json::status("ready"))
             }
-            // An answer already, which is not made once more.
+            // A stored response, which `pipeline::idempotency` has replayed already.
             Outcome::Said(_) => speechless(),
             Outcome::Item(item) => {
                 (format.item)(&mut body, view, item);
@@ -261,7 +260,7 @@ impl Replies {
     }
 }
 
-/// What was written was held against the conditions before it was.
+/// The conditions of a write were evaluated in its transaction.
 fn judge(outcome: &Outcome, conditions: &Conditions) -> Verdict {
     match outcome {
         Outcome::Item(_) => conditions.judge(validators(outcome), true),
@@ -276,12 +275,12 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
     }
 }
 
-/// What a choice of members changes in the tag of an item.
+/// What a selection of members changes in the tag of an item.
 fn seal_of(list: Option<&List>) -> u32 {
     list.map_or(0, |list| list.seal)
 }
 
-/// A resource as GET shows it to the caller, and as much of it as a list asks for.
+/// A resource as GET shows it to the caller, restricted to the members that a list selects.
 pub fn view<'a>(model: &'a Model, collection: &'a Collection, list: Option<&'a List>) -> View<'a> {
     let hidden = collection.reach.unseen_fields(collection.resource);
     let chosen = list.and_then(|list| list.chosen.as_deref());
@@ -310,11 +309,11 @@ fn page_reply(
     reply
 }
 
-/// `before` says whether it is weak.
+/// `before` is `W/` for a weak tag.
 fn tag(before: &str, number: i64, form: &str) -> HeaderValue {
     let mut digits = itoa::Buffer::new();
     let number = digits.format(number).as_bytes();
-    // As long as it will be, so that it need not be copied.
+    // The exact capacity, so that the header value is made without a copy.
     let mut tag = Vec::with_capacity(before.len() + number.len() + form.len() + 3);
     tag.extend_from_slice(before.as_bytes());
     tag.push(b'"');
@@ -343,7 +342,7 @@ fn bare(status: StatusCode) -> Reply {
     Reply { status, headers, body: Content::Whole(Bytes::new()) }
 }
 
-/// An answer with a body, whose form was chosen by `Accept`.
+/// A response with a body, in a format chosen by `Accept`.
 fn with_body(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Reply {
     let mut reply = bare(status);
     reply.headers.insert(CONTENT_TYPE, content_type);
@@ -361,12 +360,12 @@ fn document(body: Vec<u8>) -> Reply {
     data(StatusCode::OK, &json::FORMAT, body)
 }
 
-/// Says what was counted.
+/// The response to a scrape.
 pub fn metrics(text: String) -> Reply {
     with_body(StatusCode::OK, formats::METRICS_TYPE, text.into_bytes())
 }
 
-/// Says what the model alone tells.
+/// Builds a reply that needs only the model.
 pub fn saying(model: &Model, saying: &Saying) -> Reply {
     match saying {
         Saying::Home(reach) => document(json::home(model, |index| reach.knows(index))),
@@ -389,14 +388,14 @@ pub fn saying(model: &Model, saying: &Saying) -> Reply {
     }
 }
 
-/// 204, with what its headers say.
+/// 204, with the given headers.
 pub fn nothing(headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Reply {
     let mut reply = bare(StatusCode::NO_CONTENT);
     reply.headers.extend(headers);
     reply
 }
 
-/// 308: the same request, at the address without the slash.
+/// 308: the same request, at the URL without the slash.
 pub fn moved(to: &str) -> Reply {
     let mut reply = bare(StatusCode::PERMANENT_REDIRECT);
     set(&mut reply, LOCATION, HeaderValue::try_from(to).ok());
@@ -412,12 +411,12 @@ pub fn reason(status: StatusCode) -> Option<&'static str> {
     }
 }
 
-/// When even a problem cannot be said: the status alone.
+/// A 500 without a body, for when even a problem cannot be serialized.
 pub fn speechless() -> Reply {
     bare(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// A problem in the form the client listed, or without a body when it listed none that fits.
+/// A problem in a format that the client listed, or without a body when none fits.
 pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<'_>) -> Reply {
     crate::fault::point("problem");
     let parts = problem.parts();
@@ -436,7 +435,7 @@ pub fn problem(problem: &Problem, accept: &Accept<'_>, occasion: json::Occasion<
         }
     };
     for (name, value) in &parts.headers {
-        // A challenge is a line of its own; of anything else the last one counts.
+        // Each challenge is a header line of its own; of any other header the last one counts.
         if name == WWW_AUTHENTICATE {
             reply.headers.append(name, value.clone());
         } else {

@@ -1,7 +1,7 @@
-//! What may have made a list take too long: for the client, and for the author of the model.
+//! Hints on why a list timed out: for the client, and for the author of the model.
 //!
-//! Pure. The client is told of its own query alone. By which fields its rows are kept apart from those of
-//! others is nobody's business but the operator's, so that goes to the log.
+//! Pure. The client gets a hint about its own query only. The fields that row-level permissions filter by
+//! are nobody's business but the operator's, so these go to the log.
 
 use crate::intent::{Aspect, List, Term, Test};
 use crate::model::expr::{Comparison, Node, Path, Root};
@@ -9,7 +9,7 @@ use crate::model::{Model, Resource};
 use crate::plan::Collection;
 use crate::problem::Problem;
 
-/// Says of a list that was cut short what no index could help with.
+/// Adds a hint to the timeout of a list: the part of the query that no index supports.
 pub(super) fn hint(
     model: &Model,
     asked: Option<(&Collection, &List)>,
@@ -61,7 +61,7 @@ fn words(resource: &Resource, list: &List) -> Option<String> {
     })
 }
 
-/// A filter that has to look at every item.
+/// A filter that has to scan every item.
 fn slow(resource: &Resource, term: &Term) -> Option<String> {
     let name = term.aspect.name(resource);
     match &term.test {
@@ -73,7 +73,7 @@ fn slow(resource: &Resource, term: &Term) -> Option<String> {
     }
 }
 
-/// The fields of a role's conditions, on the rows and on those above them, that have no index.
+/// The fields of a role's conditions, on the rows and on their ancestors, that have no index.
 fn unindexed(model: &Model, collection: &Collection) -> Vec<String> {
     let mut names = Vec::new();
     for level in model.lineage(collection.resource) {

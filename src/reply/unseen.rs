@@ -1,7 +1,7 @@
-//! Answers to writes whose item a GET by the same caller would not show: status and `Location` alone.
+//! Responses to writes whose item the caller may not read: status and `Location` only.
 //!
-//! Pure. The verb of a write has rights of its own, so a caller may change what they cannot read; the answer
-//! must not read it to them.
+//! Pure. The verb of a write has grants of its own, so a caller may change what they cannot read; the
+//! response must not reveal it.
 
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
@@ -12,7 +12,8 @@ use crate::model::Model;
 use crate::plan::{Collection, Outcome};
 
 impl Replies {
-    /// A write whose item a GET by the same caller would not show: it was done, and no more is said.
+    /// The response to a write whose item a GET by the same caller would not show: status and `Location`
+    /// only.
     pub(super) fn unseen(
         &self,
         model: &Model,
@@ -37,7 +38,7 @@ impl Replies {
     }
 }
 
-/// Whether all that an outcome speaks of may be shown. What was read was read by the rules of GET.
+/// Whether the caller may read all items of an outcome. What was read was read by the rules of GET.
 pub(super) fn is_shown(model: &Model, collection: &Collection, outcome: &Outcome) -> bool {
     let resource = model.resource(collection.resource);
     match outcome {

@@ -1,8 +1,7 @@
-//! Taking connections in, and sharing them out.
+//! The accept loop, and the distribution of connections over the worker threads.
 //!
-//! Nothing is read here.
-//! The one surprising thing: a connection over the limit is still accepted, to be told so: a client
-//! that is left waiting in the system's queue cannot know why.
+//! Nothing is read here. The one surprising thing: a connection over the limit is still accepted, to get a
+//! 503: a client that is left in the kernel's queue cannot know why.
 
 use std::cell::Cell;
 use std::io;
@@ -28,13 +27,13 @@ use crate::pipeline;
 use crate::problem::{self, Problem};
 use crate::wire::Way;
 
-/// Connections over the limit that are being told so at one time.
+/// The maximum number of concurrent refusals.
 const REFUSALS_MAX: usize = 64;
-/// RFC 8446 §6: a fatal alert, `internal_error`: what can be said in place of a handshake.
+/// RFC 8446 §6: a fatal alert, `internal_error`: what can be sent in place of a handshake.
 const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
-/// The same trouble is logged once in this time.
+/// The minimum time between two equal warnings.
 const REPEAT: Duration = Duration::from_secs(5);
-/// How long to wait when the system has no room for one more connection.
+/// How long to wait when the system has no resources for one more connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -44,7 +43,7 @@ pub(super) struct Acceptor {
     /// Of the pipeline: its gate says whether there is memory for one more.
     shared: Arc<pipeline::Shared>,
     pub(super) refusals: Refusals,
-    /// Under way at the moment.
+    /// Refusals in flight.
     refusing: Cell<usize>,
     complained: Cell<Option<Instant>>,
 }
@@ -68,7 +67,7 @@ impl Acceptor {
 
     fn take(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, door: Door) -> io::Result<()> {
         crate::fault::point("accept");
-        // Answers are written whole; waiting to fill a packet would only delay them.
+        // Responses are written whole; waiting to fill a packet (Nagle) would only delay them.
         stream.set_nodelay(true)?;
         self.refusals.metrics.server.accepted.add(1);
         if self.workers.iter().map(Worker::open).sum::<usize>() >= self.connections_max {
@@ -110,7 +109,7 @@ impl Acceptor {
                     let said = (&busy, &Accept::Anything);
                     connection::refuse(stream, said, way, &acceptor.refusals).await;
                 }
-                // A handshake is what there is no room for.
+                // A handshake would be too expensive.
                 Door::Tls => {
                     if stream.write_all(&ALERT).await.is_ok() {
                         connection::close(stream).await;
@@ -142,7 +141,7 @@ pub(super) async fn run(socket: TcpListener, door: Door, acceptor: Rc<Acceptor>)
             Err(error) => Err(error),
         };
         if let Err(error) = taken {
-            // Those concern one client that is gone already.
+            // These errors concern one client that is gone already.
             let harmless = matches!(
                 error.kind(),
                 io::ErrorKind::ConnectionAborted

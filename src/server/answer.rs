@@ -1,8 +1,7 @@
-//! The body of an answer, and what lasts as long as its bytes do.
+//! Response bodies as hyper sends them, with guards that live as long as their bytes.
 //!
-//! What is in it is the pipeline's business.
-//! The one surprising thing: hyper drops a piece of a body when its last byte is sent, so what has to
-//! be known until then goes with the piece.
+//! The pipeline decides on their content. The one surprising thing: hyper drops a chunk of a body when its
+//! last byte is sent, so a guard that must live until then is part of the chunk.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,7 +18,7 @@ use crate::pipeline::{App, StreamRights};
 use crate::problem;
 use crate::reply::{Content, Cut, Flow, Pieces};
 
-/// What lasts as long as the bytes of an answer do.
+/// What must live as long as the bytes of a response.
 struct Kept {
     _lasts: Lasts,
     large: Option<(Rc<App>, usize)>,
@@ -27,7 +26,7 @@ struct Kept {
 
 #[expect(dead_code, reason = "they are kept to be dropped")]
 enum Lasts {
-    /// There is no more of the answer.
+    /// The response has no more chunks.
     Whole(Exchange),
     Part(Part),
 }
@@ -50,18 +49,18 @@ impl Drop for Kept {
     }
 }
 
-/// The body of an answer.
+/// A response body.
 pub(super) enum Answer {
     /// There is none, but the head is to be sent.
     Empty {
         _exchange: Option<Exchange>,
     },
-    /// What is still to be handed over.
+    /// The chunk that hyper has not taken yet.
     Whole(Option<Piece>),
     Flow(Box<Flowing>),
 }
 
-/// An answer that goes on.
+/// A streaming response.
 pub(super) struct Flowing {
     flow: Flow,
     exchange: Exchange,
@@ -69,7 +68,7 @@ pub(super) struct Flowing {
 }
 
 impl Answer {
-    /// `rights`: those that an answer that goes on depends on.
+    /// `rights`: those that a streaming response depends on.
     pub(super) fn new(
         exchange: Exchange,
         app: &Rc<App>,
@@ -92,7 +91,7 @@ impl Answer {
         }
     }
 
-    /// Without a body: a client that lets nothing through could keep one here.
+    /// Without a body: a client with a closed flow-control window could keep one in memory.
     pub(super) fn too_many_streams() -> Response<Self> {
         let mut response = Response::new(Self::Empty { _exchange: None });
         *response.status_mut() = problem::BUSY.status;
@@ -125,8 +124,7 @@ impl Body for Answer {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let polled = match self.get_mut() {
             Self::Empty { .. } => Poll::Ready(None),
-            // There is one piece, and the exchange goes with it: hyper keeps it until the last byte is
-            // sent.
+            // There is one chunk, and it owns the exchange: hyper keeps it until the last byte is sent.
             Self::Whole(piece) => Poll::Ready(piece.take().map(Ok)),
             Self::Flow(flowing) => flowing.poll_piece(context),
         };
@@ -149,7 +147,7 @@ impl Body for Answer {
     }
 }
 
-/// Bytes of an answer, dropped when they are sent.
+/// Bytes of a response, dropped when they are sent.
 pub(super) struct Piece {
     bytes: Bytes,
     _kept: Kept,

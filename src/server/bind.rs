@@ -1,8 +1,8 @@
-//! Taking the addresses the server listens on.
+//! Binding of the listening sockets.
 //!
-//! Nothing is accepted here.
-//! The one surprising thing: a name such as `localhost` may stand for several addresses, and all of
-//! them are taken, with one port; otherwise it would depend on the client whether it gets through.
+//! Nothing is accepted here. The one surprising thing: a name such as `localhost` may resolve to several
+//! addresses, and all of them are bound, with one port; otherwise it would depend on the client whether it
+//! can connect.
 
 use std::fmt;
 use std::io;
@@ -12,16 +12,16 @@ use socket2::SockRef;
 use tokio::net::TcpSocket;
 use tokio::runtime;
 
-/// Connections the system keeps waiting for us. The standard library asks for 128, which a burst of
-/// clients fills; the system cuts this to its own limit.
+/// The backlog of each socket. The standard library asks for 128, which a burst of clients fills; the
+/// system lowers this to its own limit.
 const BACKLOG: u32 = 4096;
 
-/// What the system keeps of an answer that it cannot send yet. The rest stays with us, where it is
-/// counted: a client that does not read would otherwise fill megabytes of the system's memory, which
-/// all connections share.
+/// The kernel's send buffer for data that it cannot send yet (`TCP_NOTSENT_LOWAT`). The rest stays in the
+/// process, where it is counted: a client that does not read would otherwise fill megabytes of kernel
+/// memory, which all connections share.
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
-/// What one address to listen on stands for.
+/// The sockets of one address to listen on.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) sockets: Vec<TcpListener>,
@@ -29,25 +29,25 @@ pub struct Listener {
     pub(super) door: Door,
 }
 
-/// What an address is listened on for.
+/// What a listener serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
     /// HTTP.
     Plain,
     /// HTTPS.
     Tls,
-    /// HTTP, whose every answer leads to HTTPS.
+    /// HTTP that redirects every request to HTTPS.
     Redirect,
 }
 
 impl Listener {
-    /// Every address taken, the one to show first; with the port that was picked for port 0.
+    /// Every bound address, the one to display first; with the port that was picked for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 }
 
-/// Why an address cannot be listened on, and what to do about it.
+/// Why an address cannot be bound, and what to do about it.
 #[derive(Debug)]
 pub struct BindError {
     address: String,
@@ -62,7 +62,7 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// Takes all addresses or none.
+/// Binds all addresses or none.
 pub fn bind(addresses: &[String], door: Door) -> Result<Vec<Listener>, BindError> {
     addresses
         .iter()
@@ -97,7 +97,7 @@ fn bind_one(address: &str, door: Door) -> Result<Listener, String> {
 
 fn listen(address: SocketAddr) -> io::Result<(SocketAddr, TcpListener)> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // After a restart, connections of the server before may still be closing on this port.
+    // After a restart, connections of the previous server may still be closing on this port.
     socket.set_reuseaddr(true)?;
     // Accepted connections inherit it.
     SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
@@ -126,7 +126,7 @@ fn resolve(address: &str) -> Result<Vec<SocketAddr>, String> {
             return Err(format!("the name \"{host}\" does not resolve to an address ({error})"));
         }
     };
-    // IPv4 first: that is the one to show.
+    // IPv4 first: that is the one to display.
     found.sort_by_key(SocketAddr::is_ipv6);
     found.dedup();
     if found.is_empty() { Err(format!("the name \"{host}\" has no address")) } else { Ok(found) }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn port_0_picks_one_and_a_taken_port_is_told() {
+    fn bind_port_0_picks_a_port_and_a_taken_port_is_refused() {
         let first = bind(&["127.0.0.1:0".to_owned()], Door::Plain).unwrap();
         let taken = first[0].addresses()[0];
         assert_ne!(taken.port(), 0);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_takes_all_its_addresses_with_one_port() {
+    fn bind_name_takes_all_its_addresses_with_one_port() {
         let listeners = bind(&["localhost:0".to_owned()], Door::Plain).unwrap();
         let addresses = listeners[0].addresses();
         assert!(addresses.iter().all(|a| a.ip().is_loopback() && a.port() == addresses[0].port()));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_addresses_are_explained() {
+    fn bind_invalid_addresses_are_explained() {
         for (address, part) in [
             ("8080", "the port is missing"),
             (":8080", "got the address \"\""),

@@ -1,8 +1,8 @@
 //! One connection, from its first byte to its last, over any kind of stream.
 //!
-//! What a request means is the pipeline's business.
-//! The one surprising thing: closing takes three steps (send, end our side, read what still comes),
-//! because a socket closed over unread bytes may take the answer with it: RFC 9112 §9.6.
+//! The pipeline handles its requests. The one surprising thing: closing takes three steps (send, shut down
+//! our side, drain what still arrives: lingering close), because a socket closed over unread bytes may lose
+//! the response: RFC 9112 §9.6.
 
 mod http1;
 
@@ -41,17 +41,17 @@ use crate::pipeline::{self, App, StreamRights};
 use crate::problem::Problem;
 use crate::wire::{RequestId, TargetFragment, Way};
 
-/// RFC 9113 §3.4: how a client that knows we speak HTTP/2 begins.
+/// RFC 9113 §3.4: the preface of a client with prior knowledge of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long, and how much, a closed connection is still read.
+/// How long, and how much, a closed connection is still drained.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
 /// Sockets that a worker closes in one round of its tasks.
 const CLOSINGS_MAX: usize = 4;
 
-/// Why a connection is cut.
+/// Why a connection is aborted.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     Unread,
@@ -85,7 +85,7 @@ pub(super) struct Guest {
 pub(super) enum Protocol {
     Http1,
     Http2,
-    /// HTTP/1, unless it begins like HTTP/2 and that is offered.
+    /// HTTP/1, unless it begins with the preface of HTTP/2 and that is offered.
     Untold,
 }
 
@@ -105,8 +105,8 @@ impl Shared {
         }
     }
 
-    /// Closes a socket when it is its turn: thousands of clients that leave at one moment must not hold
-    /// up those who stay.
+    /// Closes a socket when a permit is free: thousands of clients that disconnect at one moment must not
+    /// delay those who stay.
     async fn close_in_turn<S>(&self, stream: S) {
         let turn = self.closings.acquire().await;
         drop(stream);
@@ -181,12 +181,12 @@ fn http1_builder(limits: &Limits) -> conn::http1::Builder {
     let mut builder = conn::http1::Builder::new();
     builder
         .keep_alive(true)
-        // A client may end its side after the request and still wait for the answer.
+        // A client may shut down its side after the request and still wait for the response.
         .half_close(true)
         .header_read_timeout(None)
         .max_header_size(head_bytes_max)
         .max_buf_size(head_bytes_max.max(64 << 10));
-    // Any number set here costs an allocation a request.
+    // Any number set here costs an allocation per request.
     if limits.headers_max > HEADERS_BY_DEFAULT {
         builder.max_headers(limits.headers_max);
     }
@@ -231,14 +231,14 @@ where
     let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way, door };
     if is_http2 {
         watch.enter(Phase::Streams);
-        // Apart, so that what it takes up is not taken up by all.
+        // Boxed, so that other connections do not take up its memory.
         Box::pin(serve_http2(stream, service)).await;
     } else {
         http1::serve(stream, service).await;
     }
 }
 
-/// Whether the client speaks HTTP/2 at once. What was read to find out is put back.
+/// Whether the client begins with the HTTP/2 preface. The bytes are put back.
 async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
     let mut seen = Vec::with_capacity(PREFACE.len());
     while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
@@ -254,7 +254,7 @@ async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
     found
 }
 
-/// Runs a future until it is done, or the connection is asked to end.
+/// Runs a future until it is done, or the watchdog ends the connection.
 pub(super) async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| match watch.asked(cx) {
@@ -287,13 +287,13 @@ where
                     (false, false) => Cut::Streams,
                     (false, true) => return Poll::Ready(None),
                 };
-                // The stream is hyper's: it hears of this when it is asked for the last time.
+                // hyper owns the stream, which reports the error at its last poll.
                 watch.abandon();
                 let _ = connection.as_mut().poll(cx);
                 return Poll::Ready(Some(why));
             }
         }
-        // An error here is the peer's: HTTP/2 has told it already.
+        // An error here is the peer's: HTTP/2 has reported it already.
         connection.as_mut().poll(cx).map(|_| None)
     })
     .await;
@@ -304,7 +304,7 @@ where
     }
 }
 
-/// Sends an answer that no request reached, logs it, and closes.
+/// Sends the response to a connection without a request, logs it, and closes.
 pub(super) async fn refuse<S>(
     mut stream: S,
     (problem, accept): (&Problem, &Accept<'_>),
@@ -323,7 +323,7 @@ pub(super) async fn refuse<S>(
         time: clock::moment(),
         request_id: id.as_str(),
         peer: way.peer,
-        // Nothing was read that could say otherwise.
+        // Nothing was read that could name another client.
         client: way.peer.ip().to_canonical(),
         method: "-",
         path: "-",
@@ -341,10 +341,10 @@ pub(super) async fn refuse<S>(
     }
 }
 
-/// Ends our side, then reads and forgets what the other side is still sending.
+/// Shuts down our side, then reads and discards what the other side is still sending.
 pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let drain = async {
-        // Over TLS even the end is something to be sent, which a client that reads nothing holds up.
+        // Over TLS even the close is data to be sent, which a client that does not read blocks.
         if stream.shutdown().await.is_err() {
             return;
         }
@@ -361,7 +361,7 @@ pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let _ = timeout(LINGER_MAX, drain).await;
 }
 
-/// Hands the requests of one connection to the pipeline.
+/// Passes the requests of one connection to the pipeline.
 struct Requests {
     shared: Rc<Shared>,
     watch: Rc<Watch>,
@@ -415,8 +415,8 @@ impl Service<Request<Incoming>> for Requests {
                 response.map(|body| Answer::new(exchange, &app, body, None))
             )));
         }
-        // Nothing else is in this future, and nothing large goes into it: what is made of pointers alone is
-        // made where it stays, and all else is copied there, with all the room it will need.
+        // The closure captures only pointers, so that the future is built in its box; anything larger would
+        // be copied there, at the full size of the future.
         let request = Box::new(request);
         boxed(|| async move {
             let mut response = pipeline::serve(&app, request, way).await;

@@ -1,16 +1,17 @@
-//! How many files the process may have open, which every connection is one of.
+//! The limit of open files, and the number of connections it allows.
 //!
-//! The one surprising thing: most systems give a program far fewer than it may ask for, so it asks.
+//! The one surprising thing: most systems give a process a soft limit far below its hard limit, so the
+//! server raises it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::log::{Level, Log};
 
-/// For the database, its log and the pool of readers, the listeners, and the log of requests; and for
-/// connections that are being told that they are too many.
+/// For the database, its WAL and the pool of readers, the listeners, and the log; and for connections that
+/// are being refused.
 const KEPT: usize = 160;
 
-/// Asks for all the files there may be, and says how many connections that allows.
+/// Raises the limit of open files as far as possible; returns how many connections that allows.
 pub(super) fn connections_max(wanted: usize, log: &Log) -> usize {
     let given = getrlimit(Resource::Nofile);
     // `None` is no limit at all.
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_files_are_kept_for_ourselves() {
+    fn file_limit_reserves_files_for_the_server_itself() {
         for (files, expected) in
             [(20_000, 20_000 - KEPT), (1_024, 1_024 - KEPT), (256, 128), (1, 0)]
         {

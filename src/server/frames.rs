@@ -1,16 +1,16 @@
-//! The frames of HTTP/2 as they pass, so that those which ask for nothing can be counted.
+//! HTTP/2 frame accounting, against control-frame floods and rapid reset.
 //!
-//! They are followed, not understood: that is hyper's business.
-//! The one surprising thing: hyper answers every ping and every change of settings for as long as they
-//! come; RFC 9113 §10.5 leaves it to us to find that it is too much.
+//! Frames are tracked, not interpreted: that is hyper's job. The one surprising thing: hyper answers every
+//! PING and every SETTINGS for as long as they come; RFC 9113 §10.5 leaves it to the server to decide that
+//! it is too much.
 
 use std::cell::Cell;
 
 const HEAD_BYTES: usize = 9;
-/// Less data than this in a frame is hardly worth its head.
+/// Less data than this in a frame is hardly worth its header.
 const DATA_BYTES_SMALL: usize = 128;
 
-/// More than a request brings in, so that nobody lives by resetting them.
+/// More than the credit of a request, so that resetting requests always loses (rapid reset).
 const RESET_COST: i64 = 30;
 
 /// RFC 9113 §6.
@@ -20,28 +20,28 @@ const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
-/// RFC 9113 §6.8 and §7: GOAWAY on stream 0 with ENHANCE_YOUR_CALM; the last stream is left open, since
-/// all that are under way end here.
+/// RFC 9113 §6.8 and §7: GOAWAY on stream 0 with ENHANCE_YOUR_CALM; the last stream is left open, since all
+/// streams in flight end here.
 pub(super) const CALM_DOWN: [u8; 17] =
     [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
 
-/// Where one side's bytes are between two frames or inside of one.
+/// The position of one direction's bytes between two frames or inside of one.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The head of the next frame as far as it has come.
+    /// The header of the next frame as far as it has come.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
-    /// What is still to come of the frame's payload.
+    /// The remaining bytes of the frame's payload.
     rest: usize,
 }
 
 impl Frames {
-    /// Whether the last byte that passed was the last of a frame.
+    /// Whether the last byte was the last of a frame.
     pub(super) fn is_between(&self) -> bool {
         self.head_bytes == 0 && self.rest == 0
     }
 
-    /// Follows bytes and gives back what their frames cost.
+    /// Tracks bytes and returns the cost of their frames.
     pub(super) fn follow(&mut self, mut bytes: &[u8]) -> i64 {
         let mut cost = 0;
         while let Some((first, others)) = bytes.split_first() {
@@ -64,35 +64,35 @@ impl Frames {
         cost
     }
 
-    /// A head is whole.
+    /// A frame header is complete.
     fn begin(&mut self) -> i64 {
         let [high, middle, low, kind, flags, ..] = self.head;
         self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         match kind {
-            // A request is worth its frames, and how long a head may be is hyper's to say.
+            // A request is worth its frames, and hyper limits the size of a head.
             HEADERS | CONTINUATION => 0,
             DATA if flags & END_STREAM != 0 || self.rest >= DATA_BYTES_SMALL => 0,
-            // It throws away what its request has cost us.
+            // It throws away what its request has cost.
             RST_STREAM => RESET_COST,
-            // Pings, settings, windows, priorities, what nobody knows, and data of hardly a byte.
+            // PING, SETTINGS, WINDOW_UPDATE, PRIORITY, unknown types, and DATA with hardly a byte.
             _ => 1,
         }
     }
 }
 
-/// What frames that ask for nothing may still cost on one connection.
+/// The budget for control frames on one connection (a token bucket).
 ///
-/// It grows with time, with requests, and with what is sent: a client that does nothing unusual spends
-/// a few frames a request, and windows for what it has read.
+/// It refills with time, with requests, and with bytes sent: a client that does nothing unusual spends a
+/// few frames per request, and window updates for what it has read.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: Cell<i64>,
-    /// The tick of the last growth by time.
+    /// The tick of the last refill by time.
     grown: Cell<u64>,
 }
 
 impl Allowance {
-    /// At the beginning, and at the most.
+    /// The initial value, and the maximum.
     const MAX: i64 = 2_000;
     const PER_TICK: i64 = 25;
     const PER_REQUEST: i64 = 10;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_found_however_they_are_cut() {
+    fn http2_frames_are_found_however_the_bytes_are_split() {
         let all = [
             frame(HEADERS, 4, 30),
             frame(DATA, 0, 0),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_of_a_frame_is_known() {
+    fn http2_frames_boundary_is_known() {
         let mut frames = Frames::default();
         assert!(frames.is_between());
         let ping = frame(6, 0, 8);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_is_used_up_and_grows_again() {
+    fn control_frame_budget_is_spent_and_refills() {
         let allowance = Allowance::new(7);
         allowance.spend(Allowance::MAX, 7);
         assert!(!allowance.is_overspent());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_lives_by_resetting_requests() {
+    fn control_frame_budget_rapid_reset_exhausts_it() {
         let allowance = Allowance::new(0);
         let resets = (0..).take_while(|_| {
             allowance.has_served();

@@ -219,7 +219,7 @@ mod tests {
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-    /// The pieces that hyper gets, when it is told of a body of this length behind each head.
+    /// The pieces that hyper gets, with a body of this length behind each head.
     fn pieces(text: &str, size: usize, length: BodyLength) -> io::Result<Vec<String>> {
         let mut framing = MessageFraming::default();
         let (mut pieces, mut piece) = (Vec::new(), String::new());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_end_with_each_head_and_body_however_the_bytes_are_cut() {
+    fn framing_reads_end_with_each_head_and_body_however_split() {
         let with_lf = GET.replace("\r\n", "\n");
         let chunked = "3\r\na\nb\r\n00A ;x=\"y\"\r\n0\r\n\r\n0\r\n\r\n\r\n0\r\nA: b\r\nC:\r\n\r\n";
         for (body, length) in [
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_chunks_are_refused_however_the_bytes_are_cut() {
+    fn framing_malformed_chunks_are_refused_however_split() {
         for body in [
             "0\r\nA: b\n\n",
             "0\r\nA: b\n\r\n",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_found_in_the_target_alone() {
+    fn framing_fragment_is_found_in_the_target_only() {
         for (head, expected) in [
             ("GET /#a HTTP/1.1\r\nX: y\r\n\r\n", true),
             ("\r\nGET http://a/?b#c HTTP/1.1\r\n\r\n", true),

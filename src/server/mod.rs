@@ -1,8 +1,8 @@
-//! Sockets, threads, time limits and the end: everything around the pipeline.
+//! The HTTP server around the pipeline: sockets, threads, timeouts and graceful shutdown.
 //!
-//! It knows requests as bytes and answers as bytes; what they mean is the pipeline's business.
-//! The one surprising thing: one thread accepts for all, and hands each connection to the worker that
-//! has the fewest. The port is not shared between sockets, so a second server on it is told so.
+//! It handles requests and responses as bytes; the pipeline knows what they mean. The one surprising thing:
+//! one thread accepts for all, and hands each connection to the worker that has the fewest. Sockets do not
+//! share the port (no `SO_REUSEPORT`), so that a second server on it fails to start.
 
 mod accept;
 mod answer;
@@ -43,43 +43,43 @@ use crate::metrics::Metrics;
 use crate::model::settings::Limits;
 use crate::pipeline::App;
 
-/// How long requests under way may take once the server is told to end.
+/// How long requests in flight may take during a graceful shutdown.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// A thread that is told to stop at once may be in the middle of a query.
+/// A thread that is told to abort may be in the middle of a query.
 const STOP_MAX: Duration = Duration::from_millis(500);
 
 /// A signal that follows the first within this time is the same request: wrappers such as `timeout` and
 /// `npm` send theirs beside that of the terminal or the supervisor.
 const REPEATED_SIGNAL_MAX: Duration = Duration::from_millis(100);
 
-/// Streams of HTTP/2 that a worker may have however few connections there may be.
+/// The minimum of concurrent HTTP/2 streams of a worker, however few connections are allowed.
 const STREAMS_LEAST: usize = 1_000;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
-    /// HTTP/2 without TLS, for clients that know beforehand.
+    /// HTTP/2 without TLS, for clients with prior knowledge.
     pub http2_prior_knowledge: bool,
     /// The deployment's prefix of every path; may be empty.
     pub base_path: Arc<str>,
     pub metrics: Arc<Metrics>,
     pub tls: Option<Arc<Tls>>,
-    /// How long clients shall come by HTTPS alone, as a header says it.
+    /// The `Strict-Transport-Security` header, if it is configured.
     pub hsts: Option<HeaderValue>,
 }
 
 /// How serving ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ExitOutcome {
-    /// Asked to, with everything answered.
+    /// By a signal, with everything answered.
     Finished,
-    /// Asked to, but some connections had to be cut.
+    /// By a signal, but some connections had to be aborted.
     CutShort,
-    /// Asked twice, the second time by this signal.
+    /// By two signals; this was the second.
     Forced(u8),
-    /// A thread that cannot be done without has died.
+    /// An essential thread has died.
     Broken(&'static str),
-    /// It could not serve at all.
+    /// The server could not start.
     Failed(String),
 }
 
@@ -102,8 +102,8 @@ enum Stage {
     Ended,
 }
 
-/// Serves until a signal says to end: one worker thread for each app. `ready` is called when
-/// connections are accepted, with the address to show of each listener.
+/// Serves until a signal ends it: one worker thread for each app. Calls `ready` when connections are
+/// accepted, with the address to display of each listener.
 pub fn run(
     listeners: Vec<Listener>,
     settings: Settings,
@@ -123,7 +123,7 @@ pub fn run(
         };
         let tls = settings.tls.clone();
         let settings = Arc::new(settings);
-        // HTTP/1 has a request for each connection; with HTTP/2 there shall be no more of them.
+        // HTTP/1 has at most one request per connection; HTTP/2 should have no more of them in all.
         let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_LEAST);
         let shared = apps.first().map(|app| Arc::clone(&app.shared));
         let shared = shared.ok_or_else(|| io::Error::other("there is no worker to start"))?;
@@ -193,17 +193,17 @@ async fn until_told(
             log.event(Level::Info, message, &[("signal", &signal)]);
             None
         }
-        // Its connections are gone, and whoever comes would be fewer hands' work: a new start is better.
+        // Its connections are gone, and the other threads would have to do its work: a restart is better.
         _ = working.join_next() => Some("a thread that serves connections died"),
         _ = accepting.join_next() => Some("the thread that accepts connections died"),
     };
     if let Some(cause) = died {
         log.event(Level::Error, message, &[("cause", &cause)]);
     }
-    // With the loops go the sockets: whoever comes now is refused by the system.
+    // Dropping the accept loops closes the sockets: the kernel refuses new connections.
     accepting.shutdown().await;
     keeper.abort();
-    // No worker is left to tell when all have died.
+    // This fails only when all workers have died.
     let _ = stage.send(Stage::Leaving);
     let repeated_until = died.is_none().then(|| clock::now() + REPEATED_SIGNAL_MAX);
     let mut all_done = Box::pin(async { while working.join_next().await.is_some() {} });
@@ -235,7 +235,7 @@ impl Signals {
         })
     }
 
-    /// The number of the next one that is not a repetition of the first.
+    /// The number of the next signal that is not a repetition of the first.
     async fn second(&mut self, repeated_until: Option<Instant>) -> u8 {
         loop {
             let number = self.next().await;
@@ -245,13 +245,14 @@ impl Signals {
         }
     }
 
-    /// The number of the next one.
+    /// The number of the next signal.
     async fn next(&mut self) -> u8 {
         loop {
             tokio::select! {
                 Some(()) = self.terminate.recv() => return 15,
                 Some(()) = self.interrupt.recv() => return 2,
-                // Whoever closes a terminal ends what runs in it; any other is `tls::keep`'s.
+                // Closing a terminal ends what runs in it; any other SIGHUP is for
+                // `tls::watch_certificate`.
                 Some(()) = self.hangup.recv() => {
                     if self.is_on_terminal && !io::stderr().is_terminal() {
                         return 1;

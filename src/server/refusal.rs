@@ -1,9 +1,8 @@
-//! Answers that never reach the pipeline: to heads that cannot be parsed or do not arrive, and to
-//! connections that are too many.
+//! Responses that bypass the pipeline: to heads that cannot be parsed or do not arrive, and to connections
+//! over the limit.
 //!
-//! Written out by hand, since there is no request for hyper to answer.
-//! The one surprising thing: every one of them closes the connection, because where the next request
-//! would begin is not known.
+//! They are serialized by hand, since there is no request for hyper to answer. The one surprising thing:
+//! every one of them closes the connection, because it is unknown where the next request would begin.
 
 use std::sync::Arc;
 
@@ -19,13 +18,13 @@ use crate::problem::{self, Kind, Problem};
 use crate::reply::{self, Reply};
 use crate::wire::{RequestId, Way};
 
-/// What hyper's error means to the client. `unparsed` is what the parser has not used up.
+/// Maps hyper's error to a problem. `unparsed` is what the parser has not consumed.
 pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) -> Problem {
     if error.is_parse_too_large() {
         return Problem::new(what_is_too_large(unparsed, limits.target_bytes_max));
     }
     let refused = Problem::new(&problem::BAD_REQUEST).cause(error.to_string());
-    // RFC 9113 §3.4: the first line of what HTTP/2 begins with.
+    // RFC 9113 §3.4: the first line of the HTTP/2 preface.
     if unparsed.starts_with(b"PRI * HTTP/2.0\r\n") {
         return refused.detail("HTTP/2 without TLS is not offered here");
     }
@@ -45,7 +44,7 @@ pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) 
 }
 
 /// The head with HTTP/1.1 in place of HTTP/1.2 to HTTP/1.9, which hyper does not parse. RFC 9110 §2.5: a
-/// request with a minor version that is not known is processed as the highest one that is.
+/// request with an unknown minor version is processed as the highest known one.
 pub(super) fn as_http_1_1(unparsed: &[u8]) -> Option<Vec<u8>> {
     let (start, token) = version_token(unparsed)?;
     let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9', ..] = token else { return None };
@@ -54,7 +53,7 @@ pub(super) fn as_http_1_1(unparsed: &[u8]) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// Where the version of the request line begins, and what it is as far as it has arrived.
+/// The position of the version in the request line, and its text as far as it has arrived.
 fn version_token(unparsed: &[u8]) -> Option<(usize, &[u8])> {
     let line = unparsed.split(|byte| *byte == b'\n').next()?;
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -63,15 +62,15 @@ fn version_token(unparsed: &[u8]) -> Option<(usize, &[u8])> {
     Some((method.len() + target.len() + 2, version))
 }
 
-/// hyper says only that something is too large; the head is still there to look at, unless it was the
-/// Content-Length, which is read later.
+/// hyper says only that something is too large; the head is still there to inspect, unless it was the
+/// Content-Length, which is parsed later.
 fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind {
     let line = unparsed.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // RFC 9112 §3: a method, which is a token, a target and a version. A body may end like one, but
-    // JSON does not begin like one.
+    // RFC 9112 §3: a method, which is a token, a target and a version. A body may end like one, but JSON
+    // does not begin like one.
     let is_request_line = line.first().is_some_and(u8::is_ascii_alphabetic)
         && matches!(line.trim_ascii_end(), [.., b'H', b'T', b'T', b'P', b'/', b'1', b'.', _]);
-    // RFC 9112 §3: a request line that does not end has a target that is too long.
+    // RFC 9112 §3: a request line without an end has a target that is too long.
     if line.len() > target_bytes_max {
         &problem::TARGET_TOO_LONG
     } else if is_request_line {
@@ -81,7 +80,7 @@ fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind 
     }
 }
 
-/// What the client accepts, as far as its head can be read.
+/// The client's `Accept`, as far as its head can be read.
 pub(super) fn accept_in(head: &[u8]) -> Accept<'_> {
     let head = head.trim_ascii_start().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let lines = head.take_while(|line| !line.is_empty()).filter_map(|line| {
@@ -91,18 +90,18 @@ pub(super) fn accept_in(head: &[u8]) -> Accept<'_> {
     accept::parse(lines.collect::<Vec<_>>())
 }
 
-/// What refusals of all connections share.
+/// What the refusals of all connections need.
 #[derive(Debug, Clone)]
 pub(super) struct Refusals {
     pub(super) log: Log,
     pub(super) base_path: Arc<str>,
     pub(super) metrics: Arc<Metrics>,
-    /// What is said over ways that are secure.
+    /// Sent over secure connections only.
     pub(super) hsts: Option<HeaderValue>,
 }
 
 impl Refusals {
-    /// A whole HTTP/1.1 message.
+    /// A complete HTTP/1.1 message.
     pub(super) fn answer(
         &self,
         problem: &Problem,
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_large_says_what() {
+    fn refusal_of_a_too_large_head_says_what_is_too_large() {
         let line = |length: usize| format!("GET /{} HTTP/1.1\r\n", "a".repeat(length));
         for (unparsed, expected) in [
             (line(9000) + "X: y\r\n", "target-too-long"),
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn minor_versions_become_1_1_and_nothing_else_does() {
+    fn refusal_minor_versions_become_1_1_and_no_others() {
         for (unparsed, expected) in [
             ("GET / HTTP/1.2", Some("GET / HTTP/1.1")),
             ("GET / HTTP/1.9\r\nX: HTTP/1.2\r\n", Some("GET / HTTP/1.1\r\nX: HTTP/1.2\r\n")),
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_is_found_in_a_head_that_cannot_be_read() {
+    fn refusal_finds_accept_in_an_unparsable_head() {
         let only_json =
             b"GET / HTTP/1.1\r\nX : a\r\nACCEPT:  application/json\r\n\r\nAccept: text/plain";
         assert_eq!(accept_in(only_json), Accept::Json);
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_is_whole_and_its_body_is_json() {
+    fn refusal_is_a_complete_message_with_a_json_body() {
         let id = RequestId::new();
         let log = Log::start_to(crate::log::Style::Json, std::io::sink()).unwrap();
         let model =

@@ -1,9 +1,9 @@
-//! A byte stream that tells its watch what passes, and keeps back what hyper says on its own.
+//! A byte stream that reports to its watchdog, and suppresses hyper's own error responses.
 //!
-//! It does not know HTTP beyond that; `message` tells it where heads and bodies end.
-//! The one surprising thing: when a head cannot be parsed, hyper writes a bare answer by itself. Such a
-//! write is swallowed here and the closing of the stream put off, because `connection` then writes a
-//! full answer in its place.
+//! It does not know HTTP beyond that; `http1_framing` tells it where heads and bodies end. The one
+//! surprising thing: when a head cannot be parsed, hyper writes a bare response by itself. This stream
+//! swallows such a write and defers the close, because `connection` then writes a full response in its
+//! place.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,16 +17,16 @@ use tokio::net::TcpStream;
 use super::frames::{CALM_DOWN, Frames};
 use super::watch::{Phase, Watch};
 
-/// What a connection runs over.
+/// The transport of a connection.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + 'static {
-    /// The end, whenever it comes, is to throw away what was not sent: a client that reads nothing
-    /// would otherwise keep it in the system's memory.
+    /// Makes the close, whenever it comes, discard unsent data: a client that does not read would otherwise
+    /// keep it in kernel memory.
     fn forget_unsent(&self);
 }
 
 impl Stream for TcpStream {
     fn forget_unsent(&self) {
-        // Without it the end is merely slower.
+        // Without it the close is merely slower.
         let _ = self.set_zero_linger();
     }
 }
@@ -35,12 +35,12 @@ impl Stream for TcpStream {
 pub(super) struct Watched<S> {
     stream: S,
     watch: Rc<Watch>,
-    /// Bytes that have arrived and that hyper has not got yet: they are behind the end of a message, or were
-    /// put back.
+    /// Bytes that have arrived and that hyper has not got yet: they are behind the end of a message, or
+    /// were put back.
     pending: BytesMut,
-    /// The other side sends no more.
+    /// The other side has shut down.
     has_ended: bool,
-    /// Of HTTP/2: what comes and what goes.
+    /// HTTP/2 frames, received and sent.
     received: Frames,
     sent: Frames,
 }
@@ -58,15 +58,15 @@ impl<S: Stream> Watched<S> {
         self.pending.extend_from_slice(&behind);
     }
 
-    /// Makes ready to read without hyper. True when there is a whole head to parse already.
+    /// Prepares to read without hyper. True when a whole head has arrived already.
     pub(super) fn begin_head(&self) -> bool {
         let mut message = self.watch.message();
         message.restart_head();
         message.ends_head(&self.pending)
     }
 
-    /// Reads without hyper until hyper has something to do: the first bytes of a head, or the rest of a head
-    /// whose beginning was put back. Also the end of the stream, and a head that is too large.
+    /// Reads without hyper until hyper has something to do: the first bytes of a head, or the rest of a
+    /// head whose beginning was put back. Also the end of the stream, and a head that is too large.
     pub(super) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl<S: Stream> Watched<S> {
     ) -> Poll<io::Result<()>> {
         loop {
             self.check()?;
-            // Not in the future: thousands of connections wait here.
+            // On the stack, not in the future: thousands of connections wait here.
             let mut bytes = [0; 4 << 10];
             let mut buf = ReadBuf::new(&mut bytes);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
@@ -93,18 +93,18 @@ impl<S: Stream> Watched<S> {
         }
     }
 
-    /// Whether some of a head has arrived that hyper has not got.
+    /// Whether part of a head has arrived that hyper has not got.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The head that is being read, as far as it has arrived; the connection is ending.
+    /// The current head as far as it has arrived; the connection is ending.
     pub(super) fn take_head(&mut self) -> Vec<u8> {
         let head = self.watch.message().take_head();
         if head.is_empty() { self.pending.to_vec() } else { head }
     }
 
-    /// The stream itself, and whether the other side has ended it.
+    /// The stream itself, and whether the other side has shut down.
     pub(super) fn into_inner(self) -> (S, bool) {
         (self.stream, self.has_ended)
     }
@@ -117,7 +117,7 @@ impl<S: Stream> Watched<S> {
         Ok(())
     }
 
-    /// Counts the frames among bytes that came; an error when they are too many.
+    /// Counts the frames among received bytes; an error when they exceed the budget.
     fn count(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
         if self.watch.phase() != Phase::Streams || self.watch.spend(self.received.follow(bytes)) {
             return Ok(());
@@ -139,7 +139,7 @@ impl<S: Stream> Watched<S> {
         Ok(passed)
     }
 
-    /// Hands over what has arrived before.
+    /// Hands over bytes that have arrived before.
     fn read_pending(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
         let bytes = self.pending.get(..buf.remaining()).unwrap_or(&self.pending);
         let passed = self.pass(bytes)?;
@@ -235,7 +235,7 @@ impl<S: Stream> AsyncWrite for Watched<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match this.watch.phase() {
-            // HTTP/2 does not give the stream back, so it has to close it itself.
+            // hyper does not give an HTTP/2 stream back, so it has to close it itself.
             Phase::Streams => Pin::new(&mut this.stream).poll_shutdown(cx),
             Phase::Handshake
             | Phase::Fresh
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_of_ours_get_through() {
+    fn watched_stream_suppresses_writes_before_a_request() {
         Builder::new_current_thread().build().unwrap().block_on(async {
             let (ours, mut theirs) = duplex(1024);
             let watch = Watch::new(&Rc::default());
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_is_read_first() {
+    fn watched_stream_reads_what_was_put_back_first() {
         Builder::new_current_thread().build().unwrap().block_on(async {
             let (ours, mut theirs) = duplex(1024);
             let watch = Watch::new(&Rc::default());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_ends_with_the_head_and_what_follows_is_kept() {
+    fn watched_stream_read_ends_with_the_head_and_keeps_the_rest() {
         Builder::new_current_thread().build().unwrap().block_on(async {
             const HEAD: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
             let (ours, mut theirs) = duplex(1024);

@@ -1,9 +1,9 @@
-//! TLS: which certificate is served, and what happens when its files change or its time ends.
+//! TLS: the certificate that is served, its reload, and the warnings before it expires.
 //!
-//! How a handshake runs is in `handshake`, what a pair of files must be in `pair`. The provider of the
-//! cryptography is named there: the process has no default one that another crate could change.
-//! The one surprising thing: a pair that cannot be served is refused at the start, but while the server
-//! runs it only costs a warning, because the pair that is served is better than none.
+//! `handshake` runs handshakes, `certificate_pair` checks the files. The cryptography provider is named
+//! there: the process has no default one that another crate could change. The one surprising thing: a pair
+//! that cannot be used prevents the start, but at a reload it only causes a warning, because the pair in
+//! use is better than none.
 
 mod certificate;
 mod handshake;
@@ -28,13 +28,13 @@ use crate::value::Moment;
 use certificate::shown;
 use pair::Pair;
 
-/// How long before its end a certificate is warned of.
+/// How long before its expiry a certificate is warned of.
 const WARNINGS: [Duration; 3] =
     [Duration::from_secs(14 * 86_400), Duration::from_secs(86_400), Duration::ZERO];
-/// The clock may be set anew, so it is looked at now and then.
+/// The system clock may be set, so it is checked now and then.
 const LOOK: Duration = Duration::from_secs(60 * 60);
 
-/// What is served to those who speak TLS.
+/// What the TLS listeners serve.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,
@@ -47,7 +47,7 @@ impl Tls {
         Ok(Self { files, pair: RwLock::new(pair) })
     }
 
-    /// Nobody else vouches for the certificate, so that clients need it named.
+    /// Whether the certificate is self-signed, so that clients must be told to trust it.
     pub fn is_self_signed(&self) -> bool {
         self.with(|pair| pair.said.is_self_signed)
     }
@@ -60,7 +60,7 @@ impl Tls {
         look(&self.pair.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// For one more connection.
+    /// The configuration for one more connection.
     fn config(&self) -> Arc<ServerConfig> {
         self.with(|pair| Arc::clone(&pair.config))
     }
@@ -69,8 +69,7 @@ impl Tls {
         self.with(|pair| pair.said.end)
     }
 
-    /// Reads both files again. Connections that are there stay as they are; the tickets of the old pair
-    /// end with it.
+    /// Reads both files again. Existing connections keep the old pair; its session tickets become invalid.
     fn reload(&self, log: &Log) {
         let certificate = self.files.certificate.display();
         match pair::read(&self.files, clock::moment()) {
@@ -90,12 +89,12 @@ impl Tls {
     }
 }
 
-/// Whether a certificate can be made out for such a name.
+/// Whether a certificate can be issued for such a name.
 pub fn is_dns_name(name: &str) -> bool {
     DnsName::try_from(name.strip_prefix("*.").unwrap_or(name)).is_ok()
 }
 
-/// Listens to SIGHUP, and warns of a certificate that is about to end, for as long as it is polled.
+/// Reloads the certificate at SIGHUP, and warns before it expires, for as long as it is polled.
 pub(super) async fn keep(
     tls: Option<Arc<Tls>>,
     mut hangups: Signal,
@@ -120,7 +119,7 @@ pub(super) async fn keep(
             told = passed;
             tokio::select! {
                 () = sleep(wait) => {}
-                // Another certificate: whatever was said of the one before is said anew.
+                // Another certificate: the warnings start again.
                 _ = again.recv() => told = 0,
             }
         }
@@ -128,7 +127,7 @@ pub(super) async fn keep(
     let reload = async {
         while hangups.recv().await.is_some() {
             tls.reload(&log);
-            // When it is full, it will be looked at anyway.
+            // When the channel is full, a check is pending anyway.
             let _ = told_again.try_send(());
         }
         std::future::pending::<()>().await;
@@ -136,13 +135,13 @@ pub(super) async fn keep(
     tokio::join!(warn, reload);
 }
 
-/// How many of the warnings are due, and how long to wait before looking again.
+/// How many of the warnings are due, and how long to wait before the next check.
 fn nearing(end: Moment, now: Moment) -> (usize, Duration) {
     let left = u64::try_from(end.micros().saturating_sub(now.micros())).unwrap_or(0);
     let left = Duration::from_micros(left);
     let due = WARNINGS.iter().filter(|warning| left <= **warning).count();
     let next = WARNINGS.get(due).map(|warning| left - *warning);
-    // A little later than the moment itself, so that it has come.
+    // A little later than the moment itself, so that it has passed.
     (due, next.map_or(LOOK, |next| (next + Duration::from_millis(10)).min(LOOK)))
 }
 
@@ -164,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_come_at_their_time_and_not_before() {
+    fn certificate_expiry_warnings_are_due_at_their_time() {
         let end = Moment::from_micros(1_000 * 86_400 * 1_000_000).unwrap();
         let seconds = |seconds: u64| Duration::from_secs(seconds);
         let day = 86_400;
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_hosts_are_told_from_others() {
+    fn certificate_dns_names_are_told_from_others() {
         for good in ["localhost", "a.example", "*.a.example", "x-1.example"] {
             assert!(is_dns_name(good), "{good}");
         }

@@ -1,9 +1,10 @@
-//! What each connection is doing and since when, so that one sweep can end those that take too long.
+//! The connection watchdog: the phase of each connection and its age, so that one sweep can end those that
+//! time out (slowloris, stalled readers).
 //!
-//! Time is counted in ticks of the sweep, not read from a clock: a request sets no timer and asks for
-//! no time. A limit may therefore run over by a tick, and never under.
-//! The one surprising thing: only the socket sees the first byte of a head, and only the service knows
-//! that a request is under way, so both write here, and `Exchange` is how the service does.
+//! Time is counted in ticks of the sweep, not read from a clock: a request sets no timer and reads no
+//! clock. A timeout may therefore be late by a tick, and never early. The one surprising thing: only the
+//! socket sees the first byte of a head, and only the service knows that a request is in flight, so both
+//! report here; the service does it through `Exchange`.
 
 mod exchange;
 mod memory;
@@ -22,7 +23,7 @@ use super::frames::Allowance;
 use super::message::MessageFraming;
 use crate::gate::MemoryPressure;
 
-/// After so many ticks without a request a connection gives hyper's buffers back.
+/// After this many ticks without a request a connection releases hyper's buffers.
 const PARK_TICKS: u64 = 1;
 
 /// How often the sweep runs.
@@ -32,24 +33,24 @@ pub(super) const TICK: Duration = Duration::from_millis(250);
 /// tick: 32 KiB a second.
 const ANSWER_BYTES_PER_TICK: usize = 8 << 10;
 
-/// Handshakes that one worker may have under way before those that take long are hurried.
+/// Concurrent handshakes per worker before the timeout of slow ones is shortened.
 const HANDSHAKES_MANY: usize = 1_000;
 
 /// Streams that a connection may have also when there are too many of them.
 const STREAMS_FAIR: usize = 10;
 
-/// What the connections of one worker have in common.
+/// The state that the connections of one worker share.
 #[derive(Debug, Default)]
 pub(super) struct Common {
-    /// The time: how many sweeps there have been.
+    /// The time: the number of sweeps so far.
     ticks: Cell<u64>,
     /// Requests of HTTP/2 under way, and how many there may be.
     streams: Cell<usize>,
     streams_max: usize,
     complained: Cell<Option<u64>>,
-    /// When a handshake was last told of in the log.
+    /// When a handshake was last logged.
     told: Cell<Option<u64>>,
-    /// Connections whose handshake is under way.
+    /// Handshakes in flight.
     handshakes: Cell<usize>,
     /// Requests so far.
     requests: Cell<u64>,
@@ -58,7 +59,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// Many streams are under way, and those who have many should finish some.
+    /// Whether connections with many streams should finish some.
     fn is_busy(&self) -> bool {
         self.streams.get() > self.streams_max / 2
     }
@@ -66,46 +67,46 @@ impl Common {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Accepted, and to be encrypted.
+    /// Accepted, before or in the TLS handshake.
     Handshake,
-    /// Nothing has come yet of HTTP.
+    /// No byte of HTTP has come yet.
     Fresh,
     /// The first byte of a head has come, the last has not.
     Head,
-    /// A request is with the pipeline, which has limits of its own.
+    /// A request is with the pipeline, which has timeouts of its own.
     Busy,
-    /// An answer is being sent. The time is that of the last progress.
+    /// A response is being sent. The time is that of the last progress.
     Sending,
-    /// All is answered.
+    /// All requests are answered.
     Idle,
-    /// HTTP/2, where requests run side by side. The time is that of the last request or answer.
+    /// HTTP/2, with concurrent requests. The time is that of the last request or response.
     Streams,
     /// The last bytes are sent; the connection ends by itself.
     Closing,
 }
 
-/// What a connection is asked to do.
+/// What the watchdog tells a connection to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     Nothing,
-    /// Give hyper's buffers back for as long as no whole head arrives.
+    /// Release hyper's buffers until a whole head arrives.
     Park,
-    /// Finish what is under way, take nothing new.
+    /// Finish what is in flight, accept nothing new.
     Leave,
     /// End now.
     Cut,
 }
 
-/// How long each phase may last, in ticks.
+/// The timeout of each phase, in ticks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) handshake: u64,
     pub(super) head: u64,
     pub(super) idle: u64,
     pub(super) sending: u64,
-    /// For heads and answers that are large, when memory is short, and for handshakes that are many.
+    /// For large heads and responses under memory pressure, and for handshakes that are too many.
     pub(super) hurry: u64,
-    /// For connections without a request in flight, when the server is stopping.
+    /// For connections without a request in flight, at shutdown.
     pub(super) stop: u64,
 }
 
@@ -116,7 +117,7 @@ impl Patience {
     }
 }
 
-/// A request under way, up to the last byte of the answer.
+/// A request in flight, up to the last byte of the response.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     number: u32,
@@ -131,9 +132,9 @@ struct UnderWay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Request,
-    /// Its answer goes on.
+    /// Its response is a stream.
     Flow,
-    /// Not the request, but bytes of its answer.
+    /// Not the request, but a chunk of its response.
     Part,
 }
 
@@ -142,7 +143,7 @@ pub(super) struct Watch {
     common: Rc<Common>,
     phase: Cell<Phase>,
     since: Cell<u64>,
-    /// When bytes of an answer last got away.
+    /// When bytes of a response were last sent.
     progress: Cell<u64>,
     /// Of a head that took more than one read.
     head_bytes: Cell<usize>,
@@ -158,9 +159,9 @@ pub(super) struct Watch {
     allowance: Allowance,
     /// hyper has no part in it now.
     is_parked: Cell<bool>,
-    /// Of HTTP/1.
+    /// HTTP/1 only.
     message: RefCell<MessageFraming>,
-    /// It waits for us, not for its client.
+    /// It waits for the server, not for its client.
     is_held_up: Cell<bool>,
     ask: Cell<Ask>,
     waker: RefCell<Option<Waker>>,
@@ -238,8 +239,8 @@ impl Watch {
     }
 
     pub(super) fn has_written(&self, bytes: usize) {
-        // A peer can make HTTP/2 write pings and acknowledgements of at most 17 bytes for ever; they
-        // are no progress.
+        // A peer can make HTTP/2 write pings and acknowledgements of at most 17 bytes for ever; they do not
+        // count as progress.
         const FRAME_BYTES_SMALL: usize = 64;
         match self.phase.get() {
             Phase::Sending => self.since.set(self.now()),
@@ -258,7 +259,7 @@ impl Watch {
         }
     }
 
-    /// Takes the cost of frames off the allowance; false when it is used up.
+    /// Spends the frame budget; false when it is exhausted.
     pub(super) fn spend(&self, cost: i64) -> bool {
         self.allowance.spend(cost, self.now());
         !self.is_overspent()
@@ -268,7 +269,7 @@ impl Watch {
         self.allowance.is_overspent()
     }
 
-    /// The client has not read what it was sent.
+    /// Whether the client has not read everything that it was sent.
     pub(super) fn has_unread(&self) -> bool {
         let is_unread =
             |request: &UnderWay| request.answered.is_some() || request.kind == Kind::Flow;
@@ -279,12 +280,12 @@ impl Watch {
         self.under_way.borrow().is_empty()
     }
 
-    /// Of too many streams, once in a while.
+    /// Whether to log that there are too many streams; rate-limited.
     pub(super) fn may_complain(&self) -> bool {
         self.is_time_for(&self.common.complained)
     }
 
-    /// Of handshakes that fail, once in a while: whoever wants to make them fail can.
+    /// Whether to log a failed handshake; rate-limited, because any client can make them fail.
     pub(super) fn may_tell_of_handshake(&self) -> bool {
         self.is_time_for(&self.common.told)
     }
@@ -298,7 +299,7 @@ impl Watch {
         may
     }
 
-    /// The stream is to be given up at once, with all that was not sent.
+    /// Gives up the stream at once, with all unsent data.
     pub(super) fn abandon(&self) {
         self.is_abandoned.set(true);
     }
@@ -307,14 +308,15 @@ impl Watch {
         self.is_abandoned.get()
     }
 
-    /// hyper flushes when it has written all it has; if it also has all of the answer, that was it.
+    /// hyper flushes when it has written all it has; if it also has the whole response, the response is
+    /// sent.
     pub(super) fn has_flushed(&self) {
         if self.phase.get() == Phase::Sending && self.is_idle() {
             self.enter(Phase::Idle);
         }
     }
 
-    /// What is asked, and whom to wake when more is asked.
+    /// The current signal; registers the task to be woken by the next one.
     pub(super) fn asked(&self, context: &Context<'_>) -> Ask {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
@@ -338,12 +340,12 @@ impl Watch {
         self.common.stopping_since.get().is_some()
     }
 
-    /// It was asked to end now, not to leave.
+    /// Whether it was aborted, not drained.
     pub(super) fn is_cut(&self) -> bool {
         self.ask.get() == Ask::Cut
     }
 
-    /// Says whether it waits for its turn.
+    /// Sets whether the connection waits for the server (its turn to handshake).
     pub(super) fn hold_up(&self, is_held_up: bool) {
         self.is_held_up.set(is_held_up);
     }
@@ -437,7 +439,7 @@ impl Watch {
             && self.under_way.borrow().iter().filter(is_request).count() > STREAMS_FAIR
     }
 
-    /// Whether there is room for one more request; in HTTP/1 there is one for each connection.
+    /// Whether one more request is within the limit; HTTP/1 has one per connection.
     pub(super) fn has_room(&self) -> bool {
         self.phase.get() != Phase::Streams || self.common.streams.get() < self.common.streams_max
     }

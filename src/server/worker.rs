@@ -1,9 +1,8 @@
-//! One thread that serves its share of the connections, each from first to last.
+//! The worker thread, which serves its share of the connections, each from first to last.
 //!
-//! It accepts nothing itself. A request never leaves its thread, so what the thread's `App` holds
-//! needs no lock.
-//! The one surprising thing: a panic in a connection ends that connection and is logged; the thread
-//! goes on, because tokio catches it and every count is kept by a guard.
+//! It does not accept. A request never leaves its thread, so what the thread's `App` holds needs no lock.
+//! The one surprising thing: a panic in a connection ends that connection and is logged; the thread goes
+//! on, because tokio catches it and every count has a guard.
 
 use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};
@@ -25,35 +24,35 @@ use crate::log::Level;
 use crate::pipeline::{self, App, StreamRights};
 use crate::wire::Way;
 
-/// How long what is large may take when memory is short.
+/// The timeout of large heads and responses under memory pressure.
 const HURRY: Duration = Duration::from_secs(2);
 
-/// How long a head, once begun, may still arrive when the server is stopping.
+/// How long a head, once begun, may still arrive during a shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// How long connections whose answers are cut at the end of the server may take to go.
+/// How long aborted connections may take to close at the end of a shutdown.
 const CUT_MAX: Duration = Duration::from_millis(200);
 
-/// Threads beside a worker for bodies and answers that take long: one, since each such piece of work may
-/// take many times the memory of the bytes it is about.
+/// Blocking threads per worker, for large bodies and responses: one, since such work may take many times
+/// the memory of its bytes.
 const ASIDE_MAX: usize = 1;
 
 /// An accepted connection on its way to a worker.
 pub(super) type Arrival = (TcpStream, SocketAddr, Door);
 
-/// The way to a worker thread.
+/// A handle to a worker thread.
 #[derive(Debug)]
 pub(super) struct Worker {
     arrivals: mpsc::UnboundedSender<Arrival>,
     open: Arc<AtomicUsize>,
 }
 
-/// What a worker thread says of itself.
+/// What a worker thread reports.
 #[derive(Debug)]
 pub(super) struct Reports {
-    /// Answers once the thread can serve; fails if it never will.
+    /// Resolves once the thread can serve; fails if it never will.
     pub(super) ready: oneshot::Receiver<()>,
-    /// Answers, or fails, when the thread is done.
+    /// Resolves, or fails, when the thread is done.
     pub(super) done: oneshot::Receiver<()>,
 }
 
@@ -79,13 +78,13 @@ impl Worker {
                     );
                 }
             }
-            // Nobody listens any more when the program is ending in a hurry.
+            // Nobody listens any more when the shutdown was forced.
             let _ = say_done.send(());
         })?;
         Ok((Self { arrivals, open }, Reports { ready, done }))
     }
 
-    /// Connections it has, those on their way included.
+    /// Its open connections, including those on their way.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -99,12 +98,12 @@ impl Worker {
     }
 }
 
-/// What a worker grows from.
+/// What a worker starts with.
 pub(super) struct Seed {
     pub(super) settings: Arc<Settings>,
     pub(super) refusals: Refusals,
     pub(super) app: App,
-    /// Requests of HTTP/2 that it may have under way.
+    /// The maximum of its HTTP/2 requests in flight.
     pub(super) streams_max: usize,
     pub(super) stage: watch::Receiver<Stage>,
 }
@@ -150,7 +149,7 @@ async fn run(
             },
             Some((stream, peer, door)) = arrivals.recv() => {
                 crate::fault::point("worker");
-                // While nobody is watched the sweep stands still; its first tick must be a whole one.
+                // Without connections the sweep is paused; its first tick must be a whole one.
                 if watches.is_empty() {
                     sweep.reset();
                 }
@@ -174,7 +173,7 @@ async fn run(
     }
 }
 
-/// Looks beside the sweep whether those whom answers go on for still have their rights, one look at a time.
+/// Checks beside the sweep whether the callers of streams still have their rights, one check at a time.
 #[derive(Default)]
 struct Revocations {
     is_looking: Rc<Cell<bool>>,
@@ -193,7 +192,7 @@ impl Revocations {
     }
 }
 
-/// A look that is under way, however it ends.
+/// A check in flight, however it ends.
 struct Looking(Rc<Cell<bool>>);
 
 impl Drop for Looking {
@@ -202,7 +201,7 @@ impl Drop for Looking {
     }
 }
 
-/// A connection's place in its worker, given back however the connection ends.
+/// A connection's slot in its worker, released however the connection ends.
 struct Place {
     watch: Rc<Watch>,
     open: Arc<AtomicUsize>,
@@ -226,7 +225,7 @@ impl Place {
                     Door::Redirect => {
                         connection::serve(stream, guest(Protocol::Http1), shared, watch).await;
                     }
-                    // Apart, so that what it takes up is not taken up by all.
+                    // Boxed, so that other connections do not take up its memory.
                     Door::Tls => Box::pin(tls::serve(stream, self.peer, shared, watch)).await,
                 }
             }

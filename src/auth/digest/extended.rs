@@ -1,6 +1,6 @@
 //! `username*`: a name with any characters, as `UTF-8''J%C3%A4s%C3%B8n` (RFC 5987 §3.2).
 
-/// None where it is not one, is in another charset, or has characters that no name has.
+/// `None` if it is malformed, in another charset, or has characters that no name has.
 pub fn read(value: &[u8]) -> Option<String> {
     let value = str::from_utf8(value).ok()?;
     let (charset, rest) = value.split_once('\'')?;
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extended_values_are_read_or_refused() {
+    fn extended_username_is_decoded_or_refused() {
         let check = |value: &str, expected: Option<&str>| {
             assert_eq!(read(value.as_bytes()).as_deref(), expected, "{value}");
         };

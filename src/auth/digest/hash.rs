@@ -1,6 +1,6 @@
-//! The hashes of Digest: as the text they are compared and hashed again in, without allocation.
+//! The hashes of Digest, as hexadecimal text on the stack: that is how they are compared and hashed again.
 //!
-//! What a hash is made of is RFC 7616 §3.4; this file knows only how parts are put together.
+//! RFC 7616 §3.4 says what goes into a hash; this file only joins the parts.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::model::Algorithm;
 
 const TEXT_BYTES_MAX: usize = 64;
 
-/// A hash as hexadecimal text in small letters.
+/// A hash as lower-case hexadecimal text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Hash {
     text: [u8; TEXT_BYTES_MAX],
@@ -39,7 +39,7 @@ impl Hash {
         str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
-    /// Takes as long whatever the other is, if only it has the same length.
+    /// Compares in constant time, for texts of the same length.
     pub fn is(&self, other: &[u8]) -> bool {
         constant_time::verify_slices_are_equal(self.as_bytes(), other).is_ok()
     }
@@ -51,13 +51,13 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// The hash of a user's name, realm and password: as good as the password within its realm, so that
-/// it is never shown.
+/// HA1, the hash of a user's name, realm and password: as good as the password within its realm, so it is
+/// never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ha1(Hash);
 
 impl Ha1 {
-    /// What `as_text` gave; none where it cannot have been for this algorithm.
+    /// Parses what `as_text` returned; `None` if it cannot be of this algorithm.
     pub fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
         let length = match algorithm {
             Algorithm::Md5 => 32,
@@ -72,7 +72,7 @@ impl Ha1 {
         Some(Self(hash))
     }
 
-    /// To be sealed.
+    /// The text to be sealed.
     pub fn as_text(&self) -> &str {
         self.0.as_text()
     }
@@ -88,13 +88,13 @@ impl fmt::Debug for Ha1 {
     }
 }
 
-/// RFC 7616 §3.4.2: the name, the realm and the password, in UTF-8; name and password composed.
+/// RFC 7616 §3.4.2: the name, the realm and the password, in UTF-8; name and password in NFC.
 pub fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> Ha1 {
     let (name, password) = (text::composed(name), text::composed(password));
     Ha1(join(algorithm, &[name.as_bytes(), realm.as_bytes(), password.as_bytes()]))
 }
 
-/// RFC 7616 §3.4.4: what a client sends that does not want its name seen.
+/// RFC 7616 §3.4.4: what a client sends in place of its name, to hide it.
 pub fn userhash(algorithm: Algorithm, name: &str, realm: &str) -> Hash {
     let name = text::composed(name);
     join(algorithm, &[name.as_bytes(), realm.as_bytes()])
@@ -105,7 +105,7 @@ pub fn hash(algorithm: Algorithm, bytes: &[u8]) -> Hash {
     join(algorithm, &[bytes])
 }
 
-/// A hash of which the last part is still open, so that it can be ended in several ways.
+/// A hash whose last part is open, so that it can be finished in several ways.
 #[derive(Clone)]
 pub(super) enum Begun {
     Md5(Md5),

@@ -1,9 +1,9 @@
-//! The Digest scheme (RFC 7616, and RFC 2617 for MD5): what a client sent, and whether it is right.
+//! The Digest scheme (RFC 7616, and RFC 2617 for MD5): parsing and verification of credentials.
 //!
-//! Pure: the nonce's life, used counts and who a user is are asked elsewhere. First `read`, then
-//! `Proof::fits` (is it for this realm and this request), then `Proof::verify` with the user's hash.
-//! The one surprising thing: hashes are made over values as they were sent, also where two spellings
-//! mean the same, such as the digits of `nc`.
+//! Pure: other modules know the age of nonces, used counts and users. First `read`, then
+//! `DigestCredentials::check_scope` (are they for this realm and this request), then
+//! `DigestCredentials::verify` with the user's HA1. The one surprising thing: hashes cover values as they
+//! were sent, also where two spellings mean the same, such as the digits of `nc`.
 
 mod extended;
 mod hash;
@@ -20,7 +20,7 @@ pub use target::Target;
 
 const CNONCE_BYTES_MAX: usize = 512;
 
-/// What a client sent to prove who it is.
+/// The credentials of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof<'h> {
     pub user: User<'h>,
@@ -29,21 +29,21 @@ pub struct Proof<'h> {
     uri: Cow<'h, [u8]>,
     response: Cow<'h, [u8]>,
     opaque: Option<Cow<'h, [u8]>>,
-    /// None: one that we do not know.
+    /// `None`: an algorithm that we do not know.
     algorithm: Option<Algorithm>,
     covers: Covers<'h>,
 }
 
-/// Who the client says it is.
+/// The user name that the client sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User<'h> {
-    /// Composed (NFC).
+    /// In NFC.
     Name(Cow<'h, str>),
     /// To be compared with `userhash` of every user.
     Hash(Cow<'h, str>),
 }
 
-/// What the response was made over.
+/// The quality of protection, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Covers<'h> {
     /// No `qop` at all, as RFC 2069 had it.
@@ -54,7 +54,7 @@ enum Covers<'h> {
     Unknown,
 }
 
-/// What comes with a `qop`.
+/// The parameters that come with a `qop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Counted<'h> {
     nc: [u8; 8],
@@ -62,10 +62,10 @@ struct Counted<'h> {
     cnonce: Cow<'h, [u8]>,
 }
 
-/// Well-formed, and not for this realm or this request.
+/// Why well-formed credentials are not for this realm or this request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Misfit {
-    /// 400: it proves something about another request. The others are 401, not stale.
+    /// 400: they belong to another request. The others are 401, not stale.
     Uri,
     Realm,
     Opaque,
@@ -73,7 +73,7 @@ pub enum Misfit {
     Qop,
 }
 
-/// What follows `Digest` in the header.
+/// Parses what follows `Digest` in the header.
 pub fn read(parameters: &[u8]) -> Result<Proof<'_>, Malformed> {
     let mut sent = Parameters::read(parameters)?;
     let response = sent.take_ascii("response")?.ok_or(Malformed("expected a response"))?;
@@ -143,14 +143,14 @@ fn counted<'h>(sent: &mut Parameters<'h>) -> Result<Counted<'h>, Malformed> {
     if cnonce.len() > CNONCE_BYTES_MAX {
         return Err(Malformed("expected a cnonce of at most 512 bytes"));
     }
-    // It counts this request too.
+    // The count includes this request.
     let count = count.filter(|count| *count > 0).ok_or(EIGHT)?;
     Ok(Counted { nc, count, cnonce })
 }
 
 impl Proof<'_> {
-    /// Whether it is for this realm and this request; then the algorithm it was made with.
-    /// `opaques` are those that the realm has given out.
+    /// Checks that the credentials are for this realm and this request; returns their algorithm. `opaques`
+    /// are those that the realm has issued.
     pub fn fits(
         &self,
         realm: &Realm,
@@ -166,7 +166,7 @@ impl Proof<'_> {
         let known = self.algorithm.filter(|algorithm| realm.algorithms.contains(algorithm));
         let algorithm = known.ok_or(Misfit::Algorithm)?;
         match &self.covers {
-            // More than was offered is fine: it only proves more.
+            // A stronger `qop` than was offered is fine: it only covers more.
             Covers::Request(_) | Covers::Body(_) => {}
             Covers::Least if realm.legacy && algorithm == Algorithm::Md5 => {}
             Covers::Least | Covers::Unknown => return Err(Misfit::Qop),
@@ -178,7 +178,7 @@ impl Proof<'_> {
         Ok(algorithm)
     }
 
-    /// How often the client says to have used the nonce; none without `qop`.
+    /// How often the client says it has used the nonce; `None` without `qop`.
     pub fn count(&self) -> Option<u32> {
         self.counted().map(|counted| counted.count)
     }
@@ -188,7 +188,7 @@ impl Proof<'_> {
         matches!(self.covers, Covers::Body(_))
     }
 
-    /// What can be made of it with the key of the user; nothing for what we do not know.
+    /// Combines them with the user's HA1; `None` for an algorithm or a `qop` that we do not know.
     pub fn with(&self, ha1: &Ha1) -> Option<Keyed<'_>> {
         let algorithm = self.algorithm?;
         let (ha1, nonce) = (ha1.as_bytes(), &*self.nonce);
@@ -203,7 +203,7 @@ impl Proof<'_> {
         Some(Keyed { proof: self, algorithm, begun })
     }
 
-    /// Whether whoever sent it knows the password. Takes as long if not.
+    /// Whether the sender knows the password. Takes as long if not.
     pub fn verify(&self, ha1: &Ha1, method: &str, body_hash: Option<&Hash>) -> bool {
         self.with(ha1).is_some_and(|keyed| keyed.verify(method, body_hash))
     }
@@ -224,7 +224,7 @@ impl Proof<'_> {
     }
 }
 
-/// A proof and a key. Both directions begin with the same hash.
+/// Credentials and HA1. The client's response and the server's begin with the same hash.
 pub struct Keyed<'p> {
     proof: &'p Proof<'p>,
     algorithm: Algorithm,
@@ -232,14 +232,14 @@ pub struct Keyed<'p> {
 }
 
 impl Keyed<'_> {
-    /// Whether whoever sent it knows the password. Takes as long if not.
+    /// Whether the sender knows the password. Takes as long if not.
     pub fn verify(&self, method: &str, body_hash: Option<&Hash>) -> bool {
         let expected = self.response(method, body_hash);
         expected.is_some_and(|expected| expected.is(&self.proof.response))
     }
 
-    /// The value of `Authentication-Info`, by which the server proves that it knows the password too
-    /// (RFC 7616 §3.5). `body_hash` is of the answer's body, and only needed for `auth-int`.
+    /// The value of `Authentication-Info`, by which the server proves that it knows the password too (RFC
+    /// 7616 §3.5). `body_hash` is of the response's body, and only needed for `auth-int`.
     pub fn information(
         &self,
         body_hash: Option<&Hash>,
@@ -282,7 +282,7 @@ impl Keyed<'_> {
     }
 }
 
-/// How a `qop` is written.
+/// A `qop` as text.
 pub fn qop_text(qop: Qop) -> &'static str {
     match qop {
         Qop::Auth => "auth",

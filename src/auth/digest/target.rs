@@ -1,10 +1,9 @@
-//! Does the `uri` of a proof name the target of its request?
+//! Comparison of the `uri` of Digest credentials with the target of their request.
 //!
-//! RFC 7616 §3.4.6. As text: two spellings of one path are two paths here, because a client sends
-//! the same text twice. Only the absolute form may differ from the origin form, and then in what it
-//! has before the path.
+//! RFC 7616 §3.4.6. Textual: two spellings of one path are different paths here, because a client sends the
+//! same text twice. Only the absolute form may differ from the origin form, and only before the path.
 
-/// Where a request went.
+/// The target of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'r> {
     /// As it was sent: `/customers?limit=1`, `http://example.com/customers?limit=1` or `*`.
@@ -23,7 +22,7 @@ impl Target<'_> {
         if ours.path != theirs.path || ours.query != theirs.query {
             return false;
         }
-        // One of the two says more than the other.
+        // One of the two may be in absolute form.
         match (ours.scheme, theirs.scheme) {
             (None, None) => true,
             (None, Some(scheme)) => is_same_host(scheme, self.host, theirs.host),
@@ -72,7 +71,7 @@ fn without<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
-/// TLS may end before us: the scheme says only which port may be left out.
+/// TLS may end at a proxy: the scheme only says which port may be omitted.
 fn is_same_host(scheme: Scheme, ours: &str, theirs: &str) -> bool {
     let port = match scheme {
         Scheme::Http => ":80",
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uri_names_the_target_or_does_not() {
+    fn digest_uri_matches_the_request_target() {
         let check = |text: &str, uri: &str, expected: bool| {
             let target = Target { text, host: "Example.com" };
             assert_eq!(target.is_named_by(uri.as_bytes()), expected, "{text} by {uri}");

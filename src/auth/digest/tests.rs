@@ -1,4 +1,5 @@
-//! The RFCs' own examples, what clients send, what is refused, and other implementations as judges.
+//! Tests of Digest: the RFCs' own examples, what clients send, what is refused, and other implementations
+//! as clients.
 
 mod clients;
 mod cost;
@@ -28,7 +29,7 @@ fn parsed(header: &str) -> Proof<'_> {
 }
 
 #[test]
-fn the_example_of_rfc_2617_is_right() {
+fn digest_rfc_2617_example_verifies() {
     let proof = parsed(MUFASA);
     assert_eq!(proof.user, User::Name("Mufasa".into()));
     assert_eq!(proof.count(), Some(1));
@@ -57,7 +58,7 @@ fn the_example_of_rfc_2617_is_right() {
 }
 
 #[test]
-fn the_examples_of_rfc_7616_are_right() {
+fn digest_rfc_7616_examples_verify() {
     // §3.9.1.
     for (algorithm, name, response) in [
         (Algorithm::Md5, "MD5", "8ca523f5e9506fed4657c9700eebdbec"),
@@ -73,7 +74,7 @@ fn the_examples_of_rfc_7616_are_right() {
         let right = ha1(algorithm, "Mufasa", "http-auth@example.org", "Circle of Life");
         assert!(parsed(&header).verify(&right, "GET", None), "{name}");
     }
-    // §3.9.2 has another algorithm, and hashes that do not fit it: these were made anew.
+    // §3.9.2 has another algorithm, and hashes that do not fit it: these were recomputed.
     for (algorithm, name, hashed, response) in [
         (
             Algorithm::Md5,
@@ -91,7 +92,7 @@ fn the_examples_of_rfc_7616_are_right() {
         let rest = format!(
             r#"realm="api@example.org", uri="/doe.json", algorithm={name}, nonce="5TsQWLVdgBdmrQ0XsxbDODV+57QdFR34I9HAbC/RVvkK", nc=00000001, cnonce="NTg6RKcb9boFIAS3KrFK9BGeh+niz/sm", qop=auth, response="{response}", opaque="HRPCssKJSGjCrkzDg8OhwpzCiGPChXYjwrI2QmXDnsOS""#
         );
-        // The name is composed before it is hashed, whatever the client typed.
+        // The name is normalized (NFC) before it is hashed, whatever the client typed.
         let right = ha1(algorithm, "Ja\u{308}søn Doe", "api@example.org", "Secret, or not?");
         let header = format!(r#"username="{hashed}", userhash=true, {rest}"#);
         let User::Hash(sent) = &parsed(&header).user else { panic!("{header}") };
@@ -104,7 +105,7 @@ fn the_examples_of_rfc_7616_are_right() {
 }
 
 #[test]
-fn bodies_are_covered_when_the_client_says_so() {
+fn digest_auth_int_covers_the_body() {
     for (algorithm, name, response, answered) in [
         (
             Algorithm::Md5,
@@ -147,7 +148,7 @@ fn bodies_are_covered_when_the_client_says_so() {
 }
 
 #[test]
-fn proofs_without_qop_count_where_a_realm_takes_them() {
+fn digest_without_qop_is_accepted_only_where_the_realm_is_legacy() {
     let header = |algorithm: &str, response: &str| {
         format!(
             r#"username="Mufasa", realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", uri="/dir/index.html", response="{response}", opaque="{OPAQUE}"{algorithm}"#
@@ -169,7 +170,7 @@ fn proofs_without_qop_count_where_a_realm_takes_them() {
         proof.with(&right).unwrap().information(None, Some("next")).as_deref(),
         Some(r#"nextnonce="next""#)
     );
-    // There never was such a thing with SHA-256.
+    // RFC 2069 never had SHA-256.
     let none = header(
         ", algorithm=SHA-256",
         "e71f89d8267982ee1cd4dfb3637698eaf2f55848fe056aee7be175262aab5d2a",
@@ -178,7 +179,7 @@ fn proofs_without_qop_count_where_a_realm_takes_them() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_apart() {
+fn digest_scope_mismatches_are_told_apart() {
     let target = Target { text: "/dir/index.html", host: "localhost" };
     let check = |from: &str, to: &str, expected: Result<Algorithm, Misfit>| {
         let header = MUFASA.replace(from, to);
@@ -218,7 +219,7 @@ fn what_does_not_fit_is_told_apart() {
 }
 
 #[test]
-fn what_clients_write_differently_is_the_same() {
+fn digest_equivalent_spellings_are_the_same() {
     let plain = parsed(MUFASA);
     for (from, to) in [
         ("qop=auth", "qop=\"auth\""),
@@ -237,7 +238,7 @@ fn what_clients_write_differently_is_the_same() {
 }
 
 #[test]
-fn what_is_malformed_is_refused() {
+fn digest_malformed_credentials_are_refused() {
     for (from, to) in [
         ("username=\"Mufasa\", ", ""),
         ("username=\"Mufasa\"", "username=Mufasa"),
@@ -274,7 +275,7 @@ fn what_is_malformed_is_refused() {
 }
 
 #[test]
-fn a_client_nonce_is_sent_back_as_it_came() {
+fn digest_cnonce_is_echoed_as_it_came() {
     let header = MUFASA.replace("0a4f113b", r#"a\"b\\c"#);
     let right = ha1(Algorithm::Md5, "a", "b", "c");
     let info = parsed(&header).with(&right).unwrap().information(None, None).unwrap();
@@ -282,7 +283,7 @@ fn a_client_nonce_is_sent_back_as_it_came() {
 }
 
 #[test]
-fn a_hash_of_a_password_is_not_shown_and_reads_back() {
+fn ha1_debug_output_is_hidden_and_its_text_round_trips() {
     for algorithm in [Algorithm::Md5, Algorithm::Sha256] {
         let right = ha1(algorithm, "Mufasa", "testrealm@host.com", "Circle Of Life");
         assert_eq!(format!("{right:?}"), "Ha1");
@@ -298,12 +299,12 @@ fn a_hash_of_a_password_is_not_shown_and_reads_back() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn digest_any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = read(&bytes);
     }
 
     #[test]
-    fn a_damaged_header_is_read_without_panic(
+    fn digest_damaged_header_is_parsed_without_panic(
         at in 0..MUFASA.len(),
         length in 0usize..12,
         piece in proptest::collection::vec(any::<u8>(), 0..8),

@@ -1,9 +1,9 @@
-//! Who waits for the hasher, and whose turn it is: by address in a ring, so that an address that asks
-//! a thousand times waits for itself and not before others.
+//! A fair queue for the hasher: round robin over client addresses, so that an address with a thousand
+//! requests delays only itself.
 //!
-//! Pure: the time is given.
-//! The one surprising thing: a full line still takes in a newcomer, in the place of the last one of
-//! the address that has the most in it, as long as that one has more than the newcomer's would.
+//! Pure: the time is an argument. The one surprising thing: a full queue still accepts a newcomer, by
+//! evicting the last job of the address with the most jobs, as long as that address has more than the
+//! newcomer's would.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 use super::{Full, Who};
 use crate::windows::network;
 
-/// How many wait at once, and as many again who are proved.
+/// The maximum number of waiting jobs, and as many again of authenticated callers.
 const WAITING_MAX: usize = 64;
-/// The rest after a wrong password, in times of what it took.
+/// The pause after a wrong password, as a multiple of its hash's time.
 const REST: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Line<J> {
     proved: VecDeque<J>,
-    /// Each address with those who wait there, none of them empty; the front is next.
+    /// Each address with its waiting jobs, none of them empty; the front is next.
     ring: VecDeque<(IpAddr, VecDeque<J>)>,
     rests_until: Option<Instant>,
     is_closed: bool,
 }
 
-/// What to do now.
+/// What the thread should do now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<J> {
     Work(J),
-    /// Nobody waits.
+    /// The queue is empty.
     Nothing,
-    /// Somebody waits, but not before this time has passed.
+    /// Jobs wait, but the pause lasts this long.
     Rest(Duration),
     End,
 }
@@ -74,7 +74,7 @@ impl<J> Line<J> {
         Ok(())
     }
 
-    /// Takes the last place of the address that has the most, if that is more than this one would have.
+    /// Evicts the last job of the address with the most, if that is more than this one would have.
     fn make_room(&mut self, address: IpAddr) -> Result<(), Full> {
         let own = self.ring.iter().find(|(its_address, _)| *its_address == address);
         let own = own.map_or(0, |(_, jobs)| jobs.len());
@@ -109,7 +109,7 @@ impl<J> Line<J> {
         Next::Work(job)
     }
 
-    /// Something wrong took this long: the next one who is not proved waits.
+    /// A wrong password took this long: the next unauthenticated job waits.
     pub(super) fn rest(&mut self, began: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(began);
         self.rests_until = Some(ended + took * REST);

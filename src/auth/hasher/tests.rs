@@ -1,4 +1,5 @@
-//! The thread: whoever waits for it, and how it ends. What it does next is `line`'s to show.
+//! Tests of the hasher's thread: its callers, and its end. The tests of `fair_queue` cover the order of
+//! jobs.
 
 use std::pin::pin;
 use std::sync::mpsc;
@@ -15,8 +16,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
 }
 
-/// Begins a piece of work that goes on until the sender it returns is used; when it returns, the thread
-/// is at work.
+/// Starts a job that runs until the returned sender is used; returns when the thread is busy with it.
 fn busy(hasher: &Arc<Hasher>) -> (mpsc::Sender<Wrong>, JoinHandle<Result<(), Full>>) {
     let (begun, has_begun) = mpsc::channel();
     let (end, ended) = mpsc::channel();
@@ -32,7 +32,7 @@ fn busy(hasher: &Arc<Hasher>) -> (mpsc::Sender<Wrong>, JoinHandle<Result<(), Ful
 }
 
 #[test]
-fn work_is_done_on_the_one_thread_and_its_result_comes_back() {
+fn hasher_runs_jobs_on_its_thread_and_returns_the_result() {
     let hasher = Hasher::start().unwrap();
     let name = || (thread::current().name().map(str::to_owned), Wrong::No);
     let names = [0; 3].map(|_| runtime().block_on(hasher.run(HERE, name)).unwrap());
@@ -40,7 +40,7 @@ fn work_is_done_on_the_one_thread_and_its_result_comes_back() {
 }
 
 #[test]
-fn work_whose_asker_has_gone_is_not_done() {
+fn hasher_skips_jobs_whose_caller_has_gone() {
     let hasher = Arc::new(Hasher::start().unwrap());
     let (end, asker) = busy(&hasher);
     let (done, is_done) = mpsc::channel();
@@ -58,7 +58,7 @@ fn work_whose_asker_has_gone_is_not_done() {
 }
 
 #[test]
-fn a_panic_is_the_askers_and_the_thread_goes_on() {
+fn hasher_panic_resumes_in_the_caller_and_the_thread_survives() {
     let hasher = Hasher::start().unwrap();
     let asked = AssertUnwindSafe(|| {
         runtime().block_on(hasher.run(HERE, || -> ((), Wrong) { panic!("planted") }))
@@ -69,7 +69,7 @@ fn a_panic_is_the_askers_and_the_thread_goes_on() {
 }
 
 #[test]
-fn at_the_end_those_who_wait_are_told_and_the_thread_ends() {
+fn hasher_drop_refuses_waiting_jobs_and_joins_the_thread() {
     let hasher = Arc::new(Hasher::start().unwrap());
     let (end, asker) = busy(&hasher);
     let shared = Arc::clone(&hasher.shared);
@@ -83,13 +83,13 @@ fn at_the_end_those_who_wait_are_told_and_the_thread_ends() {
     asker.join().unwrap().unwrap();
     assert_eq!(runtime().block_on(waits), Err(Full));
     assert_eq!(runtime().block_on(hasher.run(HERE, || ((), Wrong::No))), Err(Full));
-    // Ends only when the thread does.
+    // Returns only when the thread ends.
     drop(Arc::into_inner(hasher).expect("nobody else holds it"));
 }
 
 /// By the clock, so only a lower bound: a busy machine makes it longer, never shorter.
 #[test]
-fn after_a_wrong_one_it_rests_three_times_as_long() {
+fn hasher_pauses_three_times_as_long_after_a_wrong_password() {
     let hasher = Hasher::start().unwrap();
     let run = runtime();
     let slow = || {

@@ -1,8 +1,8 @@
-//! Where the keys come from: the key file, found, read, made and replaced, or `NOUNS_KEY`.
+//! Sources of the keys: the key file (found, read, created and replaced) or `NOUNS_KEY`.
 //!
-//! Every message says what is wrong and the way out, and shows nothing of a key.
-//! The one surprising thing: a file is never written in place. It is made beside, synced and renamed,
-//! so that at every moment the old keys or the new ones are there, whole.
+//! Every message says what is wrong and how to fix it, and shows nothing of a key. The one surprising
+//! thing: a file is never written in place. It is written beside, synced and renamed, so that at every
+//! moment either the old keys or the new ones are there, complete.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -20,7 +20,7 @@ use crate::store::{Database, follow_links};
 const FILE: &str = "nouns.key";
 /// Far more than a key file has.
 const FILE_BYTES_MAX: u64 = 4096;
-/// The group may not write, others may nothing.
+/// The group may not write, others may not access it at all.
 const OTHERS: u32 = 0o027;
 
 /// How long the lock of a folder is waited for, and how often it is tried: whoever has it writes small files.
@@ -81,13 +81,13 @@ pub fn wait_for_lock(folder: &File, path: &Path) -> Result<(), KeyError> {
 #[derive(Debug)]
 pub struct Settled {
     pub keys: Keys,
-    /// The file was made just now.
+    /// The file was created just now.
     pub is_made: bool,
-    /// What the database has to remember before anything is sealed: it had no fingerprint yet.
+    /// The fingerprint to store before anything is sealed: the database had none yet.
     pub remember: Option<String>,
 }
 
-/// Others who would write the file wait, or are told to.
+/// An exclusive lock on the key file: other writers wait or are refused.
 #[derive(Debug)]
 pub struct Held {
     _folder: File,
@@ -124,7 +124,7 @@ impl Source {
         }
     }
 
-    /// What to call it in messages.
+    /// Its name in messages.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -132,8 +132,8 @@ impl Source {
         }
     }
 
-    /// Keys that fit what the database remembers. A file that is absent is made when the database
-    /// remembers nothing yet.
+    /// Finds keys that match the stored fingerprint. Creates a missing file when no fingerprint is stored
+    /// yet.
     pub fn settle(&self, stored: Option<&str>) -> Result<Settled, KeyError> {
         let settled = |keys: Keys, is_made| {
             let remember = stored.is_none().then(|| keys.fingerprint());
@@ -174,7 +174,7 @@ impl Source {
         ))
     }
 
-    /// Whether there are keys, or a place for them.
+    /// Checks that there are keys, or a folder for them.
     pub fn check(&self) -> Result<(), KeyError> {
         match self.read()? {
             Some(_) => Ok(()),
@@ -221,7 +221,7 @@ impl Source {
         Ok(Some((text, Stamp::of(&metadata))))
     }
 
-    /// For a rotation: nobody else writes the file until it is dropped.
+    /// Locks the file for a rotation, until the lock is dropped.
     pub fn lock(&self) -> Result<Held, KeyError> {
         let folder = self.open_folder()?;
         match folder.try_lock() {
@@ -235,7 +235,7 @@ impl Source {
         }
     }
 
-    /// Puts these keys in place of what is there, so that it has one or the other at every moment.
+    /// Replaces the keys atomically (write, sync, rename).
     pub fn write(&self, _held: &Held, keys: &Keys) -> Result<(), KeyError> {
         let Self::File(path) = self else {
             return Err(self.cannot("write", &"it is a variable of the environment"));
@@ -244,7 +244,7 @@ impl Source {
         beside.push(".new");
         let beside = PathBuf::from(beside);
         let written = (|| {
-            // Left behind by one that was interrupted.
+            // Left behind by an interrupted run.
             match fs::remove_file(&beside) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -260,12 +260,12 @@ impl Source {
             let _ = fs::remove_file(&beside);
             return Err(self.cannot("write", &error));
         }
-        // From here on it is there; whether it stays through a power cut, the folder has to say.
+        // The file is in place; syncing the folder makes it survive a power cut.
         let folder = self.open_folder()?;
         folder.sync_all().map_err(|error| self.cannot("sync", &error))
     }
 
-    /// Takes away a file that was made for nothing.
+    /// Removes a file that was created in vain.
     pub fn unmake(&self) {
         if let Self::File(path) = self {
             let _ = fs::remove_file(path);
@@ -305,7 +305,7 @@ fn beside(database: &Path) -> PathBuf {
     follow_links(database).with_file_name(FILE)
 }
 
-/// Tells one state of the file from another.
+/// Identifies a version of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -318,7 +318,7 @@ impl Stamp {
     }
 }
 
-/// The keys of a server that runs: read again when the file has changed.
+/// The keys of a running server: reloaded when the file has changed.
 #[derive(Debug)]
 pub struct Keyring {
     source: Source,
@@ -327,24 +327,24 @@ pub struct Keyring {
 
 impl Keyring {
     pub fn new(source: Source, keys: Keys) -> Self {
-        // Without a stamp the first look reads the file.
+        // Without a version the first check reads the file.
         Self { source, now: Mutex::new((Arc::new(keys), None)) }
     }
 
-    /// What was read last.
+    /// The keys that were read last.
     pub fn keys(&self) -> Arc<Keys> {
         Arc::clone(&self.now.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Looks whether the file has changed, which is cheap: before something is sealed, and when a
-    /// key id is unknown. A file that cannot be read, or holds no key, changes nothing, and neither does
-    /// one without any of the keys there were.
+    /// Reloads the file if it has changed; the check is cheap, and runs before something is sealed, and
+    /// when a key id is unknown. A file that cannot be read or holds no key is ignored, and so is one that
+    /// shares no key with the present ones.
     pub fn look_again(&self) -> Arc<Keys> {
         self.look_for(|_| false)
     }
 
-    /// The same, where keys that have nothing to do with the ones there were are good too, when they are
-    /// known to fit: the old one is gone when a rotation has ended.
+    /// The same, but accepts keys that share none with the present ones, if `fits` confirms them: the old
+    /// key is gone when a rotation has ended.
     pub fn look_for(&self, fits: impl Fn(&Keys) -> bool) -> Arc<Keys> {
         let Source::File(path) = &self.source else { return self.keys() };
         let stamp = fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata));

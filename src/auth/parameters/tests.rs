@@ -1,10 +1,10 @@
-//! What clients send is read, what two readers could see differently is not.
+//! Tests of the parser: it reads what clients send, and refuses what two parsers could read differently.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Names and values with their quotes gone.
+/// Names and unquoted values.
 fn read(text: &[u8]) -> Result<Vec<(String, String)>, Malformed> {
     let parameters = Parameters::read(text)?;
     let pairs = parameters.all.into_iter().map(|parameter| {
@@ -15,7 +15,7 @@ fn read(text: &[u8]) -> Result<Vec<(String, String)>, Malformed> {
 }
 
 #[test]
-fn a_scheme_is_split_off() {
+fn scheme_is_split_off() {
     assert_eq!(split(b"Basic YTpi"), Some((Scheme::Basic, &b"YTpi"[..])));
     assert_eq!(split(b"dIGEST   a=b "), Some((Scheme::Digest, &b"a=b"[..])));
     assert_eq!(split(b"Digest"), Some((Scheme::Digest, &b""[..])));
@@ -25,7 +25,7 @@ fn a_scheme_is_split_off() {
 }
 
 #[test]
-fn what_clients_send_is_read() {
+fn parameters_of_real_clients_are_parsed() {
     let check = |text: &[u8], expected: &[(&str, &str)]| {
         let expected: Vec<_> = expected
             .iter()
@@ -48,7 +48,7 @@ fn what_clients_send_is_read() {
 }
 
 #[test]
-fn what_is_not_a_list_of_parameters_is_refused() {
+fn parameters_malformed_lists_are_refused() {
     for text in [
         "a",
         "=b",
@@ -77,7 +77,7 @@ fn what_is_not_a_list_of_parameters_is_refused() {
 }
 
 #[test]
-fn numbers_and_lengths_have_limits() {
+fn parameters_number_and_length_are_limited() {
     let many = |count: usize| (0..count).map(|n| format!("p{n}=v,")).collect::<String>();
     assert_eq!(read(many(24).as_bytes()).unwrap().len(), 24);
     assert!(read(many(25).as_bytes()).is_err());
@@ -87,7 +87,7 @@ fn numbers_and_lengths_have_limits() {
 }
 
 #[test]
-fn quotes_are_there_or_not_as_asked() {
+fn parameters_quoting_is_enforced() {
     let mut sent = Parameters::read(b"a=b, c=\"d\", e=\"\xc3\xa9\"").unwrap();
     assert!(sent.take_quoted("a").is_err());
     assert!(sent.take_token("C").is_err());
@@ -99,13 +99,13 @@ fn quotes_are_there_or_not_as_asked() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+    fn parameters_any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = Parameters::read(&bytes);
         let _ = split(&bytes);
     }
 
     #[test]
-    fn anything_quoted_is_read_back(value in "[^\\p{C}]{0,40}", token in "[!#-'*+.0-9A-Z^-z|~-]{1,9}") {
+    fn parameters_any_quoted_value_round_trips(value in "[^\\p{C}]{0,40}", token in "[!#-'*+.0-9A-Z^-z|~-]{1,9}") {
         let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
         let text = format!("first={token} ,\tsecond = \"{escaped}\"");
         let expected = vec![("first".to_owned(), token), ("second".to_owned(), value)];

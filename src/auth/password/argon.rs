@@ -1,8 +1,7 @@
-//! Argon2id and the text that keeps it: a PHC string, `$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`.
+//! Argon2id, stored as a PHC string: `$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`.
 //!
-//! Knows no users and no limits.
-//! The one surprising thing: the parameters of a stored hash are its own, within bounds, so that a
-//! database from elsewhere cannot make one password cost gigabytes.
+//! It knows no users and no throttle. The one surprising thing: a stored hash has its own parameters,
+//! within bounds, so that a database from elsewhere cannot make one password cost gigabytes.
 
 use std::cell::RefCell;
 
@@ -11,11 +10,11 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-/// What new hashes are made with: the second choice of RFC 9106, scaled down as OWASP has it.
+/// Parameters of new hashes: the second choice of RFC 9106, scaled down as OWASP recommends.
 const MEMORY_KIB: u32 = 19_456;
 const PASSES: u32 = 2;
 const LANES: u32 = 1;
-/// What a stored hash may ask for.
+/// Upper bounds for a stored hash.
 const MEMORY_KIB_MAX: u32 = 262_144;
 const PASSES_MAX: u32 = 16;
 const LANES_MAX: u32 = 16;
@@ -29,7 +28,7 @@ struct Parsed {
     hash: Vec<u8>,
 }
 
-/// A new hash under a new salt. `None`: no randomness, or no memory.
+/// A new hash with a new salt. `None`: no randomness, or no memory.
 pub(super) fn hash(password: &[u8]) -> Option<String> {
     let mut salt = [0; SALT_BYTES];
     getrandom::fill(&mut salt).ok()?;
@@ -42,7 +41,7 @@ pub(super) fn hash(password: &[u8]) -> Option<String> {
 /// A hash that no password has, of the usual cost: random bytes in place of one.
 pub(super) fn of_nobody() -> String {
     let (mut salt, mut hash) = ([0; SALT_BYTES], [0; HASH_BYTES]);
-    // Without randomness the bytes are zero, which no password is known to give either.
+    // Without randomness the bytes are zero, which is the hash of no known password either.
     let _ = getrandom::fill(&mut salt).and_then(|()| getrandom::fill(&mut hash));
     text(&salt, &hash)
 }
@@ -55,7 +54,7 @@ pub(super) fn verify(text: &str, password: &[u8]) -> Option<bool> {
     Some(verify_slices_are_equal(&made, &hash).is_ok())
 }
 
-/// Whether it was made with the parameters of new ones.
+/// Whether it has the parameters of new hashes.
 #[cfg(test)]
 fn is_current(text: &str) -> bool {
     parse(text).is_some_and(|Parsed { params, .. }| {
@@ -64,8 +63,8 @@ fn is_current(text: &str) -> bool {
 }
 
 thread_local! {
-    /// The memory of one hash of the usual cost, kept for the next: asked for anew each time, it leaves
-    /// the allocator with gaps of ten times its size.
+    /// The memory of one hash of the usual cost, reused for the next: allocated anew each time, it
+    /// fragments the heap by ten times its size.
     static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -121,9 +120,9 @@ mod tests {
 
     use super::*;
 
-    /// Of the reference implementation: `echo -n password | argon2 somesalt -id -t 2 -k 256 -p 1 -l 32`.
+    /// From the reference implementation: `echo -n password | argon2 somesalt -id -t 2 -k 256 -p 1 -l 32`.
     #[test]
-    fn the_reference_implementation_agrees() {
+    fn argon_hash_of_the_reference_implementation_verifies() {
         let known = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$\
                      nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
         assert_eq!(verify(known, b"password"), Some(true));
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_hash_names_its_parameters_and_has_a_salt_of_its_own() {
+    fn argon_new_hash_names_its_parameters_and_has_its_own_salt() {
         let (one, other) = (hash(b"secret").unwrap(), hash(b"secret").unwrap());
         assert!(one.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{one}");
         assert_ne!(one, other);
@@ -142,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_a_hash_of_the_usual_cost() {
+    fn argon_dummy_hash_has_the_usual_cost() {
         assert!(is_current(&of_nobody()));
         assert_ne!(of_nobody(), of_nobody());
         assert_eq!(verify(&of_nobody(), b""), Some(false));
     }
 
     #[test]
-    fn what_would_cost_too_much_is_damaged() {
+    fn argon_too_expensive_parameters_are_refused() {
         let tail = "$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
         for numbers in ["m=262145,t=2,p=1", "m=256,t=17,p=1", "m=256,t=2,p=17", "m=1,t=2,p=1"] {
             assert_eq!(verify(&format!("$argon2id$v=19${numbers}{tail}"), b""), None, "{numbers}");
@@ -165,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\$argon2id\\$v=19\\$m=[0-9]{1,2},t=[0-9],p=[0-9]\\PC{0,60}") {
+        fn argon_any_text_is_parsed_or_refused(text in "\\$argon2id\\$v=19\\$m=[0-9]{1,2},t=[0-9],p=[0-9]\\PC{0,60}") {
             verify(&text, b"secret");
         }
     }

@@ -1,4 +1,4 @@
-//! Passwords and their records, with the parameters of the real thing.
+//! Tests of passwords and their records, with the parameters of production.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn store(realms: &str) -> Model {
 const DIGEST: &str = "[realms.store]\nschemes = [\"digest\", \"basic\"]";
 
 #[test]
-fn a_record_knows_its_password_and_no_other() {
+fn password_record_verifies_its_password_only() {
     let (model, keys) = (store(DIGEST), keys(1));
     let record = make(&model, Some(&keys), "ann", "Circle of Life").unwrap();
     assert!(verify(Some(&record), "Circle of Life"));
@@ -35,7 +35,7 @@ fn a_record_knows_its_password_and_no_other() {
 
 /// RFC 7617 §2.1 asks for NFC; a keyboard may send either.
 #[test]
-fn an_accent_may_be_composed_or_not() {
+fn password_in_nfc_or_nfd_is_the_same() {
     let (model, keys) = (store(DIGEST), keys(1));
     let record = make(&model, Some(&keys), "jos\u{e9}", "caf\u{e9}").unwrap();
     assert!(verify(Some(&record), "cafe\u{301}"));
@@ -50,7 +50,7 @@ fn an_accent_may_be_composed_or_not() {
 
 /// HA1 by `printf … | md5sum` and `sha256sum`.
 #[test]
-fn each_algorithm_has_its_ha1_and_it_is_sealed() {
+fn password_record_seals_an_ha1_for_each_algorithm() {
     let model =
         store("[realms.store]\nschemes = [\"basic\"]\n[realms.other]\nschemes = [\"digest\"]");
     let keys = keys(1);
@@ -67,7 +67,7 @@ fn each_algorithm_has_its_ha1_and_it_is_sealed() {
 }
 
 #[test]
-fn a_realm_that_came_later_is_lacking_until_it_is_completed() {
+fn password_record_lacks_a_later_realm_until_completed() {
     let (before, keys) = (store("[realms.store]\nschemes = [\"basic\"]"), keys(1));
     let mut record = make(&before, Some(&keys), "ann", "secret").unwrap();
     assert!(!lacks(&record, &before, &keys));
@@ -85,7 +85,7 @@ fn a_realm_that_came_later_is_lacking_until_it_is_completed() {
 }
 
 #[test]
-fn credentials_of_an_absent_realm_are_kept_until_the_password_changes() {
+fn digest_credentials_of_an_absent_realm_are_kept() {
     let (both, keys) = (store("[realms.store]\n[realms.desk]"), keys(1));
     let mut record = make(&both, Some(&keys), "ann", "secret").unwrap();
     let before = record.clone();
@@ -100,7 +100,7 @@ fn credentials_of_an_absent_realm_are_kept_until_the_password_changes() {
 }
 
 #[test]
-fn credentials_of_absent_realms_have_a_limit() {
+fn digest_credentials_of_absent_realms_are_limited() {
     let keys = keys(1);
     let mut record = make(&store(DIGEST), Some(&keys), "ann", "secret").unwrap();
     for number in 0..20 {
@@ -149,7 +149,7 @@ fn digest_mismatch_names_realms_without_credentials_and_credentials_without_use(
 }
 
 #[test]
-fn a_lost_key_is_lacking_too() {
+fn digest_credentials_of_a_lost_key_are_lacking() {
     let model = store(DIGEST);
     let mut record = make(&model, Some(&keys(1)), "ann", "secret").unwrap();
     let new = keys(2);
@@ -166,7 +166,7 @@ fn a_lost_key_is_lacking_too() {
 }
 
 #[test]
-fn a_rotation_seals_everything_anew_once() {
+fn key_rotation_reseals_a_record_once() {
     let model = store(DIGEST);
     let mut record = make(&model, Some(&keys(1)), "ann", "secret").unwrap();
     let ha1 = record.ha1(&keys(1), "ann", ("store", Algorithm::Sha256));
@@ -181,7 +181,7 @@ fn a_rotation_seals_everything_anew_once() {
 }
 
 #[test]
-fn what_is_no_password_is_refused_and_never_cut() {
+fn password_invalid_is_refused_and_never_truncated() {
     let model = store(DIGEST);
     let refused = |password: &str| make(&model, None, "ann", password).unwrap_err();
     assert_eq!(refused(""), Unfit::Empty);
@@ -195,7 +195,7 @@ fn what_is_no_password_is_refused_and_never_cut() {
 }
 
 #[test]
-fn a_damaged_record_lets_nobody_in() {
+fn password_record_damaged_verifies_nothing() {
     let damaged = Record { argon2: "$argon2id$v=19$".to_owned(), digests: Vec::new() };
     assert!(!verify(Some(&damaged), "secret"));
     for text in [
@@ -213,7 +213,7 @@ fn a_damaged_record_lets_nobody_in() {
 
 proptest! {
     #[test]
-    fn any_record_is_read_as_it_was_written(argon2 in "\\PC*", digests in proptest::collection::vec(("\\PC*", any::<bool>(), "\\PC*"), 0..4)) {
+    fn password_record_round_trips(argon2 in "\\PC*", digests in proptest::collection::vec(("\\PC*", any::<bool>(), "\\PC*"), 0..4)) {
         let digests = digests.into_iter().map(|(realm, md5, sealed)| {
             (realm, if md5 { Algorithm::Md5 } else { Algorithm::Sha256 }, sealed)
         });
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+    fn password_record_any_text_is_parsed_or_refused(text in "\\PC{0,200}") {
         let _ = Record::parse(&text);
         let _ = check(&text);
         prop_assert!(unicode_normalization::is_nfc(&text::composed(&text)));

@@ -1,4 +1,4 @@
-//! The throttle under a clock that stands where the test puts it.
+//! Tests of the throttle, with a clock that the test sets.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn thirty_failures_shut_a_pair_until_its_minute_is_over() {
+fn throttle_locks_a_pair_out_until_its_window_ends() {
     let now = clock::now();
     let throttle = Throttle::new(30, now);
     let (here, there) = (address("192.0.2.1"), address("192.0.2.2"));
@@ -41,7 +41,7 @@ fn thirty_failures_shut_a_pair_until_its_minute_is_over() {
 }
 
 #[test]
-fn failures_at_once_are_counted_up_to_the_limit_and_no_further() {
+fn throttle_concurrent_failures_count_up_to_the_limit() {
     let now = clock::now();
     let throttle = Throttle::new(30, now);
     let here = address("192.0.2.1");
@@ -55,7 +55,7 @@ fn failures_at_once_are_counted_up_to_the_limit_and_no_further() {
 }
 
 #[test]
-fn one_network_is_one_address() {
+fn throttle_treats_an_ipv6_64_as_one_address() {
     let now = clock::now();
     let throttle = Throttle::new(2, now);
     fail(&throttle, 1, ANN, address("2001:db8::1"), now);
@@ -68,7 +68,7 @@ fn one_network_is_one_address() {
 }
 
 #[test]
-fn ten_thousand_names_take_no_more_memory_and_push_nobody_out() {
+fn throttle_many_names_neither_grow_memory_nor_evict_locked_pairs() {
     let now = clock::now();
     let throttle = Throttle::new(30, now);
     let here = address("192.0.2.1");
@@ -89,7 +89,7 @@ fn ten_thousand_names_take_no_more_memory_and_push_nobody_out() {
 }
 
 #[test]
-fn a_pair_whose_minute_is_over_gives_up_its_place_first() {
+fn throttle_evicts_pairs_whose_window_has_ended_first() {
     let now = clock::now();
     let throttle = Throttle::new(30, now);
     let here = address("192.0.2.1");
@@ -105,7 +105,7 @@ fn a_pair_whose_minute_is_over_gives_up_its_place_first() {
 }
 
 #[test]
-fn a_clock_before_the_start_does_no_harm() {
+fn throttle_clock_before_the_start_is_harmless() {
     let now = clock::now() + seconds(100);
     let throttle = Throttle::new(1, now);
     fail(&throttle, 1, ANN, address("192.0.2.1"), now - seconds(100));
@@ -113,10 +113,10 @@ fn a_clock_before_the_start_does_no_harm() {
 }
 
 proptest! {
-    /// Against a plain count, with few pairs: shut exactly from the last allowed failure of a minute
-    /// to its end.
+    /// Compared with a plain counter, with few pairs: locked out exactly from the last allowed failure of a
+    /// minute to its end.
     #[test]
-    fn it_counts_like_a_plain_count(
+    fn throttle_agrees_with_a_plain_counter(
         steps in proptest::collection::vec((0..4usize, 0..20_000u64), 1..200),
         failures_max in 1..6u32,
     ) {

@@ -1,10 +1,9 @@
-//! One connection of HTTP/1, from hyper's first read to the closing of its socket.
+//! One HTTP/1 connection, from hyper's first read to the closing of its socket.
 //!
-//! How a connection begins and how it is closed is in the parent module; where messages end is in
-//! `message`.
-//! The surprising thing: a connection may have several connections of hyper's, one after the other. While
-//! it waits for a request it has none, since each takes up some 20 KiB; and a head with HTTP/1.2 to
-//! HTTP/1.9, which hyper refuses, is given to another one with HTTP/1.1 in its place.
+//! The parent module begins and closes connections; `http1_framing` finds where messages end. The
+//! surprising thing: a connection may have several hyper connections, one after the other. While it waits
+//! for a request it has none (it is parked), since each takes some 20 KiB; and a head with HTTP/1.2 to
+//! HTTP/1.9, which hyper refuses, goes to another one with HTTP/1.1 in its place.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -26,7 +25,8 @@ where
     S: Stream,
 {
     let (shared, watch) = (Rc::clone(&service.shared), Rc::clone(&service.watch));
-    // Some was read to find out that it is HTTP/1: what cannot be parsed is to be refused at once.
+    // Some bytes were read to find out that it is HTTP/1: if they cannot be parsed, they are refused at
+    // once.
     let mut has_begun = stream.has_pending();
     let end = loop {
         if !std::mem::take(&mut has_begun)
@@ -34,7 +34,7 @@ where
         {
             break ConnectionEnd::waiting(stream, service, cause);
         }
-        // Apart: while it waits, a connection takes up nothing of this.
+        // Boxed: a parked connection does not take up its memory.
         let end = Box::pin(run(stream, service)).await;
         let Some(head) = end.unfinished_head() else { break end };
         (stream, service) = (end.stream, end.service);
@@ -44,7 +44,7 @@ where
     Box::pin(finish(end)).await;
 }
 
-/// Waits without hyper and its buffers until there is something to parse, or says why it waits no more.
+/// Waits without hyper and its buffers until there is something to parse; returns why it stopped waiting.
 async fn wait<S>(stream: &mut Watched<S>, watch: &Watch, head_bytes_max: usize) -> Option<EndCause>
 where
     S: Stream,
@@ -79,13 +79,13 @@ where
 /// Why hyper's part of a connection, or the time without it, has ended.
 enum EndCause {
     Hyper(hyper::Result<()>),
-    /// It was cut.
+    /// The watchdog aborted it.
     Cut,
     /// Nothing was in flight: it goes on without hyper.
     Parked,
-    /// It was asked to leave while nothing had come.
+    /// It was drained before a request came.
     Left,
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
 }
 
@@ -99,13 +99,13 @@ struct ConnectionEnd<S> {
     unread: Option<Cut>,
     /// What hyper has read and not consumed.
     unparsed: Bytes,
-    /// When it was asked to leave, every answer had long arrived: a client with a pool may not see the
-    /// end for hours.
+    /// When it was told to drain, every response had long arrived: a client with a connection pool may not
+    /// notice the close for hours.
     was_idle: bool,
 }
 
 impl<S> ConnectionEnd<S> {
-    /// The end of a connection that hyper has no part in.
+    /// The end of a connection without hyper.
     fn waiting(stream: Watched<S>, service: Requests, cause: EndCause) -> Self {
         let (phase, unparsed) = (service.watch.phase(), Bytes::new());
         Self { stream, service, cause, phase, unread: None, unparsed, was_idle: true }
@@ -159,7 +159,7 @@ where
             (Poll::Ready(result), _) => Poll::Ready(EndCause::Hyper(result)),
             (Poll::Pending, Ask::Park) if watch.can_park() => Poll::Ready(EndCause::Parked),
             (Poll::Pending, Ask::Park) => {
-                // A request has come meanwhile.
+                // A request has arrived meanwhile.
                 watch.set_parked(false);
                 Poll::Pending
             }
@@ -175,7 +175,7 @@ where
     ConnectionEnd { stream, service, cause, phase, unread, unparsed, was_idle }
 }
 
-/// Says what is still to be said, and closes.
+/// Sends a refusal if there is one, and closes.
 async fn finish<S: Stream>(end: ConnectionEnd<S>) {
     let ConnectionEnd { mut stream, service, cause, phase, unread, unparsed, was_idle } = end;
     let Requests { shared, watch, way, .. } = service;
@@ -186,12 +186,12 @@ async fn finish<S: Stream>(end: ConnectionEnd<S>) {
         EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(phase) => {
             Some(refusal::of_parser(&error, &unparsed, &shared.limits))
         }
-        // The answer ends in the middle: a client of HTTP/1.0 sees it by this alone.
+        // The response is truncated: an HTTP/1.0 client can only see it by this.
         EndCause::Hyper(Err(error)) if error.is_user() => {
             stream.forget_unsent();
             return shared.close_in_turn(stream).await;
         }
-        // The client is gone.
+        // The client has disconnected.
         EndCause::Hyper(Err(_)) | EndCause::Gone => return shared.close_in_turn(stream).await,
         EndCause::Cut if let Some(why) = unread => {
             stream.forget_unsent();
@@ -203,8 +203,8 @@ async fn finish<S: Stream>(end: ConnectionEnd<S>) {
                 shared.limits.header_seconds_max
             )))
         }
-        // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very
-        // moment would take it for the answer to its request.
+        // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very moment
+        // would take it for the response to its request.
         EndCause::Cut => return,
     };
     match refusal {

@@ -1,4 +1,4 @@
-//! The end of a connection whose client does not let it end.
+//! Tests of closing a connection whose client does not cooperate.
 
 use std::io;
 use std::task::Context;
@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use super::*;
 
-/// Like a stream of TLS whose client reads nothing: the goodbye does not get away.
+/// Like a TLS stream whose client reads nothing: `close_notify` cannot be sent.
 struct Stuck;
 
 impl AsyncRead for Stuck {
@@ -36,7 +36,7 @@ impl AsyncWrite for Stuck {
 }
 
 #[test]
-fn a_goodbye_that_nobody_reads_is_not_waited_for() {
+fn close_times_out_when_the_client_does_not_read() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let patience = LINGER_MAX * 10;

@@ -1,7 +1,6 @@
-//! What we must know of our own certificate that rustls does not say: when it is valid, and who made it.
+//! Certificate fields that rustls does not expose: the validity period, and whether it is self-signed.
 //!
-//! Only the outermost elements of the DER text are walked (RFC 5280 §4.1); what does not have that shape
-//! gives nothing.
+//! It walks only the outermost DER elements (RFC 5280 §4.1); anything of another shape gives `None`.
 
 use crate::der::{SEQUENCE, expect, take};
 use crate::value::Moment;
@@ -11,23 +10,23 @@ const GENERALIZED_TIME: u8 = 0x18;
 /// The version, where it is not the first one.
 const VERSION: u8 = 0xa0;
 
-/// What a certificate says of itself.
+/// The fields of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) begin: Moment,
     pub(super) end: Moment,
-    /// Nobody else vouches for it.
+    /// Issuer and subject are the same.
     pub(super) is_self_signed: bool,
 }
 
 pub(super) fn read(certificate: &[u8]) -> Option<Said> {
     let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
     let mut inner = expect(&mut outer, SEQUENCE)?.contents;
-    // The serial number comes first in the first version.
+    // In version 1 the serial number comes first.
     if take(&mut inner)?.tag == VERSION {
         take(&mut inner)?;
     }
-    // The signature's algorithm.
+    // The signature algorithm.
     expect(&mut inner, SEQUENCE)?;
     let issuer = expect(&mut inner, SEQUENCE)?.whole;
     let mut times = expect(&mut inner, SEQUENCE)?.contents;
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_both_spellings() {
+    fn certificate_times_are_parsed_in_both_formats() {
         for (tag, text, expected) in [
             (UTC_TIME, "261115022814Z", "2026-11-15T02:28:14Z"),
             (UTC_TIME, "491231235959Z", "2049-12-31T23:59:59Z"),
@@ -112,12 +111,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn certificate_any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes);
         }
 
         #[test]
-        fn any_time_is_taken(text in ".{0,20}") {
+        fn certificate_any_time_is_parsed_without_panic(text in ".{0,20}") {
             let _ = (shown_time(UTC_TIME, &text), shown_time(GENERALIZED_TIME, &text));
         }
     }

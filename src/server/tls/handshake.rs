@@ -1,9 +1,9 @@
-//! The beginning of an encrypted connection, up to the point where HTTP begins.
+//! TLS handshakes, up to the point where HTTP begins.
 //!
-//! What is offered is in `pair`; how long it may take is the sweep's to say.
-//! The one surprising thing: handshakes take turns. One costs as much as dozens of requests, so at each
-//! round of the thread's tasks one step of one handshake is computed, after everything else that is
-//! ready; and while requests are served, handshakes rest as long as they have worked.
+//! `certificate_pair` configures what is offered; the watchdog limits how long they take. The one
+//! surprising thing: handshakes run at lower priority than requests. One costs as much as dozens of
+//! requests, so in each round of the event loop one step of one handshake is computed, after everything
+//! else that is ready; and while requests are served, handshakes pause as long as they have computed.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -32,23 +32,23 @@ use crate::server::connection::{self, Guest, Protocol, Shared};
 use crate::server::watch::{Phase, Watch};
 use crate::wire::Way;
 
-/// What rustls may keep of an answer that the client does not read: as much as two records hold. The rest
-/// stays where it is counted.
+/// What rustls may buffer of a response that the client does not read: two records. The rest stays where it
+/// is counted.
 const UNSENT_BYTES_MAX: usize = 32 << 10;
 
-/// RFC 8446 §5.1: a handshake begins with such a record.
+/// RFC 8446 §5.1: the content type of a handshake record.
 const HANDSHAKE: u8 = 22;
 
-/// Timers are no finer than this, so shorter rests are saved up.
+/// Timers are no finer than this, so shorter pauses are accumulated.
 const REST_LEAST: Duration = Duration::from_millis(1);
 
 /// Lets the handshakes of one worker compute one after the other.
 #[derive(Debug)]
 pub(in crate::server) struct Turns {
     one: Semaphore,
-    /// How long handshakes are still to rest.
+    /// How long handshakes still have to pause.
     owed: Cell<Duration>,
-    /// Requests that had begun at the last turn.
+    /// The worker's request count at the last turn.
     requests: Cell<u64>,
 }
 
@@ -58,9 +58,9 @@ impl Turns {
     }
 
     async fn take<'a>(&'a self, watch: &'a Watch) -> Turn<'a> {
-        // It is never closed.
+        // The semaphore is never closed.
         let permit = self.one.acquire().await.ok();
-        // Woken only when everything that is ready has run and the system was asked for more.
+        // Resumes only after everything that is ready has run and the event loop has polled for more.
         yield_now().await;
         if self.owed.get() >= REST_LEAST {
             sleep(self.owed.take()).await;
@@ -88,16 +88,16 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Why there is no encrypted connection.
+/// Why a handshake did not complete.
 enum Failed {
-    /// The client left before it said anything.
+    /// The client disconnected before it sent anything.
     Gone,
     /// It speaks HTTP without TLS.
     Plain(TcpStream),
     Broken(io::Error),
 }
 
-/// Serves a connection that is to begin with a handshake.
+/// Serves a connection that begins with a handshake.
 pub(in crate::server) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
@@ -108,7 +108,7 @@ pub(in crate::server) async fn serve(
     watch.enter(Phase::Handshake);
     watch.begin_tls();
     let (done, server) = {
-        // What it needs is given back before the first request.
+        // Boxed, so that its memory is released before the first request.
         let handshake = Box::pin(handshake(stream, &tls, &shared.turns, &watch));
         (connection::with_cut(&watch, handshake).await, &shared.refusals.metrics.server)
     };
@@ -153,7 +153,7 @@ pub(in crate::server) async fn serve(
     }
     let protocol = match session.alpn_protocol() {
         Some(b"h2") => Protocol::Http2,
-        // RFC 9113 §3.2: HTTP/2 over TLS is chosen by name, or not at all.
+        // RFC 9113 §3.2: HTTP/2 over TLS is negotiated by ALPN, or not at all.
         Some(_) | None => Protocol::Http1,
     };
     watch.enter(Phase::Fresh);
@@ -167,13 +167,13 @@ async fn handshake(
     turns: &Turns,
     watch: &Watch,
 ) -> Result<Encrypted, Failed> {
-    // Nothing is kept for those who say nothing.
+    // No state is allocated for clients that send nothing.
     let mut first = [0];
     match stream.peek(&mut first).await {
         Ok(0) | Err(_) => return Err(Failed::Gone),
         Ok(_) => {}
     }
-    // RFC 9110 §9.1: a method is a token; RFC 9112 §2.2 lets an empty line come before it.
+    // RFC 9110 §9.1: a method is a token; RFC 9112 §2.2 allows an empty line before it.
     let [first] = first;
     if first != HANDSHAKE && (first.is_ascii_alphabetic() || b"\r\n".contains(&first)) {
         return Err(Failed::Plain(stream));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_goes_before_each_handshake() {
+    fn handshake_runs_after_all_ready_tasks() {
         run(async {
             let (turns, order) = (Rc::new(Turns::new()), Rc::new(RefCell::new(String::new())));
             let watch = Watch::new(&Rc::default());
@@ -234,7 +234,7 @@ mod tests {
                     order.borrow_mut().push('h');
                 }));
             }
-            // A connection with a request at every look, until the others are done.
+            // A connection with a request at every poll, until the others are done.
             let (sink, order) = (Rc::clone(&order), order);
             spawn_local(poll_fn(move |context| {
                 sink.borrow_mut().push('r');
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_rest_while_requests_come_and_only_then() {
+    fn handshakes_pause_only_while_requests_are_served() {
         run(async {
             let (turns, watch) = (Turns::new(), Watch::new(&Rc::default()));
             let compute = async |has_request: bool| {

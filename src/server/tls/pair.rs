@@ -1,8 +1,7 @@
 //! The certificate and its key: two files, read and checked as one.
 //!
-//! What is wrong is said with the way out, and nothing is changed by reading.
-//! The one surprising thing: the time of the server's own certificate alone is looked at. A chain may
-//! hold one of others that has ended and that no client needs any more.
+//! Each error says how to fix it, and reading changes nothing. The one surprising thing: only the server's
+//! own certificate is checked for expiry. A chain may hold an expired one that no client needs any more.
 
 use std::fmt;
 use std::fs::File;
@@ -19,10 +18,10 @@ use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
 use super::certificate::{self, Said, shown};
 use crate::value::Moment;
 
-/// No certificate with all its chain comes near it.
+/// Far larger than any certificate with its chain.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where the pair is.
+/// The paths of the pair.
 #[derive(Debug, Clone)]
 pub struct Files {
     pub certificate: PathBuf,
@@ -51,7 +50,7 @@ impl std::error::Error for PairError {}
 const CERTIFICATE: &str = "--tls-cert";
 const KEY: &str = "--tls-key";
 
-/// Reads both files, and holds them against each other and the time.
+/// Reads both files, and checks that they match and are valid now.
 pub(super) fn read(files: &Files, now: Moment) -> Result<Pair, PairError> {
     let chain = chain(&files.certificate)?;
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -60,7 +59,7 @@ pub(super) fn read(files: &Files, now: Moment) -> Result<Pair, PairError> {
     let said = chain.first().and_then(|own| certificate::read(own));
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
-        // A kind of key that cannot tell what its public half is.
+        // A kind of key that cannot derive its public key.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {
             return Err(PairError(format!(
@@ -105,8 +104,8 @@ fn check_time(file: &Path, said: Said, now: Moment) -> Result<(), PairError> {
     Ok(())
 }
 
-/// What is offered, and how sessions are resumed: by tickets that hold all there is to know, so that a
-/// client that never comes back leaves nothing here. Nothing is taken before the handshake has ended.
+/// The TLS configuration. Sessions are resumed by stateless tickets, so that a client that never comes back
+/// leaves nothing here. There is no early data (0-RTT).
 fn config(
     provider: Arc<CryptoProvider>,
     certified: CertifiedKey,
@@ -219,7 +218,7 @@ fn contents(file: &Path, flag: &str, what: &str) -> Result<Vec<u8>, PairError> {
     })
 }
 
-/// What a PEM file says it holds.
+/// The labels in a PEM file.
 fn labels(bytes: &[u8]) -> Vec<String> {
     let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let labels = lines.filter_map(|line| line.strip_prefix(b"-----BEGIN ")?.strip_suffix(b"-----"));

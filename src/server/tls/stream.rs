@@ -1,8 +1,7 @@
-//! An encrypted stream that says goodbye however it ends.
+//! A TLS stream that sends `close_notify` however it ends.
 //!
-//! RFC 8446 §6.1: a side that ends without `close_notify` cannot be told from one that was cut off, and
-//! clients complain. Most connections end by being dropped: when they were idle for too long, or when the
-//! server ends.
+//! RFC 8446 §6.1: without `close_notify` a close cannot be told from a truncation, and clients complain.
+//! Most connections end by being dropped: when they were idle for too long, or at shutdown.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -29,7 +28,7 @@ impl Drop for Encrypted {
         session.send_close_notify();
         let mut last = Vec::new();
         while session.wants_write() && session.write_tls(&mut last).is_ok_and(|count| count > 0) {}
-        // Whoever does not read it is not waited for.
+        // Does not wait for a client that does not read it.
         let _ = socket.try_write(&last);
     }
 }

@@ -1,6 +1,6 @@
-//! How the service tells the watch of its connection that a request is under way.
+//! Reports of the service to the watchdog: requests in flight, and their responses.
 //!
-//! What follows from it is the watch's to say.
+//! The watchdog decides what follows from them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::revocation::GuardedStream;
 use super::{Ask, Kind, Phase, UnderWay, Watch};
 use crate::pipeline::StreamRights;
 
-/// One request, from its head to the moment the system has all of its answer.
+/// One request, from its head to the moment the kernel has its whole response.
 #[derive(Debug)]
 pub(in crate::server) struct Exchange {
     watch: Rc<Watch>,
@@ -18,7 +18,7 @@ pub(in crate::server) struct Exchange {
 
 impl Exchange {
     pub(in crate::server) fn begin(watch: &Rc<Watch>) -> Self {
-        // Zero is kept for a connection without any.
+        // Zero is reserved for a connection without any.
         let number = watch.requests.get().wrapping_add(1).max(1);
         watch.requests.set(number);
         watch.common.requests.set(watch.common.requests.get() + 1);
@@ -63,7 +63,7 @@ impl Exchange {
 }
 
 impl Exchange {
-    /// The answer will go on, for as long as its caller has these rights.
+    /// The response is a stream, for as long as its caller has these rights.
     pub(in crate::server) fn flows(&self, rights: Option<Arc<StreamRights>>) {
         if let Some(rights) = rights {
             let stream = GuardedStream { number: self.number, rights, task: None };
@@ -75,7 +75,7 @@ impl Exchange {
         }
     }
 
-    /// Some bytes of an answer that goes on are with hyper.
+    /// hyper has a chunk of a streaming response.
     pub(in crate::server) fn part(&self, bytes: usize) -> Part {
         let watch = &self.watch;
         let answered = Some((watch.now(), bytes));
@@ -88,7 +88,7 @@ impl Exchange {
         Part { watch: Rc::clone(watch), number: self.number }
     }
 
-    /// Nothing will come any more of an answer that went on; the last of it may not be sent yet.
+    /// A streaming response has ended; its last bytes may not be sent yet.
     pub(in crate::server) fn ends(&self) {
         if self.watch.phase() == Phase::Busy {
             self.watch.enter(Phase::Sending);
@@ -96,7 +96,7 @@ impl Exchange {
     }
 }
 
-/// Bytes of an answer that goes on, until they are sent.
+/// A chunk of a streaming response, until it is sent.
 #[derive(Debug)]
 pub(in crate::server) struct Part {
     watch: Rc<Watch>,
@@ -106,7 +106,7 @@ pub(in crate::server) struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         let mut under_way = self.watch.under_way.borrow_mut();
-        // Parts are sent in their order.
+        // Chunks are sent in their order.
         let mine = |request: &UnderWay| request.kind == Kind::Part && request.number == self.number;
         if let Some(at) = under_way.iter().position(mine) {
             under_way.remove(at);

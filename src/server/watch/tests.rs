@@ -1,4 +1,4 @@
-//! How long each kind of connection is waited for, in sweeps.
+//! Tests of the timeouts of each kind of connection, in sweeps.
 
 use super::*;
 use crate::gate;
@@ -22,7 +22,7 @@ fn sweeps(prepare: impl FnOnce(&Rc<Watch>)) -> Option<u64> {
 }
 
 #[test]
-fn each_phase_has_its_own_patience_and_never_less() {
+fn watchdog_each_phase_has_its_timeout_and_never_less() {
     assert_eq!(sweeps(|watch| watch.enter(Phase::Handshake)), Some(4), "handshake");
     assert_eq!(sweeps(|_| ()), Some(5), "fresh");
     assert_eq!(sweeps(|watch| watch.has_read(1)), Some(5), "head");
@@ -55,7 +55,7 @@ fn each_phase_has_its_own_patience_and_never_less() {
 }
 
 #[test]
-fn stop_cuts_connections_without_a_request_and_no_others() {
+fn watchdog_shutdown_aborts_only_connections_without_a_request() {
     let stopped = |prepare: &dyn Fn(&Rc<Watch>)| {
         let mut watches = Watches::new(100);
         let watch = watches.add();
@@ -79,7 +79,7 @@ fn stop_cuts_connections_without_a_request_and_no_others() {
     assert_eq!(stopped(&open_stream), None, "HTTP/2 with a stream");
 }
 
-/// An answer that the client does not read.
+/// A response that the client does not read.
 fn sent(watch: &Rc<Watch>, bytes: usize) {
     let exchange = Exchange::begin(watch);
     exchange.answered(bytes);
@@ -100,7 +100,7 @@ fn sweeps_of_a_slow_reader(phase: Phase, bytes: usize, pressure: MemoryPressure)
 }
 
 #[test]
-fn an_answer_must_be_read_at_some_speed() {
+fn watchdog_response_must_be_read_at_a_minimum_rate() {
     for phase in [Phase::Fresh, Phase::Streams] {
         let large = gate::SMALL_BYTES * 8;
         let ticks = u64::try_from(large / ANSWER_BYTES_PER_TICK).unwrap();
@@ -124,7 +124,7 @@ fn an_answer_must_be_read_at_some_speed() {
 }
 
 #[test]
-fn who_has_many_streams_finishes_some_when_there_are_too_many() {
+fn watchdog_aborts_connections_over_their_fair_share_of_streams() {
     let mut watches = Watches::new(100);
     let connections: Vec<_> = [40, 30, STREAMS_FAIR]
         .iter()
@@ -150,7 +150,7 @@ fn who_has_many_streams_finishes_some_when_there_are_too_many() {
 }
 
 #[test]
-fn large_heads_are_hurried_when_there_are_many() {
+fn watchdog_large_heads_time_out_sooner_when_there_are_many() {
     let mut watches = Watches::new(100);
     let (small, large) = (watches.add(), watches.add());
     small.has_read(100);
@@ -232,7 +232,7 @@ fn connection_memory_counts_heads_requests_and_small_answers() {
 }
 
 #[test]
-fn a_head_is_timed_from_its_first_byte_and_sending_from_its_last_progress() {
+fn watchdog_head_is_timed_from_its_first_byte_and_sending_from_progress() {
     let mut watches = Watches::new(100);
     let watch = watches.add();
     watch.has_read(1);
@@ -248,7 +248,7 @@ fn a_head_is_timed_from_its_first_byte_and_sending_from_its_last_progress() {
 }
 
 #[test]
-fn an_answer_ends_with_a_flush_once_hyper_has_all_of_it() {
+fn watchdog_response_ends_with_a_flush_once_hyper_has_all_of_it() {
     let watch = Watch::new(&Rc::default());
     let exchange = Exchange::begin(&watch);
     watch.has_flushed();
@@ -262,7 +262,7 @@ fn an_answer_ends_with_a_flush_once_hyper_has_all_of_it() {
 }
 
 #[test]
-fn ended_connections_are_forgotten() {
+fn watchdog_forgets_ended_connections() {
     let mut watches = Watches::new(100);
     watches.add().end();
     assert!(!watches.is_empty());
@@ -271,14 +271,14 @@ fn ended_connections_are_forgotten() {
 }
 
 #[test]
-fn limits_are_rounded_up_to_ticks() {
+fn timeouts_are_rounded_up_to_ticks() {
     assert_eq!(Patience::ticks(Duration::from_secs(1)), 4);
     assert_eq!(Patience::ticks(Duration::from_millis(251)), 2);
     assert_eq!(Patience::ticks(Duration::ZERO), 0);
 }
 
 #[test]
-fn handshakes_are_hurried_when_there_are_many() {
+fn watchdog_handshakes_time_out_sooner_when_there_are_many() {
     let mut watches = Watches::new(100);
     let begin = |watches: &mut Watches| {
         let watch = watches.add();
@@ -308,7 +308,7 @@ fn handshakes_are_hurried_when_there_are_many() {
 }
 
 #[test]
-fn a_drip_does_not_make_a_handshake_last() {
+fn watchdog_dripping_bytes_does_not_extend_a_handshake() {
     let mut watches = Watches::new(100);
     let watch = watches.add();
     watch.enter(Phase::Handshake);
@@ -321,7 +321,7 @@ fn a_drip_does_not_make_a_handshake_last() {
 }
 
 #[test]
-fn an_answer_that_goes_on_is_waited_for_while_it_is_made_and_not_while_it_is_unread() {
+fn watchdog_stream_times_out_while_unread_but_not_while_produced() {
     assert_eq!(sweeps(|watch| flowing(watch, |_| ())), None, "nothing was made yet");
     let made = |exchange: &Exchange| std::mem::forget(exchange.part(10));
     assert_eq!(sweeps(|watch| flowing(watch, made)), Some(7), "a part that is not read");
@@ -334,7 +334,7 @@ fn an_answer_that_goes_on_is_waited_for_while_it_is_made_and_not_while_it_is_unr
     assert_eq!(sweeps(|watch| flowing(watch, ended)), Some(7), "the end is not read");
 }
 
-/// An answer that goes on, after something was done with it.
+/// A streaming response, after something was done with it.
 fn flowing(watch: &Rc<Watch>, with: impl FnOnce(&Exchange)) {
     let exchange = Exchange::begin(watch);
     exchange.flows(None);
@@ -344,7 +344,7 @@ fn flowing(watch: &Rc<Watch>, with: impl FnOnce(&Exchange)) {
 }
 
 #[test]
-fn parts_are_no_requests_and_the_last_one_may_outlive_its_own() {
+fn chunks_do_not_count_as_requests_and_may_outlive_their_request() {
     let mut watches = Watches::new(100);
     let watch = watches.add();
     let exchange = Exchange::begin(&watch);

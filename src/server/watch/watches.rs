@@ -1,7 +1,7 @@
-//! The connections of one worker as a whole: one sweep judges them all, and a stop asks them all to end.
+//! All connections of one worker: the sweep signals each of them, and a shutdown drains them.
 //!
-//! What is asked of each is for its own watch to decide; of that, here is what concerns connections without a
-//! request.
+//! Each connection's watchdog decides on its signal; this file has the part that concerns connections
+//! without a request.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Watches {
         }
     }
 
-    /// The rights that answers which go on depend on.
+    /// The rights that streaming responses depend on.
     pub(in crate::server) fn streams(&self) -> Vec<Arc<StreamRights>> {
         let mut all = Vec::new();
         for watch in &self.list {
@@ -58,12 +58,12 @@ impl Watches {
         all
     }
 
-    /// Ends those whose answer is not sent to its end, so that nobody takes a part of it for the whole.
+    /// Aborts connections with unsent data, so that no client takes a truncated response for the whole.
     pub(in crate::server) fn cut_unread(&self) {
         self.list.iter().filter(|watch| watch.has_unread()).for_each(|watch| watch.ask(Ask::Cut));
     }
 
-    /// The server is stopping: all are to finish what is in flight.
+    /// The server is shutting down: all connections finish what is in flight.
     pub(in crate::server) fn stop(&self) {
         self.common.stopping_since.set(Some(self.common.ticks.get()));
         for watch in &self.list {
@@ -73,11 +73,11 @@ impl Watches {
 }
 
 impl Watch {
-    /// The server is stopping and no request is in flight here: an unfinished head or handshake is none.
+    /// Whether it delays the shutdown without a request in flight: an unfinished head or handshake is none.
     pub(super) fn holds_up_the_stop(&self, patience: &Patience) -> bool {
         let last = match self.phase.get() {
             Phase::Handshake | Phase::Fresh | Phase::Head | Phase::Idle => self.since.get(),
-            // The end of the last answer may still be on its way.
+            // The end of the last response may still be in flight.
             Phase::Streams => self.since.get().max(self.progress.get()),
             Phase::Busy | Phase::Sending | Phase::Closing => return false,
         };
@@ -88,14 +88,14 @@ impl Watch {
             .is_some_and(|since| self.is_idle() && self.age(last.max(since)) >= patience.stop)
     }
 
-    /// No request of HTTP/1 is in flight, and hyper holds buffers for the next one.
+    /// Whether no HTTP/1 request is in flight while hyper holds buffers for the next one.
     pub(in crate::server) fn can_park(&self) -> bool {
         !self.is_parked.get()
             && matches!(self.phase.get(), Phase::Fresh | Phase::Head | Phase::Idle)
             && self.message.borrow().is_in_head()
     }
 
-    /// Says whether the connection is without hyper.
+    /// Sets whether the connection is without hyper.
     pub(in crate::server) fn set_parked(&self, is_parked: bool) {
         self.is_parked.set(is_parked);
         if self.ask.get() == Ask::Park {

@@ -1,7 +1,7 @@
-//! Two other implementations as clients: the crate `http-auth`, and one in Python.
+//! Two other implementations as Digest clients: the crate `http-auth`, and one in Python.
 //!
-//! They answer our challenges with random names, passwords and targets. What they send is accepted,
-//! and with any byte of it changed it is not, unless the change means nothing.
+//! They answer our challenges with random names, passwords and targets. What they send is accepted, and
+//! with any byte of it changed it is not, unless the change means nothing.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ use crate::auth::parameters;
 const REQUESTS: usize = 10_000;
 const NOW: i64 = 1_800_000_000;
 
-/// Numbers that are the same at every run.
+/// A deterministic random number generator.
 struct Numbers(u64);
 
 impl Numbers {
@@ -47,7 +47,7 @@ const LETTERS: &[&str] =
     &["a", "Z", "0", " ", "\"", "\\", ",", "=", "ä", "ø", "日", "€", "😀", ";", "%"];
 const WORDS: &[&str] = &["a", "customers", "0", "%20", "~", "-", "/", "é", ";", "(", ")"];
 
-/// A request that has to be proved, and the server that asks for it.
+/// A request to authenticate, and the server that challenges it.
 struct Asked {
     realm: Realm,
     name: String,
@@ -82,7 +82,7 @@ impl Asked {
         }
     }
 
-    /// Whether the server lets it in.
+    /// Whether the server accepts the credentials.
     fn accepts(&self, header: &[u8], body: &[u8]) -> bool {
         let Some((Scheme::Digest, rest)) = parameters::split(header) else { return false };
         let Ok(proof) = read(rest) else { return false };
@@ -121,11 +121,11 @@ impl Asked {
 }
 
 #[test]
-fn ten_thousand_requests_of_another_crate_are_accepted_and_no_changed_one() {
+fn digest_requests_of_http_auth_are_accepted_and_changed_ones_refused() {
     let mut numbers = Numbers(1);
     for number in 0..REQUESTS {
         let mut asked = Asked::random(&mut numbers);
-        // It sends ASCII alone in quotes, and has another way for names only.
+        // It sends only ASCII in quotes, and has another way for names only.
         if !asked.realm.name.is_ascii() {
             asked.realm.name = "store".into();
         }
@@ -152,7 +152,7 @@ fn ten_thousand_requests_of_another_crate_are_accepted_and_no_changed_one() {
     }
 }
 
-/// Runs the client in Python once, with a line of JSON for each request and for each answer.
+/// Runs the client in Python once, with a line of JSON for each request and for each response.
 fn answers(requests: &[Value]) -> Vec<Value> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/digest-client.py");
     let mut python = Command::new("python3")
@@ -171,7 +171,7 @@ fn answers(requests: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn ten_thousand_requests_of_python_are_accepted_and_no_changed_one() {
+fn digest_requests_of_python_are_accepted_and_changed_ones_refused() {
     let mut numbers = Numbers(2);
     let (mut requests, mut all) = (Vec::new(), Vec::new());
     for seed in 0..REQUESTS {

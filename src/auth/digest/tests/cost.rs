@@ -1,7 +1,7 @@
-//! What a proof costs: to be read, to have its nonce looked at, to be verified and to be answered.
+//! The cost of Digest: parsing, checking the nonce, verifying, and building `Authentication-Info`.
 //!
-//! A bound that only something done twice or a thousand times over would break; the figure itself is
-//! printed, and means something in a release build alone.
+//! The bound fails only if something is done twice or a thousand times over; the figure itself is printed,
+//! and is meaningful only in a release build.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use crate::auth::nonce::Nonces;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test may look at the clock")]
-fn a_proof_costs_little() {
+fn digest_verification_stays_cheap() {
     const ROUNDS: u32 = 2_000;
     let nonces = Nonces::new(&[[7; 32]]).unwrap();
     let opaques = nonces.opaques("store");

@@ -1,4 +1,4 @@
-//! The line by itself: jobs are names, the time is given.
+//! Tests of the fair queue by itself: jobs are names, the time is given.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ fn at(address: &str) -> Who {
     Who::Unproved(address.parse().unwrap())
 }
 
-/// Everyone in the line, in the order of their turns.
+/// All jobs in the queue, in their order.
 fn turns<J: PartialEq + std::fmt::Debug>(line: &mut Line<J>, now: Instant) -> Vec<J> {
     let mut turns = Vec::new();
     while let Next::Work(job) = line.next(now) {
@@ -22,7 +22,7 @@ fn turns<J: PartialEq + std::fmt::Debug>(line: &mut Line<J>, now: Instant) -> Ve
 }
 
 #[test]
-fn addresses_take_turns_and_the_proved_go_first() {
+fn fair_queue_alternates_addresses_and_authenticated_go_first() {
     let mut line = Line::new();
     for job in ["a1", "a2", "a3"] {
         line.join(at("192.0.2.1"), job).unwrap();
@@ -36,7 +36,7 @@ fn addresses_take_turns_and_the_proved_go_first() {
 }
 
 #[test]
-fn one_network_is_one_address() {
+fn fair_queue_treats_an_ipv6_64_as_one_address() {
     let mut line = Line::new();
     for (address, job) in [
         ("2001:db8::1", "a1"),
@@ -51,7 +51,7 @@ fn one_network_is_one_address() {
 }
 
 #[test]
-fn a_full_line_takes_the_last_place_of_whoever_has_the_most() {
+fn fair_queue_full_evicts_the_last_job_of_the_longest_address() {
     let mut line = Line::new();
     for job in 0..WAITING_MAX {
         line.join(at("192.0.2.1"), job).unwrap();
@@ -66,7 +66,7 @@ fn a_full_line_takes_the_last_place_of_whoever_has_the_most() {
 }
 
 #[test]
-fn the_proved_have_places_of_their_own() {
+fn fair_queue_authenticated_have_their_own_limit() {
     let mut line = Line::new();
     for _ in 0..WAITING_MAX {
         line.join(Who::Proved, "admin").unwrap();
@@ -76,7 +76,7 @@ fn the_proved_have_places_of_their_own() {
 }
 
 #[test]
-fn a_wrong_one_is_rested_from_unless_somebody_proved_comes() {
+fn fair_queue_pauses_after_a_wrong_password_but_not_for_authenticated() {
     let (mut line, began) = (Line::new(), clock::now());
     let ended = began + Duration::from_millis(20);
     line.join(at("192.0.2.1"), "ann").unwrap();
@@ -90,7 +90,7 @@ fn a_wrong_one_is_rested_from_unless_somebody_proved_comes() {
 }
 
 #[test]
-fn a_closed_line_lets_go_of_everyone() {
+fn fair_queue_close_drops_all_jobs() {
     let mut line = Line::new();
     line.join(at("192.0.2.1"), "ann").unwrap();
     line.close();
@@ -99,10 +99,10 @@ fn a_closed_line_lets_go_of_everyone() {
 }
 
 proptest! {
-    /// However many come from wherever: the line stays short, nobody is served twice, each address is
-    /// served in its own order, and between two turns of one address every other one has had a turn.
+    /// Whatever arrives from wherever: the queue stays short, no job runs twice, each address keeps its
+    /// order, and between two jobs of one address every other one has had a turn.
     #[test]
-    fn the_line_is_short_and_fair(arrivals in proptest::collection::vec(0..12u8, 0..300)) {
+    fn fair_queue_stays_short_and_fair(arrivals in proptest::collection::vec(0..12u8, 0..300)) {
         let mut line = Line::new();
         for (job, from) in arrivals.iter().enumerate() {
             let _ = line.join(at(&format!("192.0.2.{from}")), (*from, job));

@@ -1,10 +1,10 @@
-//! The key file on a real disk.
+//! Tests of the key file on a real disk.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-/// A folder of its own, which goes with the test.
+/// A temporary folder, removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,7 +42,7 @@ fn sqlite(path: &Path) -> Database {
 }
 
 #[test]
-fn a_new_database_gets_a_key_that_only_its_owner_can_read() {
+fn key_file_of_a_new_database_is_readable_by_its_owner_only() {
     let folder = Folder::new();
     let source = Source::choose(None, None, &sqlite(&folder.file("my.db"))).unwrap();
     let made = source.settle(None).unwrap();
@@ -60,7 +60,7 @@ fn a_new_database_gets_a_key_that_only_its_owner_can_read() {
 }
 
 #[test]
-fn a_key_that_does_not_fit_is_refused_and_nothing_is_changed() {
+fn key_mismatch_is_refused_and_changes_nothing() {
     let folder = Folder::new();
     let source = folder.source();
     let fingerprint = Keys::random().unwrap().fingerprint();
@@ -76,7 +76,7 @@ fn a_key_that_does_not_fit_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_rotation_that_was_interrupted_fits_before_and_after() {
+fn key_rotation_interrupted_matches_before_and_after() {
     let folder = Folder::new();
     let source = folder.source();
     let old = source.settle(None).unwrap().keys;
@@ -97,7 +97,7 @@ fn a_rotation_that_was_interrupted_fits_before_and_after() {
 }
 
 #[test]
-fn what_was_left_by_one_that_was_interrupted_does_no_harm() {
+fn key_file_leftover_of_an_interrupted_write_is_replaced() {
     let folder = Folder::new();
     fs::write(folder.file("nouns.key.new"), "half a k").unwrap();
     folder.source().settle(None).unwrap();
@@ -105,7 +105,7 @@ fn what_was_left_by_one_that_was_interrupted_does_no_harm() {
 }
 
 #[test]
-fn a_file_that_others_can_read_is_refused() {
+fn key_file_readable_by_others_is_refused() {
     let folder = Folder::new();
     let source = folder.source();
     source.settle(None).unwrap();
@@ -124,7 +124,7 @@ fn a_file_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn what_is_no_key_is_named_but_not_shown() {
+fn key_file_without_a_key_is_named_but_not_shown() {
     let folder = Folder::new();
     let write = |text: &str| {
         let _ = fs::remove_file(folder.file("nouns.key"));
@@ -146,7 +146,7 @@ fn what_is_no_key_is_named_but_not_shown() {
 }
 
 #[test]
-fn the_key_is_beside_the_file_that_a_link_leads_to() {
+fn key_file_is_beside_the_target_of_a_database_link() {
     let folder = Folder::new();
     fs::create_dir(folder.file("data")).unwrap();
     symlink("data/real.db", folder.file("nouns.db")).unwrap();
@@ -157,7 +157,7 @@ fn the_key_is_beside_the_file_that_a_link_leads_to() {
 }
 
 #[test]
-fn the_environment_holds_keys_too_and_two_places_are_one_too_many() {
+fn key_from_the_environment_works_and_two_sources_are_refused() {
     let database = sqlite(Path::new("nouns.db"));
     let text = Keys::random().unwrap().text();
     let source = Source::choose(None, Some(text.clone()), &database).unwrap();
@@ -176,7 +176,7 @@ fn the_environment_holds_keys_too_and_two_places_are_one_too_many() {
 }
 
 #[test]
-fn a_server_that_runs_sees_that_the_file_has_changed() {
+fn keyring_reloads_a_changed_file() {
     let folder = Folder::new();
     let source = folder.source();
     let keys = source.settle(None).unwrap().keys;
