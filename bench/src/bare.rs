@@ -1,4 +1,4 @@
-//! The measure: hyper alone, one thread a core, answering every request with the same bytes.
+//! The baseline: hyper alone, one thread per core, answering every request with the same bytes.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use crate::Result;
 
-/// Serves the answer that is kept in a file: headers, an empty line, the body.
+/// Serves the response that a file holds: headers, an empty line, the body.
 pub fn serve(reply: PathBuf) -> Result<()> {
     let text = std::fs::read_to_string(reply)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or("no empty line in the reply")?;

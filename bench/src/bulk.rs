@@ -1,7 +1,8 @@
-//! Single creates beside a bulk of 1,000 items a second: how much longer the slowest percent waits.
+//! Tail latency of single creates while one bulk create of 1,000 items runs every second.
 //!
-//! A closed loop sends nothing while it waits, so a stall costs it one request a connection, however
-//! long it is. The paced loads send as often whatever happens, and show what a client would see.
+//! A closed loop sends nothing while it waits, so that a stall costs it one request per connection,
+//! however long it lasts (coordinated omission). The paced loads keep their rate whatever happens, and
+//! show what a client would see.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,23 +18,23 @@ const RUN: Duration = Duration::from_secs(5);
 const BULK_EVERY: Duration = Duration::from_secs(1);
 const BULKS: usize = 30;
 
-/// What names the items of a bulk have; the built-in model has indexes of names and addresses.
+/// The names of a bulk's items; the built-in model has indexes on names and addresses.
 #[derive(Debug, Clone, Copy)]
 enum Names {
-    /// Each is the next, so that an index grows at its end.
+    /// Ascending, so that an index grows at its end.
     InOrder,
-    /// Like real ones: each goes to another place of the index.
+    /// Random, like real ones: each is inserted at another position of the index.
     Scattered,
 }
 
-/// The worst ratios of the p99 beside bulks to that without.
+/// The worst ratios of the p99 during bulks to the p99 without.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ratios {
     pub closed: f64,
     pub paced: f64,
 }
 
-/// Prints what was seen.
+/// Measures and prints the latencies.
 pub fn measure(nouns: &Path, folder: &Path) -> Result<Ratios> {
     let filled = store::fill(nouns, folder, crate::cases::ROWS)?;
     let server = filled.serve(nouns)?;
@@ -81,7 +82,7 @@ pub fn measure(nouns: &Path, folder: &Path) -> Result<Ratios> {
     Ok(worst)
 }
 
-/// What a bulk costs when nothing else is asked for.
+/// Prints the time of a bulk on an idle server.
 fn print_alone(server: &Server) -> Result<()> {
     let mut client = Client::connect(server.address)?;
     for (name, names) in [("in order", Names::InOrder), ("scattered", Names::Scattered)] {
@@ -112,7 +113,7 @@ fn bulk(number: usize, names: Names) -> Shot {
     store::bulk((first..first + 1_000).map(name))
 }
 
-/// Runs a load while another client sends bulks; says how long each of those took.
+/// Runs a load while another client sends bulks; returns the duration of each bulk.
 fn run_beside_bulks(
     load: &Load,
     address: SocketAddr,
@@ -132,7 +133,7 @@ fn run_beside_bulks(
 fn send_bulks(address: SocketAddr, names: Names, is_over: &AtomicBool) -> Result<Vec<Duration>> {
     let mut client = Client::connect(address)?;
     let mut times = Vec::new();
-    // The first comes half a second after the load began.
+    // The first bulk is sent half a second after the load began.
     let mut due = Instant::now() + BULK_EVERY / 2;
     while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(due.saturating_duration_since(Instant::now()).min(BULK_EVERY / 10));
@@ -147,7 +148,7 @@ fn send_bulks(address: SocketAddr, names: Names, is_over: &AtomicBool) -> Result
     Ok(times)
 }
 
-/// This part alone.
+/// Runs this part alone.
 pub fn run() -> Result<()> {
     let nouns = crate::process::build()?;
     let folder = crate::process::Folder::new()?;

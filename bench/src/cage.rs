@@ -1,7 +1,7 @@
-//! A control group of the kernel, in which a server has little memory and maybe a slow disk.
+//! A Linux control group (cgroup) that limits the memory of a server, and optionally its disk.
 //!
-//! The page cache counts: a file that is read again and again does not stay in memory beyond the
-//! limit. Limits of a process (`ulimit`) do not count it, so they cannot show cold reads.
+//! It includes the page cache: a file that is read again and again does not stay in memory beyond the
+//! limit. Process limits (`ulimit`) exclude it, so they cannot cause cold reads.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,22 +12,22 @@ use crate::Result;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The limits.
+/// The limits of a control group.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub memory_bytes: u64,
-    /// Reads from the disk a second.
+    /// Disk reads a second.
     pub reads_per_second: Option<u32>,
 }
 
-/// A group; it goes with its owner, after the processes in it.
+/// A control group; removed on drop, after the processes in it have ended.
 #[derive(Debug)]
 pub struct Cage {
     folders: Vec<PathBuf>,
 }
 
 impl Cage {
-    /// Makes a group whose processes read `file` from its disk.
+    /// Creates a group whose processes read `file` from its disk.
     pub fn new(limits: Limits, file: &Path) -> Result<Self> {
         let mut cage = Self { folders: Vec::new() };
         cage.limit(limits, file).map_err(|error| {
@@ -65,7 +65,7 @@ impl Cage {
         Ok(folder.to_owned())
     }
 
-    /// The same command, in the group from its first instruction on.
+    /// The same command, started inside the group.
     pub fn around(&self, command: &Command) -> Command {
         let mut script = String::new();
         for folder in &self.folders {
@@ -89,7 +89,7 @@ impl Drop for Cage {
     }
 }
 
-/// The disk that holds a file, as the kernel's two numbers.
+/// The disk that holds a file, as the kernel's two device numbers.
 fn device(file: &Path) -> Result<String> {
     let number = fs::metadata(file)?.dev();
     let major = (number >> 8) & 0xfff | (number >> 32) & 0xffff_f000;

@@ -1,6 +1,6 @@
-//! The main run: what each kind of request costs, memory, and the time to the first answer.
+//! The main run: cost of each kind of request, memory, and the time to the first response.
 //!
-//! Reads and writes have databases of their own, so that those that are read keep their size.
+//! Reads and writes have separate databases, so that those that are read keep their size.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::process::{self, Server};
 use crate::report::{self, Case, Row, Target};
 use crate::{Result, bulk, store};
 
-/// How long one measurement takes.
+/// The duration of one measurement.
 pub const RUN: Duration = Duration::from_secs(2);
 /// Rows of the smaller databases.
 pub const ROWS: usize = 10_000;

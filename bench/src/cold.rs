@@ -1,9 +1,9 @@
-//! A database four times larger than the memory that the server is allowed: while clients read all
-//! over it from the disk, another client asks whether the server lives, and should not notice.
+//! Cold reads: while clients read at random from a database four times larger than the server's memory,
+//! the latency of `/-/health` should not rise.
 //!
-//! The memory is that of a control group, with the page cache in it. A disk that is faster than most
-//! would hide what is looked for, so a last part limits how often the server may read from it. The
-//! reads are paced: a closed loop would take all processors, and show who waits for those.
+//! A control group limits the memory, including the page cache. A fast disk would hide the effect, so
+//! the last part also limits the rate of disk reads.
+//! The reads are paced: a closed loop would use all processors, and would measure the wait for those.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,30 +17,30 @@ use crate::process::{self, Server};
 use crate::report::{self, ROUNDS, Target, micros};
 use crate::store::{self, Filled};
 
-/// The memory of the group. The server's own caches take up to 70 MB of it.
+/// The memory limit of the group. The server's own caches take up to 70 MB of it.
 const MEMORY_BYTES: u64 = 96 << 20;
-/// Reads from the disk a second, in the second part.
+/// Disk reads a second, in the second part.
 const SLOW_DISK: u32 = 500;
 
-/// One row: what runs beside the client of `/-/health`.
+/// One row: the load that runs during the requests for `/-/health`.
 struct Case {
     name: &'static str,
     beside: Vec<Load>,
 }
 
-/// What was seen in one run.
+/// The measurements of one run.
 struct Seen {
     health: Done,
     beside: Vec<Done>,
     disk_bytes: u64,
 }
 
-/// What all parts share.
+/// The state that all parts share.
 struct Setting {
     nouns: PathBuf,
     filled: Filled,
     cursors: Vec<String>,
-    /// How long one measurement takes.
+    /// The duration of one measurement.
     time: Duration,
 }
 
@@ -71,7 +71,7 @@ pub fn run(is_quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes a database of at least so many bytes.
+/// Makes a database of at least this many bytes.
 fn fill(nouns: &Path, folder: &Path, bytes: u64) -> Result<Filled> {
     let rows = 10_000;
     let probe = store::fill(nouns, &folder.with_extension("probe"), rows)?;
@@ -79,7 +79,7 @@ fn fill(nouns: &Path, folder: &Path, bytes: u64) -> Result<Filled> {
     store::fill(nouns, folder, usize::try_from(bytes / row_bytes.max(1))? * 11 / 10)
 }
 
-/// Cursors from all over the collection, by walking it once.
+/// Cursors from all over the collection, collected by walking it once.
 fn cursors(nouns: &Path, filled: &Filled) -> Result<Vec<String>> {
     let server = filled.serve(nouns)?;
     let mut client = Client::connect(server.address)?;
@@ -100,10 +100,11 @@ fn cursors(nouns: &Path, filled: &Filled) -> Result<Vec<String>> {
 }
 
 impl Setting {
-    /// Measures every case within these limits; returns the worst p99 of health in milliseconds.
+    /// Measures every case within these limits; returns the worst p99 of `/-/health` in milliseconds.
     fn part(&self, limits: Option<Limits>) -> Result<f64> {
         let file = self.filled.file();
-        // What the page cache has was read by others, and counts for them.
+        // Drops the file from the page cache: the kernel charges cached pages to the group that read them
+        // first.
         process::run(Command::new("dd").arg(format!("if={}", file.display())).args([
             "iflag=nocache",
             "count=0",
@@ -159,7 +160,7 @@ impl Setting {
         let address = server.address;
         let before = server.disk_bytes()?;
         let health = Load {
-            // Every worker thread has some of them.
+            // Every worker thread serves some of the connections.
             connections: 8,
             pace: Pace::Every(Duration::from_millis(10)),
             time: self.time,
@@ -184,7 +185,7 @@ impl Setting {
     }
 }
 
-/// An error that can change threads.
+/// Runs a load; its error is `Send`.
 fn run_plainly(load: &Load, address: SocketAddr) -> std::result::Result<Done, String> {
     load.run(address).map_err(|error| error.to_string())
 }

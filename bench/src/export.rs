@@ -1,8 +1,9 @@
-//! A whole collection as lines of JSON and as CSV, beside the same items by pages of 500.
+//! Exports of a whole collection as JSON lines and as CSV, compared with the same items in pages of
+//! 500.
 //!
-//! One client reads as fast as it can and looks at nothing but the number of items. Rows a second say
-//! how fast the machine is; the ratio to pages, and the CPU and the memory of the server, say what it
-//! costs to send a collection as it is read.
+//! One client reads as fast as it can and only counts the items. Rows a second show how fast the
+//! machine is; the ratio to pages, and the server's CPU and memory, show the cost of streaming a
+//! collection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +15,7 @@ use crate::process::Server;
 use crate::report::{self, ROUNDS};
 use crate::{Result, store};
 
-/// A way to get all items.
+/// A way to read all items: its name and its function.
 type Way = (&'static str, fn(SocketAddr) -> Result<usize>);
 
 const WAYS: [Way; 3] = [
@@ -23,7 +24,7 @@ const WAYS: [Way; 3] = [
     ("whole, CSV", |address| whole(address, "text/csv", b"Z,1\r\n")),
 ];
 
-/// Prints what was seen.
+/// Measures and prints all ways.
 fn measure(nouns: &Path, folder: &Path, rows: usize) -> Result<()> {
     let filled = store::fill(nouns, folder, rows)?;
     let server = filled.serve(nouns)?;
@@ -58,7 +59,7 @@ fn measure(nouns: &Path, folder: &Path, rows: usize) -> Result<()> {
     server.stop()
 }
 
-/// User and system time so far, of threads that have ended too: an export has one of its own.
+/// User and system time so far, including threads that have ended: an export has a thread of its own.
 fn cpu(server: &Server) -> Result<Duration> {
     const TICK: Duration = Duration::from_millis(10);
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id()))?;
@@ -67,7 +68,7 @@ fn cpu(server: &Server) -> Result<Duration> {
     Ok(TICK * ticks?)
 }
 
-/// Of a server's memory, in kilobytes.
+/// A figure of the server's memory, in kilobytes.
 fn resident(server: &Server, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id()))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -89,7 +90,7 @@ fn by_pages(address: SocketAddr) -> Result<usize> {
     }
 }
 
-/// Reads to the end, which must be there, and counts the ends of items.
+/// Reads to the terminating chunk, which must arrive, and counts the ends of items.
 fn whole(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
     const LAST: &[u8] = b"\r\n0\r\n\r\n";
     let mut socket = TcpStream::connect(address)?;
@@ -107,7 +108,7 @@ fn whole(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
         }
         kept.extend_from_slice(buffer.get(..read).unwrap_or_default());
         count += kept.windows(end.len()).filter(|window| *window == end).count();
-        // An end may come in two parts; what is kept holds no whole one.
+        // An item's end may be split between two reads; the kept rest never contains a complete one.
         let last = kept.len().saturating_sub(LAST.len());
         let tail = kept.split_off(last);
         count -= tail.windows(end.len()).filter(|window| *window == end).count();
@@ -115,7 +116,7 @@ fn whole(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
     }
 }
 
-/// This part alone.
+/// Runs this part alone.
 pub fn run(is_quick: bool) -> Result<()> {
     let nouns = crate::process::build()?;
     let folder = crate::process::Folder::new()?;

@@ -1,7 +1,7 @@
-//! What each attack costs: the server's memory and time, and what another client notices.
+//! Cost of each attack: the server's memory and CPU time, and the latency of another client.
 //!
-//! The attacker runs in a process of its own, at the lowest priority and at a fixed pace, since on a
-//! real network it would not share the processor with its victim.
+//! The attacker runs in a separate process, at the lowest priority and at a fixed rate, since on a real
+//! network it would not share the processor with its victim.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,9 +16,9 @@ use crate::load::{Client, Shot};
 use crate::process::{self, Server};
 use crate::victim::{self, Noticed};
 
-/// The other client is watched this long before the attack, and as long after it.
+/// The other client is measured this long before the attack, and as long after it.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long after an attack the server is left alone before it is looked at again.
+/// Pause between the end of an attack and the next measurement of the server.
 const REST: Duration = Duration::from_secs(4);
 
 const MODEL: &str = r#"
@@ -33,7 +33,7 @@ email = { type = "email" }
 note  = { type = "text" }
 "#;
 
-/// Runs one attack; the process that asked for it reads the line. `force`: actions a second and seconds,
+/// Runs one attack; the parent process reads the printed line. `force`: actions a second and seconds,
 /// where they are not the attack's own.
 pub fn attack(name: &str, address: &str, force: &[&str]) -> Result<()> {
     let attack = attack::find(name).ok_or("no such attack")?;
@@ -47,7 +47,7 @@ pub fn attack(name: &str, address: &str, force: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Measures every attack whose name has this part.
+/// Measures every attack whose name contains this.
 pub fn measure(part: &str) -> Result<()> {
     let nouns = process::build()?;
     let folder = process::Folder::new()?;
@@ -96,8 +96,8 @@ fn serve(nouns: &Path, folder: &Path, log: &Path) -> Result<Server> {
     Server::start(command.current_dir(folder), log)
 }
 
-/// Large items first, so that the first page is as large as a page can be; then small ones, whose paths
-/// are given back.
+/// Creates large items first, so that the first page is as large as a page can be; then small ones,
+/// whose paths are returned.
 fn fill(nouns: &Path, folder: &Path) -> Result<Vec<String>> {
     let server = serve(nouns, folder, &folder.join("fill.json"))?;
     let note = "x".repeat(15_500);
@@ -117,7 +117,7 @@ fn post(server: &Server, list: &[String]) -> Result<String> {
     Ok(client.send(&Shot::send("POST", "/customers", &body))?.to_owned())
 }
 
-/// The other client, for so long.
+/// Runs the other client for this long.
 fn watch_for(server: &Server, items: &[String], time: Duration) -> Noticed {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn watch_for(server: &Server, items: &[String], time: Duration) -> Noticed {
     })
 }
 
-/// What was seen while the attack ran.
+/// Measurements during an attack.
 struct Siege {
     noticed: Noticed,
     peak: f64,
@@ -138,10 +138,11 @@ struct Siege {
     ends: String,
 }
 
-/// A process that attacks, with its own force or with so many actions a second for so many seconds.
+/// Starts an attacking process, with the attack's own strength or with this many actions a second for
+/// this many seconds.
 pub fn start(name: &str, server: &Server, force: Option<(u32, u64)>) -> Result<Child> {
     let program: PathBuf = std::env::current_exe()?;
-    // As many files as the system lets it have, and a lower priority than the server and the other client.
+    // The highest limit of open files, and a lower priority than the server and the other client.
     let script = r#"ulimit -n "$(ulimit -Hn)"; exec nice -n 10 "$0" attack "$@""#;
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(program).args([name, &server.address.to_string()]);
@@ -151,7 +152,7 @@ pub fn start(name: &str, server: &Server, force: Option<(u32, u64)>) -> Result<C
     Ok(command.stdout(Stdio::piped()).spawn()?)
 }
 
-/// What an attack says at its end: how many actions it did, and what came of them.
+/// Parses the output of an attack: how many actions it did, and their results.
 pub fn read(output: Vec<u8>) -> Result<(f64, String)> {
     let text = String::from_utf8(output)?;
     let (actions, ends) = text.trim().split_once('\t').ok_or("the attack failed")?;

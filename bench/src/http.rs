@@ -1,6 +1,7 @@
-//! What HTTP has beyond plain reads and writes: conditions, patches, keys, filters and orders.
+//! Cost of HTTP features beyond plain reads and writes: conditional requests, patches, idempotency
+//! keys, filters and sorting.
 //!
-//! Each beside the plain request that it stands for, on SQLite and on PostgreSQL.
+//! Each is compared with the plain request that it extends, on SQLite and on PostgreSQL.
 
 use std::path::Path;
 
@@ -34,7 +35,7 @@ fn measure(nouns: &Path, folder: &Path, filled: &Filled) -> Result<()> {
     let bare = Server::bare(folder, &sample)?;
     let case = |name, server, shots| Case { name, server, connections: 32, shots };
     let bare_case = || case("bare hyper", &bare, [Shot::get("/")].into());
-    // What is read stays as it is until all of it is measured.
+    // The data stays unchanged until all reads are measured.
     let reads = [
         bare_case(),
         case("GET by id", &server, filled.gets(usize::MAX)),
@@ -55,7 +56,7 @@ fn measure(nouns: &Path, folder: &Path, filled: &Filled) -> Result<()> {
     Ok(())
 }
 
-/// A request for what the client has already.
+/// Conditional requests (`If-None-Match`) that the server answers with 304.
 fn unchanged(client: &mut Client, path: &str) -> Result<Shots> {
     let answer = client.send(&Shot::get(path))?;
     let tag = answer.lines().find_map(|line| line.strip_prefix("etag: "));
@@ -63,7 +64,7 @@ fn unchanged(client: &mut Client, path: &str) -> Result<Shots> {
     Ok([Shot::get_with(path, &line).wanting(304)].into())
 }
 
-/// From many places of the order, all of them with twenty items behind them.
+/// Filtered lists from many positions of the order, each followed by twenty items.
 fn filtered() -> Shots {
     let starts = (1_000..9_000).step_by(8);
     let path = |start| format!("/customers?name:lt=Customer%20{start}&sort=-name&limit=20");
@@ -71,7 +72,7 @@ fn filtered() -> Shots {
 }
 
 impl Filled {
-    /// Each with another name than before, so that each makes a new version.
+    /// Each with another name than before, so that each creates a new version.
     fn patches(&self) -> Shots {
         let body = format!("{{\"customer\":{{\"name\":\"Customer {NUMBER}\"}}}}");
         let patch = |path: &String| Shot::send("PATCH", path, &body);

@@ -1,5 +1,5 @@
-//! The attacks, as a library: the benchmark measures what each costs, and the black-box tests see that
-//! each is cut.
+//! The attacks, as a library: the benchmark measures the cost of each, and the black-box tests check
+//! that the server ends each.
 //!
 //! Nothing here measures or judges.
 

@@ -1,10 +1,10 @@
-//! The client: keep-alive connections, each with one request at a time.
+//! The load generator: keep-alive connections, each with one request in flight.
 //!
 //! All connections of a load share one thread, so that it takes at most one core from the server.
-//! An answer that is neither what the request wants nor 503 ends the run: a figure for errors is worth
+//! A response with neither the expected status nor 503 ends the run: a figure for errors is worth
 //! nothing.
-//! In a paced load the clock of a request starts when it was due, not when its connection was free
-//! for it, so that a stall counts for all that it held up.
+//! In a paced load the latency of a request counts from when it was due, not from when its connection
+//! was free, so that a stall counts for every request that it delayed (coordinated omission).
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use crate::Result;
 use crate::auth::{Login, Session};
 
-/// In a request with a body it is replaced by a number that differs from request to request.
+/// A placeholder in a body, replaced by a number that differs from request to request.
 pub const NUMBER: &str = "000000000000";
 
 /// One request as bytes.
@@ -27,7 +27,8 @@ pub const NUMBER: &str = "000000000000";
 pub struct Shot {
     bytes: Vec<u8>,
     number_at: Option<usize>,
-    /// Signed anew whenever it is sent; the bytes are its head without the last line end.
+    /// Set for a Digest request, which is signed each time it is sent; the bytes are its head without
+    /// the last line end.
     signed: Option<Signed>,
     wanted: Wanted,
 }
@@ -38,7 +39,7 @@ struct Signed {
     path: String,
 }
 
-/// The answer that counts.
+/// The expected status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Success,
@@ -62,7 +63,7 @@ impl Shot {
         shot
     }
 
-    /// As somebody.
+    /// With the credentials of a user.
     pub fn get_as(path: &str, login: &Login) -> Self {
         match login {
             Login::Basic(credentials) => {
@@ -78,7 +79,7 @@ impl Shot {
         }
     }
 
-    /// The same, where the answer is to have this status.
+    /// The same request, with another expected status.
     pub fn wanting(self, status: u16) -> Self {
         Self { wanted: Wanted::Status(status), ..self }
     }
@@ -112,7 +113,7 @@ impl Shot {
         }
     }
 
-    /// Nonces live for some minutes.
+    /// Renews the nonce where it could expire.
     fn prepare(&self, address: SocketAddr) -> Result<()> {
         let session = self.signed.as_ref().map(|signed| &signed.session);
         session.map_or(Ok(()), |session| session.renew(address))
@@ -122,9 +123,9 @@ impl Shot {
 /// When a connection sends its next request.
 #[derive(Debug, Clone, Copy)]
 pub enum Pace {
-    /// At once when the answer is whole.
+    /// As soon as the response is complete (closed loop).
     Closed,
-    /// At fixed times so far apart, or at once when the answer came later than that.
+    /// At fixed intervals, or at once when the response came later than that (open loop).
     Every(Duration),
 }
 
@@ -135,22 +136,22 @@ pub struct Load {
     pub pace: Pace,
     pub time: Duration,
     pub shots: Shots,
-    /// Where in the shots the first connection begins.
+    /// The index of the first connection's first request.
     pub first: usize,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Debug, Default, Clone)]
 pub struct Done {
     pub seconds: f64,
-    /// Of the successes, in the order of their answers.
+    /// Of the successes, in the order of their responses.
     pub latencies: Vec<Duration>,
     /// How many were answered with 503.
     pub refused: usize,
 }
 
 impl Done {
-    /// The latency below which this share of the answers came.
+    /// The latency of this percentile.
     pub fn percentile(&self, share: f64) -> Duration {
         let mut latencies = self.latencies.clone();
         latencies.sort_unstable();
@@ -164,7 +165,7 @@ impl Done {
     }
 }
 
-/// What the connections of one load share.
+/// State that the connections of one load share.
 struct Shared {
     shots: Shots,
     until: Instant,
@@ -192,7 +193,7 @@ impl Load {
                     first: self.first + number * 104_729,
                     due: match self.pace {
                         Pace::Closed => None,
-                        // Spread evenly over the interval.
+                        // The connections start spread evenly over the interval.
                         Pace::Every(every) => {
                             Some((began + every * number as u32 / self.connections as u32, every))
                         }
@@ -218,13 +219,13 @@ pub fn runtime() -> Result<LocalRuntime> {
     Ok(Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?)
 }
 
-/// Numbers of a later load are not those of an earlier one.
+/// A number above those of every earlier load.
 fn first_number() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_micros() as u64) % 1_000_000_000_000
 }
 
-/// Where a connection begins, and when each of its requests is due.
+/// The first request of a connection, and when each of its requests is due.
 struct Place {
     first: usize,
     due: Option<(Instant, Duration)>,
@@ -243,7 +244,7 @@ async fn connection(address: SocketAddr, shared: &Shared, place: Place) -> Resul
                 let mut began = *due;
                 if began > Instant::now() {
                     tokio::time::sleep_until(began.into()).await;
-                    // The timer's own lateness is not the server's.
+                    // The timer's own lateness does not count as the server's.
                     began = Instant::now();
                 }
                 *due += *every;
@@ -279,22 +280,22 @@ fn unwanted(reply: &[u8]) -> Box<dyn std::error::Error> {
     format!("not the answer that was wanted: {}", String::from_utf8_lossy(reply)).into()
 }
 
-/// How an answer ends.
+/// How the end of a response is found (its framing).
 #[derive(Debug, Clone, Copy)]
 enum End {
     At(usize),
     LastChunk,
 }
 
-/// Reads one answer, and gives its status; the buffer holds it whole.
+/// Reads one complete response into the buffer, and returns its status.
 pub async fn answer(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Result<u16> {
     buffer.clear();
     let mut head = None;
     loop {
         match head {
             Some((status, End::At(whole))) if buffer.len() >= whole => return Ok(status),
-            // No pipelining: what ends so is the last chunk, unless a body has these bytes, and
-            // those that are sent here have none.
+            // Without pipelining this is the last chunk, unless a body contains these bytes; the bodies
+            // here do not.
             Some((status, End::LastChunk)) if buffer.ends_with(b"\r\n0\r\n\r\n") => {
                 return Ok(status);
             }
@@ -309,7 +310,7 @@ pub async fn answer(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>)
     }
 }
 
-/// The status and the end of the answer, once its head is there.
+/// The status and the framing of the response, once its head is complete.
 fn read_head(buffer: &[u8]) -> Result<Option<(u16, End)>> {
     let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return Ok(None);
@@ -330,7 +331,7 @@ fn read_head(buffer: &[u8]) -> Result<Option<(u16, End)>> {
     )))
 }
 
-/// The same answer in one piece: the lines between its chunks may be anywhere in its body.
+/// The response without its chunk headers, which may be anywhere in its body.
 fn without_chunks(reply: &[u8]) -> Result<Vec<u8>> {
     let (head, mut rest) = std::str::from_utf8(reply)?.split_once("\r\n\r\n").ok_or("no head")?;
     let mut whole = format!("{head}\r\n\r\n");
@@ -345,7 +346,7 @@ fn without_chunks(reply: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// One connection, one request after the other.
+/// One connection that sends one request after the other.
 #[derive(Debug)]
 pub struct Client {
     runtime: LocalRuntime,
@@ -360,7 +361,7 @@ impl Client {
         Ok(Self { runtime, stream, reply: Vec::new() })
     }
 
-    /// The answer as text; only one that is wanted is one.
+    /// Sends a request and returns the response as text; an unexpected status is an error.
     pub fn send(&mut self, shot: &Shot) -> Result<&str> {
         let mut request = Vec::new();
         shot.write(0, &mut request);

@@ -1,9 +1,12 @@
-//! What a request costs, in one run beside a bare hyper server that sends the same bytes.
+//! The benchmark: cost of each kind of request, compared in one run with a bare hyper server that sends
+//! the same bytes.
 //!
 //! `cargo run --release -p bench` starts everything, measures each case several times in turn, and
-//! prints medians as ratios to the bare server: absolute times say more about the machine than
-//! about the program. CPU per request comes from the kernel's accounting of the server's process, so
-//! it hardly moves when others use the machine. Further runs have a flag each.
+//! prints medians as ratios to the bare server: absolute times say more about the machine than about
+//! the program.
+//! CPU per request comes from the kernel's accounting of the server's process, so that other processes
+//! on the machine hardly change it.
+//! Further runs have a flag each.
 
 #![expect(clippy::print_stdout, reason = "a table on standard output is what it is for")]
 #![expect(clippy::disallowed_methods, reason = "it measures by the real clock")]

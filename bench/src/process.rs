@@ -1,4 +1,4 @@
-//! The processes that are measured, and what the kernel says about them.
+//! The measured processes, and the kernel's accounting of them.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// A temporary folder that goes with its owner.
+/// A temporary folder that is removed on drop.
 #[derive(Debug)]
 pub struct Folder(pub PathBuf);
 
@@ -26,14 +26,14 @@ impl Drop for Folder {
     }
 }
 
-/// Builds the server as it is released, and says where it is.
+/// Builds the release executable of the server, and returns its path.
 pub fn build() -> Result<PathBuf> {
     run(Command::new("cargo").args(["build", "--release", "--package", "nouns"]))?;
-    // Beside this program: both are release builds of one workspace.
+    // Next to this program: both are release builds of one workspace.
     Ok(std::env::current_exe()?.with_file_name("nouns"))
 }
 
-/// Runs a command to its end, which must be a success.
+/// Runs a command to its end; a failure is an error.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     match status.success() {
@@ -50,7 +50,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a command that says its address on the first line, with its log in a file.
+    /// Starts a command that prints its address on the first line, with its log in a file.
     pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
         let log = std::fs::File::create(log)?;
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn()?;
@@ -62,7 +62,7 @@ impl Server {
         Ok(Self { child, address })
     }
 
-    /// Starts a command that listens where it was told to, and waits until it does.
+    /// Starts a command that listens at this address, and waits until it does.
     pub fn start_at(address: SocketAddr, command: &mut Command, log: &Path) -> Result<Self> {
         let log = std::fs::File::create(log)?;
         let child = command.stdout(log.try_clone()?).stderr(log).spawn()?;
@@ -77,7 +77,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The bare server, with the answer that ours gave.
+    /// Starts the bare server, with the response that ours gave.
     pub fn bare(folder: &Path, reply: &str) -> Result<Self> {
         let file = folder.join("reply.txt");
         std::fs::write(&file, reply)?;
@@ -87,7 +87,7 @@ impl Server {
         )
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Terminates the server, and waits until it has ended.
     pub fn stop(mut self) -> Result<()> {
         run(Command::new("kill").arg(self.id().to_string()))?;
         self.child.wait()?;
@@ -95,7 +95,7 @@ impl Server {
     }
 
     pub fn has_ended(&mut self) -> bool {
-        // A server that ran out of memory is not gone at once.
+        // A server that ran out of memory does not end at once.
         std::thread::sleep(Duration::from_millis(100));
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
@@ -114,7 +114,7 @@ impl Server {
         Ok(Duration::from_nanos(nanos))
     }
 
-    /// User and system time so far, of the threads of this name.
+    /// User and system time so far, of the threads with this name.
     pub fn cpu_of(&self, thread: &str) -> Result<Duration> {
         let mut nanos = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
@@ -135,15 +135,15 @@ impl Server {
         Ok(line.parse::<f64>()? * 1024.0 / 1e6)
     }
 
-    /// What it has read from the disk itself, not from memory.
+    /// Bytes read from the disk, not from the page cache.
     pub fn disk_bytes(&self) -> Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/io", self.id()))?;
         let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
         Ok(line.ok_or("no read_bytes")?.parse()?)
     }
 
-    /// The proportional share of memory, without mapped database files. Its executable counts whole,
-    /// although several of them may run.
+    /// The proportional set size, without mapped database files. The executable counts in full,
+    /// although several processes may share it.
     pub fn memory_bytes(&self) -> Result<u64> {
         let folder = PathBuf::from(format!("/proc/{}", self.id()));
         let executable = std::fs::read_link(folder.join("exe"))?;

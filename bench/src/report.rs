@@ -1,4 +1,4 @@
-//! The table: medians, as ratios to the first row.
+//! The result table: medians, as ratios to the first row.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::Result;
 use crate::load::{Done, Load, Pace, Shots};
 use crate::process::Server;
 
-/// How often each measurement is made.
+/// How often each measurement is repeated.
 pub const ROUNDS: usize = 3;
 
-/// What is measured by one row.
+/// The load that one row measures.
 #[derive(Debug)]
 pub struct Case<'a> {
     pub name: &'a str,
@@ -59,7 +59,7 @@ impl Case<'_> {
         Ok(Figure { cpu: self.server.cpu()? - before, done })
     }
 
-    /// CPU for a request, in microseconds, measured once.
+    /// One measurement of the CPU per request, in microseconds.
     pub fn cpu_us(&self, round: usize, time: Duration) -> Result<f64> {
         self.figure(round, time).map(|figure| figure.cpu_us())
     }
@@ -71,7 +71,7 @@ impl Figure {
     }
 }
 
-/// Runs a load in which nothing may be refused.
+/// Runs a load; a refused request is an error.
 pub fn succeed(load: &Load, address: SocketAddr) -> Result<Done> {
     let done = load.run(address)?;
     match done.refused {
@@ -80,7 +80,7 @@ pub fn succeed(load: &Load, address: SocketAddr) -> Result<Done> {
     }
 }
 
-/// The one in the middle.
+/// The median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -103,13 +103,13 @@ impl Row {
         self.median(|figure| figure.done.rate())
     }
 
-    /// This one's CPU for a request as a ratio to the other's: the median of the ratios of each round,
-    /// which others on the machine move less than the ratio of two medians.
+    /// The ratio of the two CPU times per request: the median of the ratios of each round, which other
+    /// load on the machine affects less than the ratio of two medians.
     pub fn cpu_ratio(&self, other: &Self) -> f64 {
         self.ratio(other, Figure::cpu_us)
     }
 
-    /// The same of the requests a second.
+    /// The ratio of the two throughputs, computed alike.
     pub fn rate_ratio(&self, other: &Self) -> f64 {
         self.ratio(other, |figure| figure.done.rate())
     }
@@ -146,7 +146,7 @@ pub fn print(rows: &[Row]) {
     }
 }
 
-/// Prints how many others want the processors: above their number, times say little.
+/// Prints the load average: above the number of processors, times say little.
 pub fn print_machine() -> Result<()> {
     let text = std::fs::read_to_string("/proc/loadavg")?;
     let load = text.split(' ').next().unwrap_or_default();
@@ -154,14 +154,14 @@ pub fn print_machine() -> Result<()> {
     Ok(())
 }
 
-/// What a figure has to be.
+/// The target of a figure.
 #[derive(Debug, Clone, Copy)]
 pub enum Target {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// Prints each figure beside its target.
+/// Prints each figure with its target.
 pub fn judge(figures: &[(&str, f64, Target)]) {
     println!("\n{:<52} {:>9} {:>12}", "", "seen", "target");
     for (name, seen, target) in figures {

@@ -1,4 +1,4 @@
-//! Our server with many customers in it.
+//! Our server with a database that is filled with customers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::cage::Cage;
 use crate::load::{Client, Load, NUMBER, Pace, Shot, Shots};
 use crate::process::Server;
 
-/// How many items are looked at in turn, at most.
+/// How many items are requested in turn, at most.
 const ITEMS_MAX: usize = 100_000;
 const STARTS: usize = 5;
 
@@ -18,9 +18,9 @@ const STARTS: usize = 5;
 #[derive(Debug)]
 pub struct Filled {
     folder: PathBuf,
-    /// Where the data is, when not in the folder.
+    /// The database's location, when not in the folder.
     database: Option<String>,
-    /// Paths of items from all over the collection, in no order.
+    /// Paths of items from all over the collection, in random order.
     items: Vec<String>,
 }
 
@@ -40,12 +40,12 @@ fn serve(nouns: &Path, folder: &Path, database: Option<&str>) -> Result<Server> 
     Server::start(&mut command, &folder.join("log.json"))
 }
 
-/// Makes a database with so many customers, through the front door.
+/// Makes a database with this many customers, over HTTP.
 pub fn fill(nouns: &Path, folder: &Path, rows: usize) -> Result<Filled> {
     fill_in(nouns, folder, rows, None)
 }
 
-/// The same in another place than the folder.
+/// The same in this database.
 pub fn fill_at(nouns: &Path, folder: &Path, rows: usize, database: &str) -> Result<Filled> {
     fill_in(nouns, folder, rows, Some(database.to_owned()))
 }
@@ -67,7 +67,7 @@ fn fill_in(nouns: &Path, folder: &Path, rows: usize, database: Option<String>) -
     Ok(Filled { folder: folder.to_owned(), database, items })
 }
 
-/// Mixes by a fixed sequence of numbers, so that every run looks at the items in the same order.
+/// Shuffles with a fixed seed, so that every run requests the items in the same order.
 pub fn shuffle<T>(items: &mut [T]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for index in (1..items.len()).rev() {
@@ -81,13 +81,13 @@ fn customer(number: impl std::fmt::Display) -> String {
     format!("{{\"name\":\"Customer {number}\",\"email\":\"customer{number}@example.com\"}}")
 }
 
-/// New customers by one request.
+/// A bulk create.
 pub fn bulk(numbers: impl Iterator<Item = usize>) -> Shot {
     let list: Vec<String> = numbers.map(customer).collect();
     Shot::send("POST", "/customers", &format!("{{\"customers\":[{}]}}", list.join(",")))
 }
 
-/// A body with a name that no other has.
+/// A body with a unique name.
 pub fn fields() -> String {
     format!("{{\"name\":\"Customer {NUMBER}\",\"email\":\"customer7@example.com\"}}")
 }
@@ -96,7 +96,7 @@ pub fn create() -> Shots {
     [Shot::send("POST", "/customers", &format!("{{\"customer\":{}}}", fields()))].into()
 }
 
-/// The same, each with a key of its own.
+/// Creates, each with an idempotency key of its own.
 pub fn create_once() -> Shots {
     let key = format!("Idempotency-Key: bench-{NUMBER}\r\n");
     let body = "{\"customer\":{\"name\":\"Customer\",\"email\":\"customer7@example.com\"}}";
@@ -108,7 +108,7 @@ impl Filled {
         serve(nouns, &self.folder, self.database.as_deref())
     }
 
-    /// Within limits of memory and of the disk.
+    /// Starts the server inside a control group.
     pub fn serve_in(&self, nouns: &Path, cage: &Cage) -> Result<Server> {
         let command = command(nouns, &self.folder);
         Server::start(&mut cage.around(&command), &self.folder.join("log.json"))
@@ -126,29 +126,29 @@ impl Filled {
         self.items.first().cloned().unwrap_or_default()
     }
 
-    /// The paths of items from all over the collection, in no order.
+    /// The paths of items from all over the collection, in random order.
     pub fn items(&self) -> &[String] {
         &self.items
     }
 
-    /// At most so many items, from all over the collection.
+    /// GET requests for at most this many items, from all over the collection.
     pub fn gets(&self, items_max: usize) -> Shots {
         self.items.iter().take(items_max).map(|path| Shot::get(path)).collect()
     }
 
-    /// All of them, as somebody.
+    /// GET requests for all of them, with these credentials.
     pub fn gets_as(&self, login: &Login) -> Shots {
         self.items.iter().map(|path| Shot::get_as(path, login)).collect()
     }
 
-    /// Each with another name than before, so that each makes a new version.
+    /// PUT requests, each with another name than before, so that each creates a new version.
     pub fn puts(&self, items_max: usize) -> Shots {
         let body = format!("{{\"customer\":{}}}", fields());
         self.items.iter().take(items_max).map(|path| Shot::send("PUT", path, &body)).collect()
     }
 }
 
-/// From the start of the process to its first answer, on a database that was closed.
+/// The time from the start of the process to its first response, on a database that was closed cleanly.
 pub fn first_answer(nouns: &Path, filled: &Filled) -> Result<Duration> {
     median(STARTS, || {
         let (server, time) = time_to_answer(nouns, filled)?;
@@ -157,7 +157,7 @@ pub fn first_answer(nouns: &Path, filled: &Filled) -> Result<Duration> {
     })
 }
 
-/// The same after a kill in the middle of writing, with what has to be recovered.
+/// The same after a kill in the middle of writing, including recovery.
 pub fn first_answer_after_kill(nouns: &Path, filled: &Filled) -> Result<Duration> {
     let time = Duration::from_millis(300);
     let load = Load { connections: 32, pace: Pace::Closed, time, shots: create(), first: 0 };

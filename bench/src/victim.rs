@@ -1,8 +1,9 @@
-//! A client that does no harm, and notices what others do: a few keep-alive connections at a modest,
+//! A well-behaved client that measures the effect of others: a few keep-alive connections at a modest,
 //! steady rate.
 //!
 //! The one surprising thing: a request that is sent late because the one before it took long is timed
-//! from when it was due, so that a standstill counts for every request that it held up.
+//! from when it was due, so that a stall counts for every request that it delayed (coordinated
+//! omission).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// Connections that read, and how often each does; one more creates.
+/// Connections that read, and their interval; one more creates.
 const READERS: usize = 3;
 const READ_EVERY: Duration = Duration::from_millis(5);
 const CREATE_EVERY: Duration = Duration::from_millis(10);
 
-/// What the client noticed.
+/// The measurements of the client.
 #[derive(Debug, Default, Clone)]
 pub struct Noticed {
     pub gets: Vec<Duration>,
     pub creates: Vec<Duration>,
-    /// Answers that were no success, and connections that broke.
+    /// Failed requests, and connections that broke.
     pub failures: usize,
 }
 
@@ -34,7 +35,7 @@ impl Noticed {
     }
 }
 
-/// The value below which this share of them lies.
+/// The value of this percentile.
 pub fn percentile(times: &[Duration], share: f64) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
@@ -104,7 +105,7 @@ fn run(
     (times, failures)
 }
 
-/// One request and its answer, which must be a success.
+/// Sends one request and reads its response, which must be a success.
 fn exchange(address: SocketAddr, stream: &mut Option<TcpStream>, request: &str) -> Result<()> {
     if stream.is_none() {
         let new = TcpStream::connect(address)?;

@@ -1,6 +1,6 @@
-//! The change log: one entry for each row that changes, and old ones go.
+//! The change log: one entry for each row that changes, and the sweep of old entries.
 //!
-//! It is read with the database's own tool, as an operator would.
+//! The tests read it with the database's own tool, as an operator would.
 
 use expect_test::expect;
 
@@ -15,12 +15,12 @@ fn log(server: &Server, columns: &str) -> String {
 }
 
 on_every_backend! {
-    fn every_change_has_one_entry(server: Server) {
+    fn change_log_has_one_entry_for_each_change(server: Server) {
         let ann = server.create("/customers", ANN);
         server.create(&format!("{ann}/orders"), TEA);
         let bea = ANN.replace("Ann", "Bea");
         assert_eq!(server.put(&ann, &bea).status, 200);
-        // Nothing changes, or nothing is allowed to.
+        // These change nothing, or are refused.
         assert_eq!(server.put(&ann, &bea).status, 200);
         assert_eq!(server.put(&ann, "{}").status, 400);
         assert_eq!(server.post("/customers", r#"{"customers":[{"name":"Cem","email":"cem@example.com"},{}]}"#).status, 422);
@@ -41,14 +41,14 @@ on_every_backend! {
         "#]].assert_eq(&log(&server, "kind, before, after"));
     }
 
-    fn the_request_id_leads_from_an_answer_to_its_entry(server: Server) {
+    fn change_log_entry_has_the_request_id_of_its_response(server: Server) {
         let answer = server.post("/customers", ANN);
         let id = answer.header("X-Request-Id").unwrap();
         assert_eq!(sql(server.backend(), server.folder(), "SELECT request_id FROM nouns_changes").trim(), id);
         wait_until("the log has the request", || server.log().contains(id).then_some(()));
     }
 
-    fn a_resource_may_keep_ids_alone(backend: Backend) {
+    fn change_log_of_ids_only_stores_no_fields(backend: Backend) {
         let model = "title = \"T\"\n[resources.secret]\nchanges = \"ids\"\n[resources.secret.fields]\nword = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
         let path = server.create("/secrets", r#"{"secret":{"word":"xyzzy"}}"#);
@@ -61,11 +61,11 @@ on_every_backend! {
         "#]].assert_eq(&log(&server, "kind, changed, before, after"));
     }
 
-    /// The entry cannot be written, so the row is not there either.
-    fn no_row_without_its_entry(server: Server) {
+    /// The entry cannot be written, so the row is not written either.
+    fn change_log_write_failure_rolls_back_the_row(server: Server) {
         server.create("/customers", ANN);
         sql(server.backend(), server.folder(), "ALTER TABLE nouns_changes RENAME TO hidden");
-        // On SQLite it undoes all that share its commit, so it counts as a fault of the storage.
+        // On SQLite it rolls back the whole commit group, so it counts as a storage fault.
         let told = match server.backend() {
             Backend::Sqlite => (503, "unavailable"),
             Backend::Postgres => (500, "internal"),
@@ -79,11 +79,11 @@ on_every_backend! {
         server.create("/customers", ANN);
     }
 
-    /// Something is wrong with one stored row: only those who ask for it hear of it.
-    fn a_damaged_row_costs_only_its_own_requests(server: Server) {
+    /// One stored row is damaged: only requests for that row fail.
+    fn damaged_row_fails_only_its_own_requests(server: Server) {
         let (damaged, path) = (server.create("/customers", ANN), server.create("/customers", ANN));
         let id = damaged.rsplit('/').next().unwrap();
-        // No PostgreSQL keeps a time that is none, but it keeps some that we do not.
+        // PostgreSQL stores no invalid time, but it stores some that are out of our range.
         let noon = match server.backend() {
             Backend::Sqlite => "noon",
             Backend::Postgres => "infinity",
@@ -103,11 +103,11 @@ on_every_backend! {
         assert_eq!(server.put(&path, ANN).status, 200);
     }
 
-    fn old_entries_go(server: Server) {
+    fn change_log_sweep_removes_old_entries(server: Server) {
         let backend = server.backend();
         server.create("/customers", ANN);
         let folder = server.stop();
-        // More than two steps of the sweep, all older than any limit.
+        // More than two batches of the sweep, all older than any limit.
         sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
             INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             SELECT -i, '2020-01-01T00:00:00.000000Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r' FROM n");
@@ -118,7 +118,7 @@ on_every_backend! {
         });
     }
 
-    fn a_number_is_never_given_twice(server: Server) {
+    fn change_log_numbers_are_never_reused(server: Server) {
         let backend = server.backend();
         server.create("/customers", ANN);
         server.create("/customers", ANN);
@@ -133,8 +133,9 @@ on_every_backend! {
         assert!(["2\n3\n", "3\n"].contains(&numbers().as_str()), "{}", numbers());
     }
 
-    /// The sweep stopped at the first entry that was not old; a clock that was once wrong made one.
-    fn an_entry_from_the_future_kept_the_old_ones(server: Server) {
+    /// Regression: the sweep stopped at the first entry that was not old, such as one written by a
+    /// wrong clock.
+    fn change_log_sweep_passes_entries_from_the_future(server: Server) {
         let backend = server.backend();
         server.create("/customers", ANN);
         let folder = server.stop();
@@ -148,14 +149,14 @@ on_every_backend! {
         assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE sequence > 0").trim(), "1");
     }
 
-    fn for_ever_is_for_ever(backend: Backend) {
+    fn change_log_kept_for_ever_is_not_swept(backend: Backend) {
         let model = "title = \"T\"\n[server]\nchanges_keep = \"forever\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
         server.create("/notes", r#"{"note":{"text":"old"}}"#);
         let folder = server.stop();
         sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
         let server = Setup::new(backend).model(model).start_in(folder);
-        // The sweep, if there were one, would have had its turn before the answer to this.
+        // A sweep, if there were one, would have run before the response to this.
         server.create("/notes", r#"{"note":{"text":"new"}}"#);
         server.create("/notes", r#"{"note":{"text":"newer"}}"#);
         assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes").trim(), "3");

@@ -1,8 +1,8 @@
-//! How a connection ends: by its client, by time, by number; and what the log says of it.
+//! The end of a connection: by its client, by timeouts, by limits; and its line in the log.
 //!
-//! What goes over it is `framing`'s.
-//! The one surprising thing: limits are set to one second, and a test asks only that nothing is cut
-//! earlier; how much later depends on the machine.
+//! `framing` tests the messages.
+//! The one surprising thing: timeouts are set to one second, and a test only asserts that no connection
+//! is closed earlier; how much later depends on the machine.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +12,7 @@ use crate::framing::After::Closed;
 use crate::framing::{ANN, HOST, check, check_answer, get, post, start};
 use crate::harness::{Backend, Client, Server, Setup, wait_until};
 
-/// A server of one small resource, with these lines in `[server.limits]`.
+/// A server with one small resource and these lines in `[server.limits]`.
 fn start_with(limits: &str) -> Server {
     let model = format!(
         "title = \"Framing\"\n\n[resources.customer.fields]\nname = {{ type = \"text\" }}\n\
@@ -21,10 +21,10 @@ fn start_with(limits: &str) -> Server {
     Setup::new(Backend::Sqlite).model(&model).start()
 }
 
-/// RFC 9112 §9.6: the server reads on for a while after its last answer. Otherwise the system would
-/// reset the connection, and the answer might be lost on the way.
+/// RFC 9112 §9.6: the server reads on for a while after its last response. Otherwise the kernel would
+/// reset the connection, and the response might be lost.
 #[test]
-fn a_client_that_is_still_sending_is_not_reset() {
+fn connection_of_a_client_still_sending_is_not_reset() {
     let server = start();
     for request in [
         format!(
@@ -42,9 +42,9 @@ fn a_client_that_is_still_sending_is_not_reset() {
     }
 }
 
-/// A client may end its side after the request and still get the answer.
+/// A client may half-close the connection after the request and still get the response.
 #[test]
-fn half_closed_connections() {
+fn connection_half_closed_by_the_client_gets_its_response() {
     let server = start();
     for (request, status, slug) in [
         (get(""), 200, ""),
@@ -65,17 +65,17 @@ fn half_closed_connections() {
     assert_eq!(client.read_to_close(), b"", "half a head is no request");
 }
 
-/// Waits for the end of a connection and gives back what came and how long that took.
+/// Waits for the end of a connection; returns the bytes received and the time it took.
 fn end_of(mut client: Client, began: Instant) -> (String, Duration) {
     let text = String::from_utf8(client.read_to_close()).unwrap();
     (text, began.elapsed())
 }
 
 #[test]
-fn a_head_must_arrive_in_time() {
+fn head_timeout_is_408_or_a_silent_close() {
     let server = start_with("header_seconds_max = 1");
     let second = Duration::from_secs(1);
-    // To a connection that never spoke, silence is the answer.
+    // A connection that never sent a byte is closed without a response.
     let began = Instant::now();
     let (text, took) = end_of(server.client(), began);
     assert!(text.is_empty() && took >= second, "{took:?} {text}");
@@ -89,16 +89,16 @@ fn a_head_must_arrive_in_time() {
     assert!(client.is_closed());
 }
 
-/// The clock starts with the first byte: one byte at a time buys no time.
+/// Slowloris: the timeout runs from the first byte, so single bytes do not extend it.
 #[test]
-fn a_head_that_drips_is_cut() {
+fn head_timeout_is_not_extended_by_single_bytes() {
     let server = start_with("header_seconds_max = 1");
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_nonblocking(true).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nX: ").unwrap();
     let answer = wait_until("the head is cut", || {
         let mut bytes = [0; 1024];
-        // It may be closed already: then there is an answer to read.
+        // The connection may be closed already: then there is a response to read.
         let _ = stream.write(b"x");
         match stream.read(&mut bytes) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
@@ -109,7 +109,7 @@ fn a_head_that_drips_is_cut() {
 }
 
 #[test]
-fn a_body_must_arrive_in_time() {
+fn body_timeout_is_408() {
     let server = start_with("body_seconds_max = 1");
     for request in
         [post("Content-Length: 50\r\n", "{"), post("Transfer-Encoding: chunked\r\n", "50\r\n{")]
@@ -121,10 +121,10 @@ fn a_body_must_arrive_in_time() {
 }
 
 #[test]
-fn an_idle_connection_is_closed() {
+fn idle_timeout_closes_the_connection() {
     let server = start_with("idle_seconds_max = 1");
     let mut client = server.client();
-    // Before the request, so that the time is never shorter than the server's own.
+    // Measured from before the request, so that the time is never shorter than the server's own.
     let began = Instant::now();
     assert_eq!(client.send(get("").as_bytes()).status, 200);
     let (text, took) = end_of(client, began);
@@ -132,7 +132,7 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
-fn too_many_connections_are_told_so() {
+fn connection_limit_exceeded_is_503() {
     let server = start_with("connections_max = 4");
     let mut held: Vec<Client> = (0..4).map(|_| server.client()).collect();
     for client in &mut held {
@@ -151,9 +151,9 @@ fn too_many_connections_are_told_so() {
     });
 }
 
-/// Nothing a client writes can forge a line of the log, and what may be personal is not in it.
+/// Nothing that a client sends can forge a line of the log, and personal data is not in it.
 #[test]
-fn the_log_holds_one_line_a_request_and_no_query() {
+fn request_log_has_one_line_per_request_without_query() {
     let server = start();
     assert_eq!(server.get("/customers?secret=hunter2").status, 400);
     check(&server, b"GET / HTTP/1.1\r\nX: a\rb\r\n\r\n", (400, "bad-request", Closed));

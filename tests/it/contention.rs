@@ -1,4 +1,4 @@
-//! Many clients at one item: they may wait, but none fails and nothing is lost.
+//! Contention: many clients write one item; they may wait, but none fails and no update is lost.
 //!
 //! `NOUNS_SOAK=1` runs a thousand rounds for each of the 64 clients instead of sixteen.
 
@@ -17,7 +17,8 @@ fn rounds() -> usize {
     if std::env::var_os("NOUNS_SOAK").is_some() { 1_000 } else { 16 }
 }
 
-/// Runs `rounds` requests on each of 64 connections at once; `ask` makes the request line and body.
+/// Runs `rounds` requests on each of 64 connections concurrently; `ask` makes the request line and
+/// body.
 pub fn at_once(
     server: &Server,
     rounds: usize,
@@ -44,7 +45,7 @@ pub fn at_once(
 }
 
 on_every_backend! {
-    fn puts_of_one_item_are_all_kept(server: Server) {
+    fn contention_unconditional_puts_all_succeed(server: Server) {
         let path = server.create("/customers", ANN);
         let rounds = rounds();
         let answers = at_once(&server, rounds, |client, round| {
@@ -64,8 +65,8 @@ on_every_backend! {
         assert_eq!((&stored["version"], &stored["name"]), (&json!(last), &names[&last]));
     }
 
-    /// Everyone reads, adds one and writes back, if nobody else did meanwhile.
-    fn no_update_is_lost(backend: Backend) {
+    /// Optimistic concurrency: each client reads, adds one and writes back with `If-Match`.
+    fn contention_conditional_puts_lose_no_update(backend: Backend) {
         let model = "title = \"T\"\n[resources.counter.fields]\nvalue = { type = \"integer\", default = 0 }\n";
         let server = Setup::new(backend).model(model).start();
         let path = server.create("/counters", r#"{"counter":{}}"#);
@@ -92,7 +93,7 @@ on_every_backend! {
         assert_eq!((&stored["value"], &stored["version"]), (&json!(done), &json!(done + 1)));
     }
 
-    fn the_same_put_from_everyone_is_one_version(server: Server) {
+    fn contention_identical_puts_make_one_version(server: Server) {
         let path = server.create("/customers", ANN);
         let body = ANN.replace("Ann", "Bea");
         for answer in at_once(&server, 4, |_, _| (format!("PUT {path}"), body.clone())) {
@@ -100,7 +101,7 @@ on_every_backend! {
         }
     }
 
-    fn one_of_many_gets_a_unique_value(backend: Backend) {
+    fn contention_unique_value_goes_to_one_client(backend: Backend) {
         let server = Setup::new(backend).model(include_str!("models/school.toml")).start();
         let body = r#"{"person":{"name":"Mia","badge":"gold"}}"#;
         let answers = at_once(&server, 1, |_, _| ("POST /people".to_owned(), body.to_owned()));
@@ -109,8 +110,8 @@ on_every_backend! {
         assert_eq!((created, taken), (1, CLIENTS - 1));
     }
 
-    /// Two moves that exclude each other: the first wins, for everyone.
-    fn a_state_moves_one_way(server: Server) {
+    /// Two transitions that exclude each other: the first wins, for every client.
+    fn contention_exclusive_state_transitions_one_wins(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let order = |status: &str| format!(r#"{{"order":{{"status":"{status}","items":[{{"product":"tea","unit_price":350}}]}}}}"#);
         let path = server.create(&orders, order("placed"));
@@ -128,7 +129,7 @@ on_every_backend! {
         }
     }
 
-    fn creates_at_once_are_all_there(server: Server) {
+    fn contention_concurrent_creates_are_all_stored(server: Server) {
         let answers = at_once(&server, 4, |_, _| ("POST /customers".to_owned(), ANN.to_owned()));
         let mut paths: Vec<_> = answers.iter().map(|answer| answer.header("Location").unwrap()).collect();
         paths.sort_unstable();
@@ -137,9 +138,9 @@ on_every_backend! {
         let list = server.get("/customers?limit=500").json();
         assert_eq!(list["customers"].as_array().unwrap().len(), CLIENTS * 4);
     }
-    /// Creates that come at the same time may be written together; each is what its client sent, whatever
-    /// the others have in the same field.
-    fn creates_of_every_type_at_once(backend: Backend) {
+    /// Insert batching may coalesce concurrent creates; each item is what its client sent, whatever the
+    /// others have in the same field.
+    fn insert_batch_keeps_values_of_every_type(backend: Backend) {
         let server = Setup::new(backend).model(EVERY_TYPE).start();
         let answers = at_once(&server, 4, |client, round| {
             ("POST /things".to_owned(), json!({"thing": thing(client, round)}).to_string())
@@ -156,13 +157,14 @@ on_every_backend! {
         }
         let list = server.get("/things?limit=500").json();
         assert_eq!(list["things"].as_array().unwrap().len(), CLIENTS * 4);
-        // Those that the database refuses together are done alone, and not counted.
+        // A batch that the database refuses is retried individually, and is not counted.
         let part = if backend == Backend::Sqlite { "writer" } else { "pool" };
         let group = |what: &str| -> f64 {
             server.metric(&format!("nouns_{part}_group_requests_{what}")).unwrap()
         };
         assert_eq!(group("sum"), (CLIENTS * 4) as f64);
-        // With very many threads, each of which has few of the clients, all may have gone alone.
+        // With very many threads, each with few of the clients, every create may have been sent
+        // individually.
         if thread::available_parallelism().unwrap().get() <= 8 {
             assert!(group("count") < group("sum"));
         }
@@ -193,7 +195,7 @@ o = { type = "object", fields = { t = { type = "text" }, i = { type = "integer" 
 m = { type = "list", of = { type = "text" } }
 "#;
 
-/// Some have a value where others have none.
+/// Some items have a value where others have none.
 fn thing(client: usize, round: usize) -> Value {
     let number = client * 4 + round;
     let mut fields = json!({

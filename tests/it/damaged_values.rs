@@ -1,5 +1,5 @@
-//! A stored value that cannot be one, as somebody else's tool may leave it: what is read of it fails, and the
-//! operator is told which item it is.
+//! Stored values that are invalid, as another program may leave them: reading them fails, and the log
+//! names the item.
 
 use crate::harness::{Backend, Server, sql, wait_until};
 
@@ -27,7 +27,7 @@ on_every_backend! {
             wait_until("the log names it", || (lines() == count + 1).then_some(()));
             assert_eq!(server.metric("nouns_damaged_items_total"), Some(count as u64 + 1));
         }
-        // What goes on is cut.
+        // A streaming response is cut.
         let accept = [("Accept", "application/x-ndjson"), ("Connection", "close")];
         let request = format!(
             "GET /customers HTTP/1.1\r\nHost: {}\r\n{}\r\n",

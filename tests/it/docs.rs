@@ -1,8 +1,8 @@
-//! Runs the command lines that the documents show, and compares what they print.
+//! The command lines in the documents: the tests run them and compare their output.
 //!
-//! The convention is in CONTRIBUTING.md; `UPDATE_EXPECT=1` writes what was printed into the documents.
-//! The one surprising thing: a document's ids and cursors are those of another day. Where an output
-//! fits, each value shown stands for the value printed in its place, also in the commands after it.
+//! CONTRIBUTING.md has the convention; `UPDATE_EXPECT=1` writes the real output into the documents.
+//! The one surprising thing: a document's ids and cursors are those of another run. Where an output
+//! matches, each value shown stands for the value printed in its place, also in later commands.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,14 +12,15 @@ use std::process::Command;
 
 use crate::harness::{Folder, Masks, NOUNS, Process};
 
-/// The address that documents speak of, and that `serve` listens on unless told otherwise.
+/// The address in the documents, which is the default of `serve`.
 const SHOWN: &str = "127.0.0.1:8080";
 
-/// `cargo run --release -- serve` without a release build; and `curl` sent to the port in use.
+/// Stands for `cargo run --release -- serve` without a release build; `curl` is sent to the port in
+/// use.
 const CARGO: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec nouns \"$@\"\n";
 
 #[test]
-fn every_command_line_prints_what_the_document_shows() {
+fn documents_command_lines_print_the_shown_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut documents = documents_in(&root.join("docs"));
     documents.push(root.join("README.md"));
@@ -31,13 +32,13 @@ fn every_command_line_prints_what_the_document_shows() {
         if differences.is_empty() {
             continue;
         }
-        // Whole, so that the ids in one document stay those of one run.
+        // The whole document, so that its ids stay those of one run.
         assert!(is_update, "{}\n{}", document.display(), differences.join("\n"));
         fs::write(&document, printed).unwrap();
     }
 }
 
-/// Every document in a folder and the folders below it.
+/// Every document in a folder and its subfolders.
 fn documents_in(folder: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let (folders, files): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
@@ -51,17 +52,17 @@ fn documents_in(folder: &Path) -> Vec<PathBuf> {
 enum Part<'a> {
     /// Lines that are only copied.
     Prose(&'a str),
-    /// The text of a block that is to be saved under a name.
+    /// The text of a block that is saved under a name.
     File { name: &'a str, text: String },
-    /// One command after a prompt, or all commands of a block that is to be run, and the output shown
-    /// below. `prompt` and `between` stand before the command and before the output.
+    /// One command after a prompt, or all commands of a runnable block, and the output shown below.
+    /// `prompt` and `between` stand before the command and before the output.
     Step { prompt: &'static str, command: String, between: &'static str, shown: String },
 }
 
-/// Between the commands of a block that is to be run and the block with their output.
+/// Between the commands of a runnable block and the block with their output.
 const TO_OUTPUT: &str = "```\n\n```output\n";
 
-/// Cuts a document into parts; joined again they give every line back.
+/// Splits a document into parts; joined again they give every line back.
 fn parts(text: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let (mut language, mut file) = (None, None);
@@ -116,12 +117,12 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// The lines up to the end of the block, which stays.
+/// The lines up to the end of the block, exclusive.
 fn rest_of_block<'a>(lines: &mut Peekable<impl Iterator<Item = &'a str>>) -> String {
     std::iter::from_fn(|| lines.next_if(|line| !line.starts_with("```"))).collect()
 }
 
-/// The state that goes from command to command: a folder, a server, and what stands for what.
+/// The state from command to command: a folder, a server, and the mapping of values.
 struct Session {
     folder: Folder,
     server: Option<Process>,
@@ -152,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Runs a document; gives back its text with all that was printed, and where the two differ.
+    /// Runs a document; returns its text with the real output, and the differences.
     fn run(mut self, text: &str) -> (String, Vec<String>) {
         let (mut updated, mut differences) = (String::new(), Vec::new());
         for part in parts(text) {
@@ -178,7 +179,7 @@ impl Session {
         if shown.contains("nouns: serving ") { self.serve(command) } else { self.finish(command) }
     }
 
-    /// Says how the two differ; where they do not, learns which value stands for which.
+    /// Describes the difference; where there is none, maps each value shown to the value printed.
     fn compare(&mut self, command: &str, shown: &str, printed: &str) -> Option<String> {
         let (expected, got) = (self.shown.text(shown), self.printed.text(printed));
         if expected != got {
@@ -208,7 +209,7 @@ impl Session {
     }
 
     fn finish(&self, command: &str) -> String {
-        // A line that sets a variable sets it for the commands after it, as in a terminal.
+        // An assignment of a variable applies to the commands after it, as in a terminal.
         let keep: String = command
             .lines()
             .filter_map(|line| line.split_once('='))
@@ -232,7 +233,7 @@ impl Session {
 }
 
 #[test]
-fn parts_keep_commands_files_and_outputs_apart() {
+fn document_parts_separate_commands_files_and_outputs() {
     let text = "# Title\n```sh\n$ one \\\n  two\nout\n$ three\n```\n<!-- file: a.toml -->\n\n```toml\nx = 1\n```\n```sh\nnot run\n```\n```sh run\nfour\nfive\n```\n\n```output\nout\n```\n```sh run\nsix\n```\nnot output\n";
     let step = |prompt, command: &str, between, shown: &str| Part::Step {
         prompt,

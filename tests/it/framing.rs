@@ -1,15 +1,15 @@
-//! Where a message begins and ends: RFC 9112 and the limits of a head, byte by byte.
+//! HTTP/1.1 message framing: RFC 9112 and the limits of a head, byte by byte.
 //!
-//! What a well-framed request means is tested elsewhere.
-//! The one surprising thing: whether the connection goes on is checked by using it, since a server may
-//! say one thing and do another.
+//! Other files test the meaning of well-framed requests.
+//! The one surprising thing: a test checks whether the connection stays open by using it, since a
+//! server may say one thing and do another.
 
 use crate::harness::{Answer, Backend, Client, Server};
 
 pub(crate) const HOST: &str = "Host: localhost\r\n";
 pub(crate) const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-/// What becomes of the connection after the answer.
+/// The state of the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     Open,
@@ -17,7 +17,8 @@ pub(crate) enum After {
 }
 use After::{Closed, Open};
 
-/// A request, the status of its answer, the slug of the problem ("" for none), and what comes after.
+/// A request, the status of its response, the slug of the problem ("" for none), and the state of the
+/// connection.
 pub(crate) type Case<'a> = (&'a str, u16, &'a str, After);
 
 pub(crate) fn start() -> Server {
@@ -79,7 +80,7 @@ pub(crate) fn chunked_ann() -> String {
 }
 
 #[test]
-fn line_ends() {
+fn framing_line_ends() {
     check_all(&[
         ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, "", Open),
         // RFC 9112 §2.2: a single LF may be taken for the end of a line.
@@ -96,7 +97,7 @@ fn line_ends() {
 }
 
 #[test]
-fn request_lines() {
+fn framing_request_lines() {
     check_all(&[
         ("GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "bad-request", Closed),
         ("GET /\r\n\r\n", 400, "bad-request", Closed),
@@ -124,7 +125,7 @@ fn request_lines() {
 
 /// RFC 9112 §3.2: one valid Host, or 400.
 #[test]
-fn hosts() {
+fn framing_hosts() {
     check_all(&[
         ("GET / HTTP/1.1\r\n\r\n", 400, "bad-host", Closed),
         ("GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "bad-host", Closed),
@@ -147,7 +148,7 @@ fn hosts() {
 }
 
 #[test]
-fn header_lines() {
+fn framing_header_lines() {
     check_all(&[
         // RFC 9112 §5.1: no space before the colon.
         (&get("X : y\r\n"), 400, "bad-request", Closed),
@@ -162,13 +163,13 @@ fn header_lines() {
 }
 
 #[test]
-fn sizes_of_a_head() {
+fn framing_head_size_limits() {
     let target =
         |length: usize| format!("GET /?{} HTTP/1.1\r\n{HOST}\r\n", "a".repeat(length - "/?".len()));
     let many = |count: usize| get(&"X: y\r\n".repeat(count));
     let large = |length: usize| get(&format!("X: {}\r\n", "a".repeat(length)));
     check_all(&[
-        // One byte less than too long is merely an unknown parameter.
+        // One byte below the limit is merely an unknown parameter.
         (&target(8192), 400, "bad-query", Open),
         (&target(8193), 414, "target-too-long", Closed),
         (&target(70_000), 414, "target-too-long", Closed),
@@ -185,7 +186,7 @@ fn sizes_of_a_head() {
 
 /// RFC 9112 §6.3: a Content-Length that is not one number leaves the end of the message unknown.
 #[test]
-fn content_lengths() {
+fn framing_content_lengths() {
     let length = ANN.len();
     let lines = |value: &str| post(&format!("Content-Length: {value}\r\n"), ANN);
     check_all(&[
@@ -199,13 +200,13 @@ fn content_lengths() {
         (&lines(""), 400, "bad-request", Closed),
         (&lines("99999999999999999999"), 400, "bad-request", Closed),
         (&lines("18446744073709551615"), 413, "too-large", Closed),
-        // Refused by the number alone: the body never comes.
+        // Refused by the number alone: the body never arrives.
         (&lines("9000000"), 413, "too-large", Closed),
     ]);
 }
 
 #[test]
-fn transfer_codings() {
+fn framing_transfer_codings() {
     let body = chunked_ann();
     let coded = |value: &str| post(&format!("Transfer-Encoding: {value}\r\n"), &body);
     check_all(&[
@@ -221,15 +222,15 @@ fn transfer_codings() {
         (&coded("chunked, gzip"), 400, "bad-request", Closed),
         (&coded("xchunked"), 400, "bad-request", Closed),
         (&coded(""), 400, "bad-request", Closed),
-        // §6.1: with both, Transfer-Encoding wins and the connection is closed, so that what one
-        // reader takes for a body never becomes another's request.
+        // §6.1: with both, Transfer-Encoding wins and the connection is closed, so that what one reader
+        // takes for a body never becomes another's request (request smuggling).
         (&coded("chunked\r\nContent-Length: 4"), 201, "", Closed),
         (&post("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", &body), 201, "", Closed),
     ]);
 }
 
 #[test]
-fn chunks() {
+fn framing_chunks() {
     let length = ANN.len();
     let (front, back) = ANN.split_at(20);
     let sent = |body: &str| post("Transfer-Encoding: chunked\r\n", body);
@@ -254,7 +255,7 @@ fn chunks() {
 
 /// RFC 9110 §10.1.1.
 #[test]
-fn expectations() {
+fn framing_expect_continue() {
     let length = ANN.len();
     let server = start();
     let mut client = server.client();
@@ -268,7 +269,7 @@ fn expectations() {
     assert_eq!(answer.status, 201, "{answer:?}");
     check_after(&mut client, &answer, Open, "a body that was waited for");
 
-    // Refused without asking for the body: no 100 comes first.
+    // Refused before the body: no 100 is sent first.
     let unwanted = format!(
         "POST /nothing HTTP/1.1\r\n{HOST}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     );
@@ -279,10 +280,10 @@ fn expectations() {
     check(&server, unknown.as_bytes(), (417, "expectation-failed", Closed));
 }
 
-/// RFC 9112 §9.3: a body is read whole, or the connection closed. A client that is still sending gets
-/// its answer nevertheless (§9.6).
+/// RFC 9112 §9.3: a body is read completely, or the connection closed. A client that is still sending
+/// gets its response nevertheless (§9.6).
 #[test]
-fn bodies_that_nobody_reads() {
+fn framing_unread_bodies() {
     let server = start();
     let refused = |headers: &str, body: &str| {
         format!("POST /nothing HTTP/1.1\r\n{HOST}{headers}\r\n{body}").into_bytes()
@@ -292,14 +293,14 @@ fn bodies_that_nobody_reads() {
     let coded = |body: &str| refused("Transfer-Encoding: chunked\r\n", body);
     for (request, after) in [
         (sized(3), Open),
-        // Enough for more than one read, little enough to have arrived when it is looked for.
+        // Enough for more than one read, little enough to have arrived when the server looks for it.
         (sized(20_000), Open),
         (sized(600_000), Closed),
         (sized(6_000_000), Closed),
         (coded("3\r\nabc\r\n0\r\n\r\n"), Open),
         (coded(&format!("20000\r\n{}\r\n0\r\n\r\n", "a".repeat(0x2_0000))), Closed),
         (coded("zz\r\n"), Closed),
-        // It is announced and does not come.
+        // It is announced and never sent.
         (refused("Content-Length: 3\r\n", ""), Closed),
     ] {
         check(&server, &request, (404, "no-such-path", after));
@@ -307,14 +308,14 @@ fn bodies_that_nobody_reads() {
 }
 
 #[test]
-fn one_connection_many_requests() {
+fn framing_many_requests_on_one_connection() {
     let server = start();
     let mut client = server.client();
     client.write(get("").repeat(20).as_bytes());
     for _ in 0..20 {
         assert_eq!(client.read_answer(false).status, 200);
     }
-    // What cannot be parsed is answered in its turn, after what came before it.
+    // A request that cannot be parsed is answered in order, after those before it.
     client.write(format!("{}\x01\r\n\r\n{}", get(""), get("")).as_bytes());
     assert_eq!(client.read_answer(false).status, 200);
     let last = client.read_answer(false);
@@ -331,7 +332,7 @@ fn one_connection_many_requests() {
 
 /// RFC 9110 §9.3.2: the head of GET and nothing else, also on the wire.
 #[test]
-fn a_head_request_has_no_body() {
+fn framing_head_response_has_no_body() {
     let server = start();
     let mut client = server.client();
     let whole = client.send(get("").as_bytes());
@@ -341,7 +342,7 @@ fn a_head_request_has_no_body() {
 }
 
 #[test]
-fn http_1_0() {
+fn framing_http_1_0() {
     let server = start();
     let text = |request: &str| String::from_utf8(server.raw(request)).unwrap();
     let status = |request: &str| text(request).split(' ').nth(1).unwrap().to_owned();

@@ -1,7 +1,7 @@
-//! HTTP/2 without TLS, for clients that begin with it: the same answers as over HTTP/1.1.
+//! HTTP/2 with prior knowledge, without TLS: the same responses as over HTTP/1.1.
 //!
-//! `curl` speaks it; what a frame looks like is hyper's business, but for requests that no client sends.
-//! The one surprising thing: answers are not checked frame by frame, since curl fails by itself when one
+//! `curl` is the client; hyper is responsible for the frames, except for requests that no client sends.
+//! The one surprising thing: responses are not checked frame by frame, since curl itself fails when one
 //! breaks the protocol.
 
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ const MODEL: &str = r#"
     name = { type = "text", required = true }
 "#;
 
-/// What curl got: the status and the headers as lines, and the body.
+/// The response to curl: the status and the headers as lines, and the body.
 fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
     let mut command = Command::new("curl");
     command.args(["--disable", "--silent", "--show-error", "--max-time", "20"]);
@@ -48,15 +48,16 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
     [&[0][..], &text(name), &text(value)].concat()
 }
 
-/// The head of a request with these fields besides.
+/// The head of a request with these additional fields.
 fn head_block(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let pseudo =
         [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)];
     pseudo.iter().chain(fields).flat_map(|(name, value)| literal(name, value)).collect()
 }
 
-/// Sends frames made by hand. What comes back of stream 1: the first byte of its head, which is the index
-/// of its status (RFC 7541, appendix A: 8 is 200, 12 is 400), or 0 when it is reset; and its data.
+/// Sends hand-made frames. Returns the response on stream 1: the first byte of its head, which is the
+/// index of its status (RFC 7541, appendix A: 8 is 200, 12 is 400), or 0 when it is reset; and its
+/// data.
 fn exchange(server: &Server, frames: &[Vec<u8>]) -> (u8, String) {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -88,7 +89,7 @@ const END_HEADERS: u8 = 4;
 
 on_every_backend! {
     /// RFC 9113 §8.2.1: a value must not begin or end with a space or a tab.
-    fn http_2_field_value_with_outer_space_is_refused(backend: Backend) {
+    fn http2_field_value_with_outer_space_is_refused(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let get = |value: &str| {
             let block = head_block("GET", "/customers", &[("x-note", value)]);
@@ -100,7 +101,7 @@ on_every_backend! {
             let (status, body) = get(value);
             assert!(status == 12 && body.contains("bad-request"), "{value:?}: {status} {body}");
         }
-        // Also where the trailers have it.
+        // The same in the trailers.
         let post = |value: &str| {
             let block = head_block("POST", "/customers", &[("content-type", "application/json")]);
             exchange(&server, &[
@@ -116,7 +117,7 @@ on_every_backend! {
         assert!(body.contains("\"Ann\""), "{body}");
     }
 
-    fn the_same_answers_as_over_http_1(backend: Backend) {
+    fn http2_responses_equal_those_over_http_1(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let (head, body) = curl(&server, &["--json", ANN], "/customers");
         assert!(head.starts_with("HTTP/2 201"), "{head}");
@@ -135,8 +136,9 @@ on_every_backend! {
         assert!(head.starts_with("HTTP/2 204") && body.is_empty(), "{head}{body}");
     }
 
-    /// The stream was reset before a small body was read, and curl lost the answer now and then.
-    fn a_refused_body_does_not_cost_the_answer(backend: Backend) {
+    /// Regression: the stream was reset before a small body was read, and curl sometimes lost the
+    /// response.
+    fn http2_refused_body_still_gets_its_response(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         for _ in 0..10 {
             let (head, body) = curl(&server, &["--json", ANN], "/nothing");
@@ -144,8 +146,8 @@ on_every_backend! {
         }
     }
 
-    /// The answer to HEAD had the body of GET behind it, which HTTP/2 calls malformed.
-    fn head_had_a_body_over_http_2(backend: Backend) {
+    /// Regression: the response to HEAD had the body of GET, which HTTP/2 calls malformed.
+    fn http2_head_response_has_no_body(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let path = server.create("/customers", ANN);
         for target in [path.as_str(), "/customers", "/", "/nothing"] {
@@ -157,8 +159,8 @@ on_every_backend! {
         }
     }
 
-    /// The name of the host was counted as part of the target.
-    fn a_path_of_just_the_limit_was_too_long_over_http_2(backend: Backend) {
+    /// Regression: the host name was counted as part of the target.
+    fn http2_path_at_the_size_limit_is_accepted(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let target = |length: usize| format!("/?{}", "a".repeat(length - "/?".len()));
         let (head, body) = curl(&server, &[], &target(8192));
@@ -167,8 +169,8 @@ on_every_backend! {
         assert!(head.starts_with("HTTP/2 414") && body.contains("target-too-long"), "{head}{body}");
     }
 
-    /// It is offered only where the model says so.
-    fn not_offered_unless_declared(server: Server) {
+    /// It is offered only where the model declares it.
+    fn http2_is_not_offered_unless_declared(server: Server) {
         let mut client = server.client();
         client.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         let answer = client.read_answer(false);

@@ -1,7 +1,7 @@
-//! Bodies that are JSON, nearly JSON and not JSON at all, each sent with POST to a running server.
+//! JSON bodies: valid, nearly valid and invalid ones, each sent with POST to a running server.
 //!
 //! The table is `json_bodies.txt`. The one surprising thing: a stored value is compared as text, so
-//! that a number that came back in another spelling, or rounded, would be seen.
+//! that a number in another spelling, or rounded, would be noticed.
 
 mod table;
 
@@ -22,16 +22,16 @@ flag  = { type = "boolean" }
 "#;
 
 on_every_backend! {
-    fn customers(backend: Backend) {
+    fn json_bodies_of_customers_match_the_table(backend: Backend) {
         check(&Setup::new(backend).start(), "/customers");
     }
 
-    fn readings(backend: Backend) {
+    fn json_bodies_of_readings_match_the_table(backend: Backend) {
         check(&Setup::new(backend).model(READINGS).start(), "/readings");
     }
 }
 
-/// Sends every row of one collection and lists all that were answered otherwise.
+/// Sends every row of one collection and lists all unexpected responses.
 fn check(server: &Server, path: &str) {
     let rows: Vec<_> = rows().into_iter().filter(|row| row.path == path).collect();
     assert!(rows.len() > 80, "only {} rows for {path}", rows.len());
@@ -40,7 +40,7 @@ fn check(server: &Server, path: &str) {
     assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
-/// What is wrong with an answer, if anything is.
+/// The difference of a response to its row, if there is one.
 fn differs(row: &Row, answer: &Answer) -> Option<String> {
     let right = match (&row.expected, answer.status) {
         (Expected::Stored(text), 201) => has_member(answer.text(), &row.field, text),

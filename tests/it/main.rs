@@ -2,7 +2,7 @@
 //!
 //! Nothing here imports the code under test.
 //! Every test that needs data runs once per storage backend (`on_every_backend!`), so a test's full
-//! name ends with the backend: `surface::lists::an_empty_list::sqlite`.
+//! name ends with the backend: `surface::lists::list_empty::sqlite`.
 
 #![expect(
     clippy::disallowed_methods,

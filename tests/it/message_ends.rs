@@ -1,21 +1,21 @@
-//! What guards hyper's parser: where messages end however their bytes are cut, bare LF in trailers,
-//! versions of HTTP, fragments.
+//! Message boundaries that guard hyper's parser: messages split anywhere, bare LF in trailers, HTTP
+//! versions, fragments.
 //!
-//! The rest of framing is tested in `framing`.
+//! `framing` tests the rest.
 
 use crate::framing::After::{Closed, Open};
 use crate::framing::{ANN, HOST, check, check_all, chunked_ann, get, post, start};
 
-/// RFC 9110 §2.5: a minor version that is not known is read as the highest one that is; §15.6.6: another
-/// major version is 505. What is no version at all is malformed.
+/// RFC 9110 §2.5: an unknown minor version is read as the highest known one; §15.6.6: another major
+/// version is 505. Anything else is malformed.
 #[test]
-fn http_version_not_spoken_is_505_and_minor_versions_are_read_as_1_1() {
+fn http_version_unsupported_is_505_and_minor_ones_are_read_as_1_1() {
     let line = |version: &str| format!("GET / {version}\r\n{HOST}\r\n");
     check_all(&[
         (&line("HTTP/1.2"), 200, "", Open),
         (&line("HTTP/1.9"), 200, "", Open),
         ("\r\nGET / HTTP/1.3\nHost: localhost\n\n", 200, "", Open),
-        // It is held to the rules of HTTP/1.1.
+        // The rules of HTTP/1.1 apply to it.
         ("GET / HTTP/1.2\r\n\r\n", 400, "bad-host", Closed),
         (&line("HTTP/2.0"), 505, "http-version-not-supported", Closed),
         (&line("HTTP/3.0"), 505, "http-version-not-supported", Closed),
@@ -36,7 +36,7 @@ fn http_version_not_spoken_is_505_and_minor_versions_are_read_as_1_1() {
         assert_eq!(client.read_answer(false).status, status);
     }
     assert!(client.is_closed());
-    // The version comes in two pieces.
+    // The version arrives in two pieces.
     let mut client = server.client();
     client.write(b"GET / HTTP/1.");
     client.write(format!("2\r\n{HOST}").as_bytes());
@@ -44,7 +44,7 @@ fn http_version_not_spoken_is_505_and_minor_versions_are_read_as_1_1() {
     assert_eq!(client.read_answer(false).status, 200);
 }
 
-/// RFC 9110 §7.1: the fragment is no part of a target. It was dropped without a word.
+/// RFC 9110 §7.1: the fragment is no part of a target. Regression: it was dropped silently.
 #[test]
 fn request_target_with_fragment_is_refused() {
     let target = |target: &str| format!("GET {target} HTTP/1.1\r\n{HOST}\r\n");
@@ -66,8 +66,8 @@ fn request_target_with_fragment_is_refused() {
     assert_eq!(client.read_answer(false).problem(), "bad-request");
 }
 
-/// A line of the trailer section that ended with a bare LF took the next request on the connection for
-/// more of the section, so that it was never answered: RFC 9112 §11.2.
+/// Regression: a trailer line that ended with a bare LF made the next request on the connection part of
+/// the trailer section, so that it was never answered (request smuggling): RFC 9112 §11.2.
 #[test]
 fn chunked_trailer_with_bare_lf_is_refused_and_swallows_nothing() {
     let coded = |end: &str| {
@@ -93,12 +93,12 @@ fn chunked_trailer_with_bare_lf_is_refused_and_swallows_nothing() {
         let request = coded(end) + &next;
         check(&server, request.as_bytes(), (400, "bad-request", Closed));
         assert_eq!(count(), 0, "after {end:?}");
-        // The same where nobody looks at the body.
+        // The same where the server ignores the body.
         let unread = request.replacen("/customers", "/nothing", 1);
         check(&server, unread.as_bytes(), (404, "no-such-path", Closed));
         assert_eq!(count(), 0, "after {end:?}");
     }
-    // A section that is well-formed ends where it says.
+    // A well-formed section ends where it says.
     let mut client = server.client();
     let good = ["0\r\n\r\n", "0\r\nA: b\r\n\r\n", "00 ;x=y\r\nA: b\r\nC:\r\n\r\n"];
     for end in good {
@@ -111,9 +111,9 @@ fn chunked_trailer_with_bare_lf_is_refused_and_swallows_nothing() {
     assert_eq!(count(), good.len());
 }
 
-/// However the bytes are cut, each message ends where it says and the next one begins there.
+/// However the bytes are split, each message ends where it says and the next one begins there.
 #[test]
-fn pipelined_messages_cut_anywhere_are_answered_in_order() {
+fn pipelined_messages_split_anywhere_are_answered_in_order() {
     let server = start();
     let messages = [
         (get(""), 200),

@@ -1,8 +1,8 @@
-//! The order of the change log: a reader that polls gets every change once, in order, however late it is
+//! The order of the change log: a polling reader gets every change once, in order, however late it is
 //! committed.
 //!
-//! The one surprising thing: a second reader, which believes the largest number it has seen, runs in the
-//! same test, and must fail where numbers are given before they are committed.
+//! The one surprising thing: a second reader, which relies on the largest number it has seen, runs in
+//! the same test, and must miss changes where numbers are assigned before they are committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -57,14 +57,14 @@ impl Drop for Follower {
     }
 }
 
-/// Believes that nothing smaller comes after what it has seen.
+/// A naive reader: it assumes that no smaller number follows the largest it has seen.
 #[derive(Default)]
 struct Naive {
     last: AtomicI64,
     stop: AtomicBool,
 }
 
-/// A test that fails ends the reader too.
+/// Stops the reader when the test fails, too.
 struct Stop<'a>(&'a Naive);
 
 impl Drop for Stop<'_> {
@@ -113,12 +113,12 @@ fn write(address: std::net::SocketAddr) {
     }
 }
 
-/// Takes its number, and commits when it is told to.
+/// Takes its number early, and commits on request.
 const LATE: &str = "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             VALUES (nouns_next_change(true), now(), 'customer', 'late', '/customers/late', 'created', '-', 'late') RETURNING sequence;\n";
 
 on_every_backend! {
-    fn every_change_comes_once_and_in_order(backend: Backend) {
+    fn change_log_follower_gets_every_change_once_in_order(backend: Backend) {
         let server = Setup::new(backend).start();
         let others: Vec<Server> = match backend {
             Backend::Sqlite => Vec::new(),
@@ -157,7 +157,7 @@ on_every_backend! {
             Backend::Sqlite => assert_eq!(seen.len(), all.len(), "with one writer numbers come in order"),
             Backend::Postgres => assert!(seen.len() < all.len(), "the naive reader should have missed some"),
         }
-        // What is in order, is in order for each item too.
+        // The order also holds for each item.
         let mut versions: BTreeMap<String, i64> = BTreeMap::new();
         for change in follower.lines.lock().unwrap().iter().filter(|change| change["id"] != "late") {
             let id = change["id"].as_str().unwrap().to_owned();
@@ -177,7 +177,7 @@ on_every_backend! {
     }
 }
 
-/// A value that one item at a time may have, and a second one like it whose index is of another kind.
+/// A value that one item at a time may have, and a second one like it with another kind of index.
 const BADGES: &str = r#"
 title = "Badges"
 [server]
@@ -211,8 +211,8 @@ fn give_up(client: &mut Client, path: &str, round: usize) {
     assert!([200, 204].contains(&answer.status), "{answer:?}");
 }
 
-/// Takes a badge by a new item, one of several or by itself, and gives back the new item's path. Says too
-/// whether the badge was free at the first try.
+/// Takes a badge with a new item, one of several or alone. Returns the new item's path, and whether the
+/// badge was free at the first try.
 fn take(client: &mut Client, badge: &str, round: usize) -> (String, bool) {
     let one = holder(badge);
     let many = format!(r#"{{"people":[{{"badge":"{badge} {round}"}},{{"badge":"{badge}"}}]}}"#);
@@ -268,7 +268,7 @@ fn hand_over(addresses: &[std::net::SocketAddr], pair: usize, rounds: usize) -> 
     })
 }
 
-/// Plays the log from its first entry on: how often a badge comes to a new holder before the old one has
+/// Replays the log from its first entry: how often a badge comes to a new holder before the old one has
 /// given it up.
 fn count_inversions(log: &str) -> usize {
     let mut holders: BTreeMap<String, String> = BTreeMap::new();
@@ -292,7 +292,7 @@ fn count_inversions(log: &str) -> usize {
 }
 
 on_every_backend! {
-    fn unique_value_that_changes_hands_is_given_up_before_it_is_taken(backend: Backend) {
+    fn change_log_unique_value_is_given_up_before_it_is_taken(backend: Backend) {
         let server = Setup::new(backend).model(BADGES).start();
         let other = (backend == Backend::Postgres)
             .then(|| Setup::replica(server.database()).model(BADGES).start());
@@ -312,10 +312,10 @@ on_every_backend! {
     }
 }
 
-/// The same, one step after the other: a create waits for a transaction that gives the value up, and that
-/// draws its number only then.
+/// The same, one step after the other: a create waits for a transaction that gives the value up, and
+/// that takes its number only then.
 #[test]
-fn create_that_waits_for_a_unique_value_is_numbered_after_its_wait() {
+fn change_log_create_that_waited_is_numbered_after_its_wait() {
     let server = Setup::new(Backend::Postgres).model(BADGES).start();
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND wait_event_type = 'Lock'";

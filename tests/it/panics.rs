@@ -1,8 +1,9 @@
-//! A panic planted in each stage and each thread: it costs the request it happens in, and no more.
+//! Panics injected in each stage and each thread: each fails the request in which it happens, and no
+//! other.
 //!
 //! The executable under test is a debug build, which panics where `NOUNS_FAULT` says (`src/fault.rs`).
-//! The one surprising thing: the same request may be answered with an error and its change be
-//! stored, when the panic comes after the commit; what is answered as done is always stored.
+//! The one surprising thing: the same request may be answered with an error and its change be stored,
+//! when the panic comes after the commit; a write that is answered as done is always stored.
 
 use serde_json::Value;
 
@@ -12,33 +13,33 @@ use crate::harness::{Answer, Backend, Client, Folder, Process, Server, Setup, sq
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
 
-/// What is sent when the panic comes.
+/// The request that meets the panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Create,
-    /// The same, by a client that would have the answer coded.
+    /// The same, by a client that accepts a content coding.
     CreateCoded,
     /// A list so long that a thread of the reader pool reads it.
     LongList,
     Show,
-    /// All of the collection, as it is read.
+    /// An export of the collection.
     Export,
     Nothing,
 }
 
-/// What the client gets.
+/// The expected response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Got {
     Problem(u16, &'static str),
-    /// The status alone: what should have said more was what panicked.
+    /// The status alone: the code that writes the body panicked.
     Bare,
-    /// The connection ends without an answer.
+    /// The connection ends without a response.
     End,
-    /// As if nothing had happened.
+    /// As without a panic.
     Fine,
 }
 
-/// Where it panics, what is sent, what comes back, and whether a create is stored.
+/// Where it panics, the request, the response, and whether a create is stored.
 type Row = (&'static str, Sent, Got, bool);
 
 const INTERNAL: Got = Got::Problem(500, "internal");
@@ -57,7 +58,7 @@ const STAGES: &[Row] = &[
     ("transaction:1", Sent::Create, INTERNAL, false),
     ("entry:1", Sent::Create, INTERNAL, false),
     ("reply:1", Sent::Create, INTERNAL, true),
-    // The first time an item is written is its log entry.
+    // An item is first encoded for its change log entry.
     ("format:2", Sent::Create, INTERNAL, true),
     ("problem:1", Sent::Nothing, Got::Bare, false),
     ("coding:1", Sent::CreateCoded, Got::Bare, true),
@@ -75,18 +76,18 @@ const THREADS: &[Row] = &[
     ("log:1", Sent::Create, Got::Fine, true),
     // Before the first byte; in the middle it is a cut: `exports::limits`.
     ("export:1", Sent::Export, INTERNAL, false),
-    // The bystander's is the first.
+    // The other client's connection is the first.
     ("accept:2", Sent::Create, Got::End, false),
     ("connection:2", Sent::Create, Got::End, false),
 ];
 
-/// What only SQLite has: a log file of its own, and threads that read.
+/// Threads of SQLite alone: the WAL's, and the reader pool.
 const THREADS_OF_SQLITE: &[Row] = &[
     ("checkpoint:2", Sent::Create, Got::Fine, true),
     ("pool:1", Sent::LongList, Got::Problem(503, "unavailable"), false),
 ];
 
-/// A database with one customer, made once, and copied for every row.
+/// A database with one customer, created once and copied for every row.
 struct Start {
     folder: Folder,
     path: String,
@@ -100,7 +101,7 @@ impl Start {
     }
 }
 
-/// One request; `None` when the connection ends without an answer.
+/// Sends one request; `None` when the connection ends without a response.
 fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
     let (line, body) = match sent {
         Sent::Create | Sent::CreateCoded => ("POST /customers".to_owned(), BEA),
@@ -126,7 +127,7 @@ fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
     (!client.is_closed()).then(|| client.read_answer(false))
 }
 
-/// The lines of the log that are about one request.
+/// The log lines about one request.
 fn lines(server: &Server, request_id: &str) -> Vec<Value> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -139,14 +140,14 @@ fn check(backend: Backend, start: &Start, &(fault, sent, got, is_stored): &Row) 
     let server = Setup::new(backend).fault(fault).start_in(backend.copy(&start.folder));
     let mut bystander = Client::connect(server.address);
     if got == Got::End {
-        // Its worker has it, so that the next one is the second.
+        // A worker has accepted it, so that the next connection is the second.
         assert_eq!(bystander.request("GET /-/health", &[], "").status, 200, "{fault}");
     }
     let answer = send(&server, sent, &start.path);
     check_answer(&server, fault, got, answer.as_ref());
     wait_until("the panic is in the log", || server.log().contains(&planted).then_some(()));
 
-    // Others, and the same request again, are served as ever.
+    // Other requests, and the same one again, succeed.
     let shown = bystander.request(&format!("GET {}", start.path), &[], "");
     assert_eq!(shown.status, 200, "{fault}: {shown:?}");
     let again = server.create("/customers", BEA);
@@ -158,7 +159,7 @@ fn check(backend: Backend, start: &Start, &(fault, sent, got, is_stored): &Row) 
     });
     assert!(log.lines().count() < 30, "{fault}: it goes round in circles:\n{log}");
 
-    // As after a power cut: what was answered is there, each with its entry in the change log.
+    // As after a power cut: every answered write is there, with its entry in the change log.
     let folder = server.kill();
     let items = 2 + usize::from(is_stored);
     let counts = "SELECT (SELECT count(*) FROM customers), (SELECT count(*) FROM nouns_changes), \
@@ -182,7 +183,7 @@ fn check_answer(server: &Server, fault: &str, got: Got, answer: Option<&Answer>)
         Got::Problem(status, slug) => {
             let problem = (answer.status, answer.problem());
             assert_eq!(problem, (status, slug.to_owned()), "{fault}: {text}");
-            // The writer's own panics are those of several requests.
+            // The writer thread's panics concern several requests.
             if ["commit", "answer", "pool"].contains(&place) { "panic" } else { place }
         }
         Got::Bare => {
@@ -201,14 +202,14 @@ fn check_answer(server: &Server, fault: &str, got: Got, answer: Option<&Answer>)
 }
 
 #[test]
-fn in_a_thread_that_only_sqlite_has() {
+fn panic_in_a_sqlite_thread_fails_only_its_requests() {
     let start = Start::new(Backend::Sqlite);
     THREADS_OF_SQLITE.iter().for_each(|row| check(Backend::Sqlite, &start, row));
 }
 
 /// As many panics as SQLite's pool has threads, and it still reads.
 #[test]
-fn in_the_pool_it_costs_no_thread() {
+fn panic_in_the_reader_pool_loses_no_thread() {
     let backend = Backend::Sqlite;
     let start = Start::new(backend);
     let server = Setup::new(backend).fault("pool:1-4").start_in(backend.copy(&start.folder));
@@ -218,18 +219,18 @@ fn in_the_pool_it_costs_no_thread() {
 }
 
 on_every_backend! {
-    fn in_a_stage_it_costs_one_request(backend: Backend) {
+    fn panic_in_a_stage_fails_one_request(backend: Backend) {
         let start = Start::new(backend);
         STAGES.iter().for_each(|row| check(backend, &start, row));
     }
 
-    fn in_a_thread_it_costs_those_it_served(backend: Backend) {
+    fn panic_in_a_thread_fails_only_its_requests(backend: Backend) {
         let start = Start::new(backend);
         THREADS.iter().for_each(|row| check(backend, &start, row));
     }
 
-    /// Creates that come at the same time may be written together.
-    fn among_many_it_costs_one_of_them(backend: Backend) {
+    /// Insert batching may coalesce concurrent creates.
+    fn panic_among_concurrent_creates_fails_one(backend: Backend) {
         let start = Start::new(backend);
         for fault in ["transaction:9", "entry:20"] {
             let server = Setup::new(backend).fault(fault).start_in(backend.copy(&start.folder));
@@ -242,11 +243,11 @@ on_every_backend! {
         }
     }
 
-    /// A worker's loop cannot go on: the others finish, the process says so and ends.
-    fn in_the_loop_of_a_worker_it_ends_the_process(backend: Backend) {
+    /// A worker's event loop cannot continue: the others finish, and the process logs it and ends.
+    fn panic_in_a_worker_loop_ends_the_process(backend: Backend) {
         let start = Start::new(backend);
         let server = Setup::new(backend).fault("worker:3").start_in(backend.copy(&start.folder));
-        // Two connections at least, so that every worker of a small machine has one.
+        // At least two connections, so that every worker of a small machine has one.
         let mut first = Client::connect(server.address);
         assert_eq!(first.request("GET /-/ready", &[], "").status, 200);
         let created = server.create("/customers", BEA);
@@ -265,8 +266,8 @@ on_every_backend! {
         }
     }
 
-    /// Nothing is half made: the next start begins anew.
-    fn at_the_start_it_ends_the_start(backend: Backend) {
+    /// Nothing is half created: the next start begins from scratch.
+    fn panic_at_start_ends_the_start(backend: Backend) {
         let folder = Folder::new();
         let ended = Process::spawn(&mut Setup::new(backend).fault("create:1").command(&folder)).end();
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);

@@ -1,11 +1,11 @@
-//! A poller with `If-None-Match` on a list, while sixteen clients write: a 304 never hides a change that
-//! was answered before the poll was sent.
+//! Polling a list with `If-None-Match` while sixteen clients write: a 304 never hides a change that was
+//! answered before the poll was sent.
 //!
-//! What was answered stands in a book, of which the poller takes a copy before each poll; after a 304 all of
-//! it must be in the list that the poller has. On PostgreSQL there are three servers, and in each round a
-//! transaction that has its number early and commits when all the others have.
-//! The one surprising thing: each round ends with a rest, because a change that is followed by another one
-//! cannot stay hidden.
+//! Answered writes are recorded in a book, of which the poller takes a copy before each poll; after a
+//! 304 all of it must be in the poller's list. On PostgreSQL there are three servers, and in each round
+//! a transaction that takes its number early and commits after all the others.
+//! The one surprising thing: each round ends with a pause, because a change that is followed by another
+//! one cannot stay hidden.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,10 +25,10 @@ fn rounds() -> usize {
     if std::env::var_os("NOUNS_SOAK").is_some() { 250 } else { 12 }
 }
 
-/// What is known of an item.
+/// The known state of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// It is there, with this version or a later one.
+    /// It exists, with this version or a later one.
     Version(i64),
     /// It is being deleted.
     Leaving,
@@ -45,7 +45,7 @@ struct Writer<'a> {
     client: Client,
     book: &'a Book,
     number: usize,
-    /// What it has made and not deleted.
+    /// The items it has created and not deleted.
     items: Vec<i64>,
 }
 
@@ -66,7 +66,8 @@ impl Writer<'_> {
         self.items.push(id);
     }
 
-    /// Some make many at once, which takes long to commit; all make, change and delete.
+    /// Some writers create many items at once, which takes long to commit; all create, change and
+    /// delete.
     fn write(&mut self, round: usize) {
         if self.number % 4 == round % 4 {
             let many = json!({"notes": vec![json!({"round": round}); 12]});
@@ -90,12 +91,12 @@ impl Writer<'_> {
     }
 }
 
-/// A row with its entry in the change log, in a transaction that commits when it is told to.
+/// A row with its entry in the change log, in a transaction that commits on request.
 const LATE: &str = "BEGIN; WITH made AS (INSERT INTO notes (created_at, updated_at, version) VALUES (now(), now(), 1) RETURNING id)
             INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             SELECT nouns_next_change(true), now(), 'note', id, '/notes/' || id, 'created', '-', 'late' FROM made RETURNING id;\n";
 
-/// What the poller has, and how often it was told what.
+/// The poller's list, and how often it got each status.
 #[derive(Default)]
 struct Poller {
     stop: AtomicBool,
@@ -103,7 +104,7 @@ struct Poller {
     unchanged: AtomicUsize,
 }
 
-/// A test that fails ends the poller too.
+/// Stops the poller when the test fails, too.
 struct Stop<'a>(&'a Poller);
 
 impl Drop for Stop<'_> {
@@ -144,7 +145,7 @@ impl Poller {
         }
     }
 
-    /// Waits until it was told that what it has is right, in a poll that began after this.
+    /// Waits for a 304 to a poll that began after this call.
     fn rest(&self) {
         let unchanged = self.unchanged.load(Ordering::Relaxed);
         wait_until("the poller is told that nothing has changed", || {
@@ -170,7 +171,7 @@ fn check(noted: &BTreeMap<i64, Known>, versions: &BTreeMap<i64, i64>, tag: &str)
 }
 
 on_every_backend! {
-    fn a_304_hides_no_change(backend: Backend) {
+    fn list_etag_304_hides_no_change(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let others: Vec<Server> = match backend {
             Backend::Sqlite => Vec::new(),

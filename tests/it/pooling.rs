@@ -1,7 +1,7 @@
-//! PostgreSQL behind pgbouncer, which gives each transaction another session.
+//! PostgreSQL behind pgbouncer in transaction mode, which gives each transaction another session.
 //!
-//! SQLite has no part in it. The proxy has three sessions for all of a server's connections, so that
-//! whatever is left in one is met by the others.
+//! SQLite is not involved. The proxy has three sessions for all of a server's connections, so that
+//! state left in one affects the others.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,21 +23,21 @@ const STORE: &str = include_str!("../../examples/store/nouns.toml");
 const POOLED: &str = "\n[server]\ndatabase_pooling = \"transaction\"\n";
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-/// A proxy before the PostgreSQL of the tests; gone when dropped.
+/// A pgbouncer in front of the tests' PostgreSQL; stopped when dropped.
 struct Proxy {
     child: Child,
     port: u16,
-    /// The database behind it. After the proxy, so that nobody has it open when it goes.
+    /// The database behind it. Dropped after the proxy, so that no session has it open.
     folder: Folder,
 }
 
 impl Proxy {
-    /// `more` is said in the proxy's settings.
+    /// `more` is added to the proxy's settings.
     fn start(more: &str) -> Self {
         let folder = Folder::new();
         let direct = Backend::Postgres.database(&folder, "nouns.db");
         let name = Postgres::name(folder.path());
-        // The server of the tests does not sync. Here nobody could tell a session to.
+        // The tests' PostgreSQL does not sync. Here it cannot be set per session.
         Postgres::of_the_tests()
             .sql("postgres", &format!("ALTER DATABASE {name} SET synchronous_commit = on"));
         let place = direct.split_once("nouns@").unwrap().1.split_once('/').unwrap().0.to_owned();
@@ -73,7 +73,7 @@ impl Proxy {
         let folder = Folder::new();
         let ended = Process::spawn(&mut self.setup(model).command(&folder)).end();
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
-        // Each version of the proxy has its own words.
+        // Each version of the proxy has its own wording.
         let words = Regex::new(r"\(unsupported startup parameter[^)]*\)").unwrap();
         let told = ended.stderr.replace(&format!(":{}", self.port), ":PORT");
         message.assert_eq(&words.replace(&told, "(…)"));
@@ -95,7 +95,7 @@ fn listening(folder: &Path, port: u16) -> Option<Child> {
     let mut command = Command::new(program);
     command.arg(folder.join("pgbouncer.ini")).current_dir("/").env_clear();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
-    // As root it wants to be told whom to be.
+    // As root it needs the name of another user.
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.args(["-u", "nobody"]);
     }
@@ -115,7 +115,7 @@ fn listening(folder: &Path, port: u16) -> Option<Child> {
 
 /// Each kind of request, one after the other.
 #[test]
-fn requests_of_every_kind() {
+fn pgbouncer_requests_of_every_kind_succeed() {
     let proxy = Proxy::start("");
     let server = proxy.serve();
     let mut masks = Masks::default();
@@ -155,10 +155,10 @@ fn requests_of_every_kind() {
     assert_eq!(changes.trim(), "7", "two removed by one request");
 }
 
-/// A cursor lives in one transaction, which the proxy keeps on one session; more of them at once than
-/// there are sessions wait for each other, and leave nothing behind.
+/// A cursor lives in one transaction, which the proxy keeps on one session; more exports than sessions
+/// wait for each other, and leave nothing behind.
 #[test]
-fn whole_collections() {
+fn pgbouncer_exports_beyond_the_sessions_wait() {
     let proxy = Proxy::start("");
     let server = proxy.serve();
     let people: Vec<_> =
@@ -179,9 +179,9 @@ fn whole_collections() {
     server.create("/customers", ANN);
 }
 
-/// More connections than the proxy has sessions, all at once: reads, new items, and one hot item.
+/// More connections than the proxy has sessions, concurrently: reads, creates, and one hot item.
 #[test]
-fn many_clients_at_few_sessions() {
+fn pgbouncer_many_clients_share_few_sessions() {
     const CLIENTS: usize = 16;
     const ROUNDS: usize = 12;
     let proxy = Proxy::start("");
@@ -213,7 +213,7 @@ fn many_clients_at_few_sessions() {
     let last = u64::try_from(CLIENTS * ROUNDS).unwrap() + 1;
     assert_eq!(versions.len(), CLIENTS * ROUNDS);
     assert!(versions.into_iter().collect::<BTreeSet<_>>().into_iter().eq(2..=last));
-    // It was really through few sessions.
+    // Only a few sessions were used.
     let name = Postgres::name(proxy.folder.path());
     let text = format!(
         "SELECT count(*) BETWEEN 1 AND 3 FROM pg_stat_activity WHERE datname = '{name}' AND backend_type = 'client backend'"
@@ -222,9 +222,9 @@ fn many_clients_at_few_sessions() {
     server.stop();
 }
 
-/// The setting was forgotten: the proxy refuses what a session is told, or swallows it.
+/// The setting is missing: the proxy refuses or ignores the session settings.
 #[test]
-fn a_proxy_that_nobody_mentioned() {
+fn pgbouncer_without_the_pooling_setting_fails_the_start() {
     Proxy::start("").refused(STORE, &expect![[r#"
         nouns: PostgreSQL at 127.0.0.1:PORT is behind a proxy that does not pass our settings on (…); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
     "#]]);
@@ -233,9 +233,9 @@ fn a_proxy_that_nobody_mentioned() {
     "#]]);
 }
 
-/// What cannot be told to a session has to be right already.
+/// Settings that cannot be set per session have to be right already.
 #[test]
-fn settings_that_a_pooled_session_must_have() {
+fn pgbouncer_sessions_with_wrong_settings_fail_the_start() {
     let proxy = Proxy::start("");
     let name = Postgres::name(proxy.folder.path());
     let set = |text: &str| {

@@ -1,10 +1,8 @@
-//! REDbot, which looks for what is wrong or careless in the HTTP of an answer, at the main paths.
+//! REDbot, an HTTP linter, at the main paths.
 //!
-//! It sends requests of its own, with conditions and without. What it says is held against
-//! `docs/explanation/http-conformance.md`: nothing it calls bad, and nothing it warns of that is not
-//! explained there.
-//! The one surprising thing: it is asked in the format of a browser's archive (HAR), the only one that
-//! tells how bad a note is.
+//! It sends requests of its own, conditional and unconditional ones. Its notes are compared with
+//! `docs/explanation/http-conformance.md`: no bad note, and no warning that is not explained there.
+//! The one surprising thing: the tests use its HAR output, the only one with the level of a note.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +15,7 @@ use crate::harness::{Backend, Process, Server, Setup};
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_price":350}]}}"#;
 
-/// One remark about an answer.
+/// One note about a response.
 #[derive(Debug)]
 struct Note {
     name: String,
@@ -25,7 +23,7 @@ struct Note {
     words: String,
 }
 
-/// What REDbot finds at a path, and the status it was given there.
+/// REDbot's notes about a path, and the status of its response.
 fn notes(server: &Server, path: &str) -> (u64, Vec<Note>) {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut command = Command::new(target.join("clients/python/bin/redbot"));
@@ -44,7 +42,7 @@ fn notes(server: &Server, path: &str) -> (u64, Vec<Note>) {
     (entry["response"]["status"].as_u64().unwrap(), notes.collect())
 }
 
-/// Nothing is bad, and every warning stands in the document.
+/// Asserts that no note is bad, and every warning is in the document.
 fn check(server: &Server, path: &str, status: u64) -> Vec<String> {
     let document =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explanation/http-conformance.md");
@@ -64,12 +62,12 @@ fn check(server: &Server, path: &str, status: u64) -> Vec<String> {
 }
 
 #[test]
-fn the_main_paths() {
+fn redbot_main_paths_have_no_bad_notes() {
     let server = Setup::new(Backend::Sqlite).start();
     let ann = server.create("/customers", ANN);
     server.create("/customers", ANN);
     let order = server.create(&format!("{ann}/orders"), TEA);
-    // That it can tell is shown by what it finds good.
+    // Its good notes show that it works.
     for path in ["/customers", "/customers?limit=1", &format!("{ann}/orders")] {
         assert!(check(&server, path, 200).contains(&"INM_304".to_owned()), "{path}");
     }
@@ -88,7 +86,7 @@ fn the_main_paths() {
 }
 
 #[test]
-fn a_challenge() {
+fn redbot_challenge_has_no_bad_notes() {
     let server = Setup::new(Backend::Sqlite).closed().start();
     check(&server, "/customers", 401);
     check(&server, "/-/users", 401);

@@ -1,6 +1,6 @@
-//! Answers to requests that no route has seen: the head cannot be parsed, or leads nowhere.
+//! Responses to requests that reach no route: the head cannot be parsed, or its target does not exist.
 //!
-//! That they are refused is `framing`'s; here is what the client is told, and what it is not.
+//! `framing` tests that they are refused; here are the contents of the responses.
 
 use crate::framing::{HOST, get, start};
 use crate::harness::{Answer, Backend, Server, Setup};
@@ -8,7 +8,7 @@ use crate::harness::{Answer, Backend, Server, Setup};
 /// Header lines that cannot be parsed.
 const BROKEN: &[&str] =
     &["X : y\r\n", "X: a\rb\r\n", "X: a\0b\r\n", "X\r\n", ": y\r\n", "X: y\r\n z\r\n"];
-/// Header lines that can, and leave the end of the message unknown.
+/// Header lines that can be parsed, but leave the end of the message unknown.
 const UNFRAMED: &[&str] = &[
     "Content-Length: 3\r\nContent-Length: 4\r\n",
     "Content-Length: +3\r\n",
@@ -25,9 +25,9 @@ fn kind(answer: &Answer) -> Option<&str> {
     answer.header("Content-Type")
 }
 
-/// The refusal came as problem+json, whatever the client had asked for.
+/// Regression: the refusal was problem+json, whatever the client accepted.
 #[test]
-fn a_head_that_cannot_be_parsed_had_its_accept_ignored() {
+fn refusal_of_an_unparsable_head_follows_accept() {
     let server = start();
     for lines in BROKEN {
         for (accept, expected) in [
@@ -46,7 +46,8 @@ fn a_head_that_cannot_be_parsed_had_its_accept_ignored() {
     }
 }
 
-/// What is refused only after the head was parsed was always problem+json, since the head was gone.
+/// Regression: a refusal after the head was parsed was always problem+json, since the head was
+/// discarded.
 #[test]
 fn refusal_after_the_head_was_parsed_follows_accept() {
     let server = start();
@@ -66,11 +67,11 @@ fn refusal_after_the_head_was_parsed_follows_accept() {
             ("Accept: text/plain\r\n", None),
         ] {
             let request = text.replacen(HOST, &format!("{HOST}{accept}"), 1);
-            // Also behind another request, and in pieces.
+            // Also after another request, and in pieces.
             for front in ["", &get("Accept: */*\r\n"), "\r\n"] {
                 let mut client = server.client();
                 let whole = format!("{front}{request}");
-                // A version is refused as soon as it is seen, so all of that head has to be there.
+                // A version is refused as soon as it is read, so the head has to be complete.
                 let rest = if status == 505 { 0 } else { 7 };
                 let (first, second) = whole.split_at(whole.len() - rest);
                 client.write(first.as_bytes());
@@ -87,9 +88,10 @@ fn refusal_after_the_head_was_parsed_follows_accept() {
     }
 }
 
-/// The parser's own words were the detail: they mean nothing to a client, and change with the crate.
+/// Regression: the parser's message was the detail: it means nothing to a client, and changes with the
+/// crate.
 #[test]
-fn the_words_of_the_parser_are_for_the_log() {
+fn refusal_logs_the_parser_message_without_sending_it() {
     let server = start();
     for lines in [BROKEN, UNFRAMED].concat() {
         let answer = server.send(get(lines));
@@ -106,9 +108,9 @@ fn the_words_of_the_parser_are_for_the_log() {
     }
 }
 
-/// It was routed, and a name in the database could never match it.
+/// Regression: it was routed, and no name in the database could ever match it.
 #[test]
-fn a_target_outside_ascii_was_routed() {
+fn refusal_of_a_target_outside_ascii() {
     let server = start();
     for target in ["/customers/\u{e9}", "/customers?x=\u{e9}", "/\u{1f388}"] {
         let answer = server.send(format!("GET {target} HTTP/1.1\r\n{HOST}\r\n"));
@@ -121,7 +123,7 @@ fn a_target_outside_ascii_was_routed() {
 }
 
 on_every_backend! {
-    fn everything_lies_under_the_base_path(backend: Backend) {
+    fn base_path_applies_to_every_path(backend: Backend) {
         let server = base_path(backend);
         let created = server.post("/v1/cups", r#"{"cup":{"size":1}}"#);
         assert_eq!((created.status, created.header("Location")), (201, Some("/v1/cups/1")));
@@ -143,8 +145,8 @@ on_every_backend! {
         }
     }
 
-    /// Also where no request was understood, the address of the explanation can be followed.
-    fn the_type_of_every_problem_has_the_base_path(backend: Backend) {
+    /// The URL of a problem's type can be followed, even where no request was understood.
+    fn base_path_is_in_the_type_of_every_problem(backend: Backend) {
         let server = base_path(backend);
         let refusals = [
             server.get("/v1/cups/9"),

@@ -1,9 +1,9 @@
-//! PostgreSQL with synchronous replication: a write that was answered with success is on the standby.
+//! Synchronous replication of PostgreSQL: a write that was answered with success is on the standby.
 //!
-//! The primary and the standby are real, and of the test's own. A standby that is stopped makes every commit
+//! The primary and the standby are real, and of the test's own. A stopped standby makes every commit
 //! wait; PostgreSQL ends that wait with a warning, and reports success, when the session is cancelled.
-//! The one surprising thing: a primary whose standby has never been there is enough to see that wait, and
-//! most tests have no other.
+//! The one surprising thing: a primary whose standby has never existed is enough to cause that wait,
+//! and most tests have no other.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -49,14 +49,14 @@ fn serve(database: &OwnPostgres, limits: &str) -> Server {
     Setup::replica(database.address_of("postgres")).model(&model(limits)).start()
 }
 
-/// Which standbys a commit waits for.
+/// Sets which standbys a commit waits for.
 fn require_standbys(primary: &OwnPostgres, names: &str) {
     primary.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
     primary.sql("postgres", "SELECT pg_reload_conf()");
 }
 
-/// Waits until commits wait for a standby that is not there. PostgreSQL's checkpointer tells the sessions
-/// some time after a reload.
+/// Waits until commits wait for a standby that does not exist. PostgreSQL's checkpointer notifies the
+/// sessions some time after a reload.
 fn wait_until_commits_wait(primary: &OwnPostgres) {
     wait_until("a commit waits for a standby", || {
         let mut psql = primary.psql("postgres");
@@ -76,7 +76,7 @@ fn count_sync_waits(database: &OwnPostgres) -> usize {
     database.sql("postgres", SYNC_WAITS).trim().parse().unwrap()
 }
 
-/// A request that writes.
+/// A write request.
 struct Request {
     line: String,
     key: Option<String>,
@@ -95,7 +95,7 @@ impl Request {
     }
 }
 
-/// One of each kind of write. `word` tells those of one round from those of another.
+/// One of each kind of write. `word` distinguishes the rounds.
 fn each_write(server: &Server, word: &str) -> Vec<Request> {
     let path = |path: &str, body: &str| server.create(path, body);
     let person = |name: &str| format!(r#"{{"person":{{"name":"{word} {name}"}}}}"#);
@@ -151,9 +151,9 @@ fn add_user(folder: &Path, database: &OwnPostgres, name: &str) -> Ended {
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// The whole story of a failover: what was answered with success is there at the standby that takes over.
+/// A complete failover: every write answered with success is on the promoted standby.
 #[test]
-fn failover_to_a_synchronous_standby_keeps_every_answered_write() {
+fn synchronous_standby_failover_keeps_every_answered_write() {
     let primary = OwnPostgres::start();
     let server = serve(&primary, "request_seconds_max = 4");
     let folder = Folder::new();
@@ -205,12 +205,12 @@ fn failover_to_a_synchronous_standby_keeps_every_answered_write() {
     assert_eq!(standby.sql("postgres", "SELECT name FROM nouns_users").trim(), "ann");
 }
 
-/// Somebody else may end the wait: the warning that comes with the success is heard.
+/// Another session may cancel the wait: the server notices the warning that comes with the success.
 #[test]
-fn commit_whose_wait_for_a_standby_is_cancelled_is_outcome_unknown() {
+fn synchronous_standby_wait_cancelled_is_outcome_unknown() {
     let primary = OwnPostgres::start();
     let server = serve(&primary, "");
-    // A role that wants to hear of errors alone is not left deaf.
+    // A role that suppresses warnings must not hide it.
     primary.sql("postgres", "ALTER ROLE nouns SET client_min_messages = error");
     primary.restart("fast");
     let writes = wait_until("the server has found it again", || {
@@ -237,9 +237,9 @@ fn commit_whose_wait_for_a_standby_is_cancelled_is_outcome_unknown() {
     assert_eq!(again.status, 201, "the key tells what became of it: {again:?}");
 }
 
-/// Each commit that waits keeps its session at the database. They do not become ever more, and reads go on.
+/// Each waiting commit occupies a database session. Their number is bounded, and reads still succeed.
 #[test]
-fn commits_that_wait_for_a_standby_use_a_bounded_number_of_connections() {
+fn synchronous_standby_waits_use_a_bounded_number_of_connections() {
     let threads = thread::available_parallelism().unwrap().get();
     let connections_max = 3 * threads;
     let limits = format!("request_seconds_max = 1\ndatabase_connections_max = {connections_max}");

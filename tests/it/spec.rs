@@ -1,7 +1,7 @@
 //! Every rule of the specification, numbered by its section and its row or rule.
 //!
-//! What the specification calls "not shown" is decided elsewhere and tested in `surface/`.
-//! Sections 3, 6, 8 and 9 show no rule at all.
+//! Where the specification says "not shown", our decisions are tested in `surface/`.
+//! Sections 3, 6, 8 and 9 contain no rule.
 //! Section 5 is in `spec/section_5.rs`.
 
 mod section_5;
@@ -15,7 +15,7 @@ const BEA: &str = r#"{"customers":{"name":"Bea","email":"bea@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_price":350}]}}"#;
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
 
-/// The customer in an answer, without the members that the specification does not name.
+/// The customer in a response, without the members that the specification does not name.
 fn customer(answer: &Answer) -> (Value, Value) {
     let body = answer.json();
     (body["customer"]["name"].clone(), body["customer"]["email"].clone())
@@ -26,7 +26,8 @@ fn is_json(answer: &Answer) -> bool {
 }
 
 on_every_backend! {
-    /// 1.1 Each side only needs to know the message formats: what the server tells is enough to go on.
+    /// 1.1 Each side only needs to know the message formats: the server's responses are enough to
+    /// continue.
     fn s1_rule_1_client_knows_only_messages(server: Server) {
         let list = server.get("/").json()["resources"].clone();
         let path = list.as_array().unwrap().iter().find(|entry| entry["name"] == "customer").unwrap()["path"].clone();
@@ -356,7 +357,7 @@ on_every_backend! {
         let request = format!("DELETE {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address);
         let answer = String::from_utf8(server.raw(request)).unwrap();
         assert!(answer.starts_with("HTTP/1.1 204 No Content\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
-        // Of content, that is: a policy for what there is not may be there.
+        // No content headers, that is: a content security policy may be there.
         for of_content in ["\ncontent-length", "\ncontent-type", "\ncontent-encoding", "\ntransfer-encoding"] {
             assert!(!answer.to_ascii_lowercase().contains(of_content), "{answer}");
         }
@@ -394,7 +395,7 @@ on_every_backend! {
         assert_eq!((answer.status, answer.reason.as_str()), (403, "Forbidden"));
     }
 
-    /// 7, row 4: 404 for what is not there, was deleted, or does not exist yet.
+    /// 7, row 4: 404 for an unknown path, and for an item that was deleted or does not exist yet.
     fn s7_row_4_not_found(server: Server) {
         assert_eq!(server.get("/nothing").status, 404);
         assert_eq!(server.get(NO_ONE).status, 404);
@@ -404,7 +405,7 @@ on_every_backend! {
         assert_eq!((gone.status, gone.reason.as_str()), (404, "Not Found"));
     }
 
-    /// 7, row 5: 500 for an unexpected failure, here a table that someone has taken away.
+    /// 7, row 5: 500 for an unexpected failure, here a table that was dropped.
     fn s7_row_5_internal_error(server: Server) {
         let customer = server.create("/customers", ANN);
         sql(server.backend(), server.folder(), "DROP TABLE orders");

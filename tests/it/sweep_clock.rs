@@ -1,8 +1,8 @@
-//! The sweep of the change log and of kept answers, where a clock is wrong or a database was idle.
+//! The sweep of the change log and of stored responses, with a wrong clock or an idle database.
 //!
-//! What is swept while clocks are right is in `changes.rs` and `retries/limits.rs`.
-//! The one surprising thing: the clock of a server is moved by libfaketime, and PostgreSQL keeps its own,
-//! so a server that is ahead of its database is a server under libfaketime.
+//! `changes.rs` and `retries/limits.rs` test the sweep with right clocks.
+//! The one surprising thing: libfaketime moves the clock of a server, and PostgreSQL keeps its own, so
+//! that a server that is ahead of its database runs under libfaketime.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const KEY: (&str, &str) = ("Idempotency-Key", "k");
 const DOUBT: &str = "the clock is far ahead of its last sign of life: the change log is not swept";
 
-/// By so much, such as `+31d`.
+/// Ahead by this much, such as `+31d`.
 fn with_clock(setup: Setup, ahead: &str) -> Setup {
     setup.under(&[
         "/usr/bin/env",
@@ -37,7 +37,7 @@ fn post_with_key(server: &Server) -> Answer {
     answer
 }
 
-/// A server with three entries in its change log and one kept answer.
+/// A server with three entries in its change log and one stored response.
 fn used(backend: Backend) -> (Server, Answer) {
     let server = Server::on(backend);
     let first = post_with_key(&server);
@@ -53,7 +53,7 @@ fn check_replayed(first: &Answer, again: &Answer) {
 }
 
 #[test]
-fn replica_with_fast_clock_sweeps_by_the_clock_of_the_database() {
+fn sweep_of_a_replica_with_a_fast_clock_uses_the_database_clock() {
     let backend = Backend::Postgres;
     let (server, first) = used(backend);
     let address = server.database();
@@ -69,7 +69,7 @@ fn replica_with_fast_clock_sweeps_by_the_clock_of_the_database() {
     });
     assert_eq!(entries(backend, folder), 3);
     check_replayed(&first, &post_with_key(&fast));
-    // What it writes has the time of the database too.
+    // Its writes have the database's time too.
     let path = fast.create("/customers", ANN);
     let id = path.rsplit_once('/').unwrap().1;
     let near = format!(
@@ -81,7 +81,7 @@ fn replica_with_fast_clock_sweeps_by_the_clock_of_the_database() {
 }
 
 #[test]
-fn start_with_fast_clock_sweeps_nothing_for_a_day() {
+fn sweep_after_a_start_with_a_fast_clock_waits_a_day() {
     let backend = Backend::Sqlite;
     let (server, first) = used(backend);
     let folder = server.stop();
@@ -98,7 +98,7 @@ fn start_with_fast_clock_sweeps_nothing_for_a_day() {
     let server = with_clock(Setup::new(backend), "+755h").start_in(folder);
     wait_until("it has looked again", || server.log().contains(DOUBT).then_some(()));
     assert_eq!(entries(backend, server.folder()), 4);
-    // With the right time nobody doubts, and nothing is old.
+    // With the right time there is no doubt, and nothing is old.
     let server = Setup::new(backend).start_in(server.stop());
     check_replayed(&first, &post_with_key(&server));
     wait_until("the doubt is gone", || {
@@ -112,7 +112,7 @@ fn start_with_fast_clock_sweeps_nothing_for_a_day() {
 
 /// The clock is right, and stays ahead: 744 hours, and a day later.
 #[test]
-fn start_after_a_month_sweeps_a_day_later() {
+fn sweep_after_a_month_of_downtime_runs_a_day_later() {
     let backend = Backend::Sqlite;
     let (server, _) = used(backend);
     let server = with_clock(Setup::new(backend), "+744h").start_in(server.stop());
@@ -127,7 +127,7 @@ fn start_after_a_month_sweeps_a_day_later() {
     });
 }
 
-/// What the database keeps of when the change log was last looked at.
+/// The stored time of the last sweep.
 fn mark(backend: Backend, folder: &Folder, mark: &str) {
     let text = format!(
         "INSERT INTO nouns_system (name, value) VALUES ('changes_clock', '{mark}') \
@@ -137,7 +137,7 @@ fn mark(backend: Backend, folder: &Folder, mark: &str) {
 }
 
 on_every_backend! {
-    fn idle_database_is_swept_when_the_clock_has_been_ahead_for_a_day(backend: Backend) {
+    fn sweep_of_an_idle_database_runs_after_a_day_of_doubt(backend: Backend) {
         let (server, _) = used(backend);
         let folder = server.stop();
         sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");

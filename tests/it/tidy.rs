@@ -1,6 +1,7 @@
 //! The rules of the repository, as tests.
 //!
-//! They read the sources and the documents as text; what a compiler or a linter can check is not here.
+//! They read the sources and the documents as text; rules that a compiler or a linter can check are not
+//! here.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -37,7 +38,7 @@ fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Fails with every line at once.
+/// Fails with all faults at once.
 fn none(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
@@ -106,18 +107,18 @@ fn imports(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn imports_are_found_in_every_spelling() {
+fn imports_parser_finds_every_spelling() {
     let text = "use crate::value::Value;\nuse crate::{json::{self, Json}, model,\n    problem::Problem};\nlet x = crate::store::open();\n// crate::cli::no\n";
     let found: Vec<_> = imports(text).into_iter().collect();
     assert_eq!(found, ["json", "model", "problem", "store", "value"]);
 }
 
-/// Whether a path of `super::` goes up to the crate itself, around the check of `crate::`.
+/// Whether a path of `super::` goes up to the crate root, bypassing the check of `crate::`.
 fn leaves_by_super(path: &str, text: &str) -> bool {
     let file = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     let depth = file.split('/').count();
     let chain = Regex::new(r"(?m)^( *).*?((?:super::)+)").unwrap();
-    // Indented code may be in a module inside of the file, such as its tests.
+    // Indented code may be in an inline module, such as the file's tests.
     chain.captures_iter(text).any(|found| {
         let ups = found[2].len() / "super::".len();
         ups > depth || (ups == depth && found[1].is_empty() && depth == 1)
@@ -156,9 +157,9 @@ fn imports_go_one_way() {
     none(&faults);
 }
 
-/// Crates that only one part of the code may know: `store` knows no HTTP, `formats` no SQL.
+/// Crates that only one part of the code may use: `store` uses no HTTP, `formats` no SQL.
 #[test]
-fn outside_crates_stay_where_they_belong() {
+fn external_crates_are_used_only_in_their_modules() {
     let mut faults = Vec::new();
     for row in table("Who may use which crate") {
         let (name, allowed) = row.split_first().unwrap();
@@ -174,10 +175,10 @@ fn outside_crates_stay_where_they_belong() {
     none(&faults);
 }
 
-/// Below `clock` in the table of imports nothing waits, and nothing outside is looked at or touched.
-/// A word is a crude sign of it; the clock itself is also kept out by `clippy.toml`.
+/// Modules below `clock` in the table of imports are pure: no waiting and no input or output. A banned
+/// word is a crude sign of it; `clippy.toml` bans the clock as well.
 #[test]
-fn pure_modules_touch_nothing() {
+fn pure_modules_have_no_side_effects() {
     const BANNED: &str = r"\basync\b|\.await\b|\bstd::(?:fs|net|env|process|thread)\b|\bFile::|\bTcp|\b(?:Instant|SystemTime|Timestamp)::now\b|\bgetrandom\b|\bnow_v7\b|\bprint(?:ln)?!";
     let banned = Regex::new(BANNED).unwrap();
     let layers = table("Who may import whom");
@@ -188,7 +189,7 @@ fn pure_modules_touch_nothing() {
     for (path, text) in files("src", ".rs") {
         let is_test = path.ends_with("/tests.rs");
         if !is_test && pure.contains(module(&path)) {
-            // Tests are the last thing in a file, and may do as they like.
+            // Tests are at the end of a file, and may do anything.
             let code = code(text.split("\n#[cfg(test)]\nmod tests {").next().unwrap());
             let found = banned.find_iter(&code);
             faults.extend(found.map(|word| format!("{path}: {} in a pure module", word.as_str())));
@@ -198,7 +199,7 @@ fn pure_modules_touch_nothing() {
 }
 
 #[test]
-fn sources_are_begun_with_what_they_are() {
+fn sources_begin_with_a_module_comment() {
     let sources = [files("src", ".rs"), files("tests", ".rs")].concat();
     let faults: Vec<_> = sources
         .iter()
@@ -209,7 +210,7 @@ fn sources_are_begun_with_what_they_are() {
 }
 
 #[test]
-fn sources_are_short() {
+fn sources_are_within_the_line_limit() {
     let sources = [files("src", ".rs"), files("tests", ".rs")].concat();
     let lines = |text: &str| text.lines().count();
     let faults: Vec<_> = sources
@@ -221,7 +222,7 @@ fn sources_are_short() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn sources_have_no_leftovers() {
     let banned = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),
@@ -246,7 +247,7 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn modules_have_names_that_say_something() {
+fn module_names_are_not_generic() {
     let banned = [
         "util", "utils", "common", "helper", "helpers", "misc", "manager", "service", "handler",
         "handlers",
@@ -264,7 +265,7 @@ fn modules_have_names_that_say_something() {
 }
 
 #[test]
-fn documents_are_clean() {
+fn documents_follow_the_format() {
     let mut faults = Vec::new();
     for (path, text) in files("", ".md") {
         if !text.ends_with('\n') || text.ends_with("\n\n") {
@@ -279,9 +280,9 @@ fn documents_are_clean() {
     none(&faults);
 }
 
-/// Links between documents lead to files that exist.
+/// Links between documents lead to existing files.
 #[test]
-fn links_lead_somewhere() {
+fn document_links_lead_to_existing_files() {
     let link = Regex::new(r"\]\(([^)#:]+)(?:#[^)]*)?\)").unwrap();
     let mut faults = Vec::new();
     for (path, text) in files("", ".md") {
@@ -293,9 +294,9 @@ fn links_lead_somewhere() {
     none(&faults);
 }
 
-/// Files that documents name are there, and every part of the black-box tests is named.
+/// Files that documents name exist, and CONTRIBUTING.md names every part of the black-box tests.
 #[test]
-fn documents_name_what_there_is() {
+fn documents_name_existing_files() {
     let mut faults = Vec::new();
     let name = Regex::new(r"`((?:src|tests|docs|examples)/[a-z0-9_./-]*)`").unwrap();
     for (path, text) in files("", ".md") {
@@ -315,9 +316,9 @@ fn documents_name_what_there_is() {
     none(&faults);
 }
 
-/// `docs/reference/problems.md` is what the server says of its problems, in the order of the table.
+/// `docs/reference/problems.md` equals the server's own texts of its problems, in the order of the table.
 #[test]
-fn the_document_of_problems_is_up_to_date() {
+fn problems_document_is_up_to_date() {
     let table = fs::read_to_string(root().join("src/problem.rs")).unwrap();
     let slug = Regex::new(r#"(?m)^    [A-Z_]+ "([a-z-]+)" [A-Z_]+ ""#).unwrap();
     let slugs: Vec<_> = slug.captures_iter(&table).map(|found| found[1].to_owned()).collect();

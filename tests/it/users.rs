@@ -1,6 +1,6 @@
-//! The users, as a resource of the server's own at `/-/users`.
+//! Users, a built-in resource at `/-/users`.
 //!
-//! Under `--open`, where everyone may do everything; who may do what with users is told elsewhere.
+//! Under `--open`, where every caller may do everything; other files test the permissions.
 
 use std::sync::Barrier;
 use std::thread;
@@ -12,7 +12,7 @@ use crate::harness::{Backend, Masks, Person, Server, Setup, sql, wait_until};
 
 const ANN: &str = r#"{"user":{"name":"ann","roles":["clerk"],"password":"correct horse"}}"#;
 
-/// How often two removals meet.
+/// How often two concurrent removals are tried.
 const ROUNDS: usize = 40;
 
 fn rows(server: &Server, query: &str) -> String {
@@ -25,8 +25,8 @@ fn stamp(server: &Server) -> i64 {
 }
 
 on_every_backend! {
-    /// Names that differ in nothing that can be seen would be different users.
-    fn user_names_that_look_like_others_are_refused(server: Server) {
+    /// Names that look the same would be different users.
+    fn user_name_that_looks_like_another_is_refused(server: Server) {
         let add = |name: &str| server.post("/-/users", json!({"user": {"name": name, "password": "correct horse"}}).to_string());
         assert_eq!(add("ann").status, 201);
         assert_eq!(add("Ann of Green Gables").status, 201);
@@ -55,7 +55,7 @@ on_every_backend! {
     }
 
     /// They were added before the rule.
-    fn user_names_of_before_the_rule_stay_good(backend: Backend) {
+    fn user_names_from_before_the_rule_stay_valid(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let old = Person::new("\u{ff42}ob ", "correct horse");
         let path = server.add_user(&Person::new("bob", &old.password), &["clerk"]);
@@ -73,8 +73,8 @@ on_every_backend! {
         assert_eq!(get(&Person::new(&old.name, "another horse"), "/customers").status, 200);
     }
 
-    /// The life of a user, every header shown; the password is in no answer.
-    fn the_life_of_a_user(server: Server) {
+    /// The lifecycle of a user, with every header; the password is in no response.
+    fn user_lifecycle_never_shows_the_password(server: Server) {
         let mut masks = Masks::default();
         let created = server.post("/-/users", ANN);
         let path = created.header("Location").unwrap().to_owned();
@@ -175,8 +175,8 @@ on_every_backend! {
         assert!(life.iter().all(|answer| !answer.text().contains("password")));
     }
 
-    /// One entry a change, under a name that no declared resource can have; no secret in any of them.
-    fn the_change_log_has_no_secret(server: Server) {
+    /// One entry per change, under a name that no declared resource can have, without any secret.
+    fn user_change_log_entries_have_no_secret(server: Server) {
         let path = server.create("/-/users", ANN);
         let same = r#"{"user":{"name":"ann","roles":["clerk"]}}"#;
         assert_eq!(server.put(&path, same).status, 200);
@@ -194,8 +194,8 @@ on_every_backend! {
         assert!(!log.contains("correct horse"));
     }
 
-    /// What is left out of a PUT goes to its default, but the password stays as it is.
-    fn a_put_without_a_password_keeps_it(server: Server) {
+    /// Fields missing in a PUT are reset to their defaults, but the password stays as it is.
+    fn user_put_without_a_password_keeps_it(server: Server) {
         let path = server.create("/-/users", ANN);
         let password = "SELECT password FROM nouns_users";
         sql(server.backend(), server.folder(), "UPDATE nouns_users SET password = 'kept'");
@@ -204,12 +204,12 @@ on_every_backend! {
         assert_eq!(rows(&server, password).trim(), "kept");
         assert_eq!(server.put(&path, ANN).status, 200);
         assert_ne!(rows(&server, password).trim(), "kept");
-        // What was sent is stored nowhere.
+        // The sent password is stored nowhere.
         assert!(!rows(&server, password).contains("correct horse"));
     }
 
-    /// A password that is sent counts as changed, even when it is the same: the version says nothing of it.
-    fn a_password_that_is_sent_is_a_change(server: Server) {
+    /// A sent password counts as changed, even when it is the same: the version does not reveal it.
+    fn user_put_with_the_same_password_is_a_change(server: Server) {
         let path = server.create("/-/users", ANN);
         let version = |answer: crate::harness::Answer| answer.json()["user"]["version"].clone();
         assert_eq!(version(server.put(&path, ANN)), json!(2));
@@ -218,8 +218,8 @@ on_every_backend! {
         assert_eq!(version(server.put(&path, without)), json!(3));
     }
 
-    /// Every rule of every field, and none of the answers repeats a password.
-    fn what_is_wrong_with_a_user(server: Server) {
+    /// Every rule of every field, and no response repeats a password.
+    fn user_invalid_fields_are_reported_without_the_password(server: Server) {
         let long = "x".repeat(1025);
         let bodies = [
             "{}".to_owned(),
@@ -283,7 +283,7 @@ on_every_backend! {
         "#]].assert_eq(&told);
     }
 
-    fn a_name_is_taken_once(server: Server) {
+    fn user_name_taken_is_409(server: Server) {
         server.create("/-/users", ANN);
         let answer = server.post("/-/users", ANN);
         assert_eq!((answer.status, answer.problem().as_str()), (409, "taken"));
@@ -296,7 +296,7 @@ on_every_backend! {
         server.create("/-/users", ANN.replace("ann", "Ann"));
     }
 
-    fn a_user_keeps_its_name(server: Server) {
+    fn user_name_cannot_be_changed(server: Server) {
         let path = server.create("/-/users", ANN);
         let answer = server.put(&path, ANN.replace("ann", "bea"));
         let errors = json!([{"pointer": "/user/name", "code": "read_only", "detail": "a user keeps its name"}]);
@@ -305,8 +305,8 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["user"]["version"], 1);
     }
 
-    /// A number changes with every change of the users, also with one made by hand; refused ones leave it.
-    fn users_stamp_is_another_after_every_change(server: Server) {
+    /// The stamp changes with every change of the users, also with one by SQL; refused ones leave it.
+    fn users_stamp_differs_after_every_change(server: Server) {
         let before = stamp(&server);
         let path = server.create("/-/users", ANN);
         let created = stamp(&server);
@@ -325,14 +325,14 @@ on_every_backend! {
     }
 
     /// Lists, cursors and redirects, below the base path.
-    fn paths_of_users(backend: Backend) {
+    fn users_paths_work_below_the_base_path(backend: Backend) {
         let model = "title = \"T\"\n[server]\nbase_path = \"/api\"\n[resources.user.fields]\nname = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
         let user = |name: &str| format!(r#"{{"user":{{"name":"{name}","password":"longenough"}}}}"#);
         let own = server.create("/api/-/users", user("ann"));
         server.create("/api/-/users", user("bea"));
         assert!(own.starts_with("/api/-/users/"), "{own}");
-        // A model may have users of its own, which have nothing to do with ours.
+        // A model may have users of its own, which are separate from ours.
         let declared = server.create("/api/users", r#"{"user":{"name":"x"}}"#);
         assert!(declared.starts_with("/api/users/"), "{declared}");
         assert_eq!(server.get("/api/users").json()["users"].as_array().unwrap().len(), 1);
@@ -342,7 +342,7 @@ on_every_backend! {
         let next = link.strip_prefix('<').unwrap().split('>').next().unwrap();
         assert!(next.starts_with("/api/-/users?limit=1&cursor="), "{next}");
         assert_eq!(server.get(next).json()["users"][0]["name"], "bea");
-        // A cursor of one list is none of the other's.
+        // A cursor of one list is not valid for the other.
         let answer = server.get(&next.replace("/-/", "/"));
         assert_eq!(answer.json()["type"], "/api/-/problems/bad-cursor");
         let moved = server.get("/api/-/users/");
@@ -357,8 +357,8 @@ on_every_backend! {
         "#]].assert_eq(&rows(&server, "SELECT resource, subject FROM nouns_changes ORDER BY sequence"));
     }
 
-    /// A database from before there were users gets their table at the next start, and keeps its data.
-    fn an_older_database_gets_the_table(server: Server) {
+    /// A database from before users gets their table at the next start, and keeps its data.
+    fn users_table_is_added_to_an_older_database(server: Server) {
         let order = server.create("/customers", r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#);
         let older = match server.backend() {
             Backend::Sqlite => "DROP TABLE nouns_users",
@@ -373,7 +373,8 @@ on_every_backend! {
         assert_eq!(server.get(&order).status, 200);
     }
 
-    /// Without an admin nobody could manage users; with another one each of them may go.
+    /// Without an admin nobody could manage users; while there is another one each of them may be
+    /// removed.
     fn last_admin_is_409(server: Server) {
         let user = |name: &str, roles: &str| ANN.replace("ann", name).replace("clerk", roles);
         let ann = server.create("/-/users", user("ann", "admin"));
@@ -391,11 +392,12 @@ on_every_backend! {
             assert_eq!((answer.status, &answer.json()["type"]), (409, &json!("/-/problems/last-admin")), "{answer:?}");
         }
         assert_eq!(rows(&server, "SELECT * FROM nouns_users ORDER BY name"), before);
-        // Conditions and faults come first.
+        // Conditions and faults are checked first.
         let unmet = server.request(&format!("DELETE {ann}"), &[("If-Match", "\"9\"")], "");
         assert_eq!(unmet.status, 412);
         assert_eq!(patch(&ann, r#"{"user":{"roles":["boss"]}}"#).status, 422);
-        // What leaves the role alone is free, and so is everything once there is another admin.
+        // A change that leaves the role in place is allowed, and so is everything once there is another
+        // admin.
         assert_eq!(patch(&ann, r#"{"user":{"roles":["clerk","admin"]}}"#).status, 200);
         assert_eq!(patch(&bob, r#"{"user":{"roles":["admin"],"disabled":true}}"#).status, 200);
         assert_eq!(server.delete(&ann).status, 409, "one who is disabled does not count");
@@ -405,8 +407,8 @@ on_every_backend! {
         assert_eq!(server.delete(&ann).status, 204);
     }
 
-    /// Each of two removals at the same time sees the other admin; one of them is refused.
-    fn last_admin_two_removed_at_once_one_stays(server: Server) {
+    /// Each of two concurrent removals sees the other admin; one of them is refused.
+    fn last_admin_of_two_concurrent_removals_one_is_refused(server: Server) {
         let bodies = ["ann", "bob"].map(|name| ANN.replace("ann", name).replace("clerk", "admin"));
         let mut paths = bodies.clone().map(|body| server.create("/-/users", body));
         for round in 0..ROUNDS {

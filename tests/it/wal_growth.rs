@@ -1,8 +1,8 @@
-//! SQLite: the write-ahead log stays bounded while lists that look at every row are asked for without a
-//! pause, and others write.
+//! Growth of SQLite's WAL: it stays bounded while lists that read every row are requested without a
+//! pause, and other clients write.
 //!
-//! `NOUNS_SOAK=1` keeps the load up for ten minutes; the short version writes as much as would make the log
-//! pass its bound.
+//! `NOUNS_SOAK=1` runs the load for ten minutes; the short version writes as much as would make the WAL
+//! exceed its bound.
 
 use std::fs;
 use std::sync::Mutex;
@@ -17,11 +17,10 @@ use crate::harness::{Backend, Client, Server};
 
 const ROWS: usize = 40_000;
 const CLIENTS: usize = 4;
-/// The server holds long reads back from 32 MiB on; what is written until those in flight are done comes
-/// on top of it.
+/// The server delays long reads from 32 MiB on; writes during those in flight come on top of it.
 const LOG_BYTES_MAX: u64 = 64 << 20;
 
-/// How long requests of one kind took.
+/// The durations of requests of one kind.
 #[derive(Default)]
 struct Latencies(Mutex<Vec<Duration>>);
 
@@ -47,7 +46,7 @@ impl Latencies {
     }
 }
 
-/// The load: when it ends, and what each write brings.
+/// The load: when it ends, and the items of each write.
 struct Load {
     writes_max: usize,
     until: Option<Instant>,
@@ -55,7 +54,7 @@ struct Load {
     list_statuses: &'static [u16],
 }
 
-/// Runs the load and gives the largest size that the log file had.
+/// Runs the load and returns the largest size of the WAL.
 fn run_load(server: &Server, load: &Load) -> u64 {
     let (lists, writes, reads) =
         (&Latencies::default(), &Latencies::default(), &Latencies::default());
@@ -116,7 +115,7 @@ fn run_load(server: &Server, load: &Load) -> u64 {
 }
 
 #[test]
-fn wal_growth_beside_sorted_lists_stays_bounded() {
+fn wal_growth_during_sorted_lists_is_bounded() {
     // The long version keeps the default statement limit, at which a list on a busy machine may end in 503.
     let (limits, load) = match std::env::var_os("NOUNS_SOAK") {
         Some(_) => (

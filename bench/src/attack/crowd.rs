@@ -1,4 +1,5 @@
-//! Harm by number: connections that say nothing, too many of them, and clients that leave.
+//! Connection floods: idle connections, more connections than the limit, and clients that disconnect
+//! early.
 
 use std::io;
 use std::net::Shutdown;
@@ -20,7 +21,7 @@ pub(super) async fn silent(front: Rc<Front>) -> io::Result<End> {
     Ok(last_status(&mut stream).await)
 }
 
-/// Half a request, and the end of this side.
+/// Sends half a request, then half-closes the connection.
 pub(super) async fn half_closed(front: Rc<Front>) -> io::Result<End> {
     front.pace(1).await;
     let mut stream = front.connect().await?;
@@ -29,7 +30,7 @@ pub(super) async fn half_closed(front: Rc<Front>) -> io::Result<End> {
     Ok(last_status(&mut stream).await)
 }
 
-/// A good request, and then the connection is kept.
+/// Sends a valid request, then keeps the connection open.
 pub(super) async fn crowd(front: Rc<Front>) -> io::Result<End> {
     front.pace(1).await;
     let mut stream = front.connect().await?;
@@ -43,15 +44,15 @@ pub(super) async fn churn(front: Rc<Front>) -> io::Result<End> {
     leave(stream)
 }
 
-/// Resets the connection.
+/// Resets the connection (RST).
 fn leave(stream: TcpStream) -> io::Result<End> {
     stream.set_zero_linger()?;
     drop(stream);
     Ok(End::Left)
 }
 
-/// Each life leaves at another point: in the head, in the body, before the answer, in the answer; with
-/// a reset or in peace.
+/// Each connection closes at another point: in the head, in the body, before the response, in the
+/// response; by a reset or an orderly close.
 pub(super) async fn leavers(front: Rc<Front>) -> io::Result<End> {
     front.pace(1).await;
     let number = front.number();
@@ -65,7 +66,7 @@ pub(super) async fn leavers(front: Rc<Front>) -> io::Result<End> {
         1 | 2 => stream.write_all(body).await?,
         3 | 4 => stream.write_all(create).await?,
         5 | 6 => stream.write_all(GET).await?,
-        // A page of many megabytes; once in a while, since each costs as much as hundreds of the others.
+        // A page of many megabytes; rarely, since each costs as much as hundreds of the others.
         _ if number % 64 == 7 => {
             stream.write_all(list.as_bytes()).await?;
             let mut some = [0; 1000];

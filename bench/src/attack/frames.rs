@@ -1,7 +1,7 @@
-//! HTTP/2 as far as an attacker needs it: frames made by hand, and the end of a connection noticed.
+//! A minimal HTTP/2 client for attacks: hand-made frames, and detection of the end of a connection.
 //!
-//! Nothing is checked that the server says.
-//! The one surprising thing: pings of the server are answered while it reads, so that an attacker looks
+//! It validates nothing that the server sends.
+//! The one surprising thing: it answers the server's pings while it reads, so that an attacker looks
 //! alive whatever else it leaves undone.
 
 use std::cell::Cell;
@@ -56,7 +56,7 @@ pub(super) fn text(value: &str) -> Vec<u8> {
     bytes
 }
 
-/// The block of a request's head; 2 and 3 of RFC 7541, appendix A, are GET and POST.
+/// The HPACK block of a request's head; 2 and 3 of RFC 7541, appendix A, are GET and POST.
 fn block(method: u8, path: &str) -> Vec<u8> {
     [&[0x80 | method, 0x86, 0x01][..], &text("localhost"), &[0x04], &text(path)].concat()
 }
@@ -69,10 +69,10 @@ pub(super) fn post(path: &str) -> Vec<u8> {
     block(3, path)
 }
 
-/// A connection that has said its preface.
+/// A connection that has sent the client preface.
 pub(super) struct Link {
     stream: TcpStream,
-    /// The server's last word, if it was a GOAWAY.
+    /// The error code of the server's GOAWAY, if it sent one.
     goaway: Cell<Option<u32>>,
     is_writing: Cell<bool>,
 }
@@ -91,7 +91,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Sends all of it, or waits for ever: `ended` sees the end.
+    /// Sends all bytes, or never returns: `wait_for_close` notices the end of the connection.
     pub(super) async fn send(&self, bytes: &[u8]) {
         self.is_writing.set(true);
         let mut rest = bytes;
@@ -129,7 +129,7 @@ impl Link {
         self.goaway.get().map_or(plain, End::GoAway)
     }
 
-    /// Takes whole frames off the front of the buffer.
+    /// Consumes the complete frames at the front of the buffer.
     fn look(&self, buffer: &mut Vec<u8>) {
         while let Some(&[high, middle, low, kind, flags, ..]) = buffer.first_chunk::<9>() {
             let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
@@ -143,7 +143,7 @@ impl Link {
                     let code = payload.get(4..8).and_then(|code| code.try_into().ok());
                     self.goaway.set(code.map(u32::from_be_bytes));
                 }
-                // It must not come between two halves of a frame.
+                // The acknowledgement must not be written between two halves of a frame.
                 PING if flags & ACK == 0 && !self.is_writing.get() => {
                     let _ = self.stream.try_write(&frame(PING, ACK, 0, payload));
                 }

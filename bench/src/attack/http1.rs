@@ -1,7 +1,7 @@
-//! Harm over HTTP/1.1 by being slow: in sending, or in reading.
+//! Slow HTTP/1.1 clients (slowloris, slow POST, slow read).
 //!
-//! The one surprising thing: a client that does not read cannot see the end of its connection in what
-//! it reads, so those here ask the system whether it is closed.
+//! The one surprising thing: a client that does not read cannot notice the end of its connection by
+//! reading, so these ask the kernel whether the connection is closed.
 
 use std::io;
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use tokio::time::sleep;
 
 use super::{End, Front, send_or_wait};
 
-/// A page of the largest items there are.
+/// A list page of the largest possible items.
 pub(super) const LARGE_LIST: &str = "/customers?limit=500";
-/// How often a client that does not read looks whether it was cut.
+/// How often a client that does not read polls whether the server has closed its connection.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// The status of the last answer, once the server has ended the connection.
+/// Reads until the server closes the connection; returns the status of the last response.
 pub(super) async fn last_status(read: &mut (impl AsyncRead + Unpin)) -> End {
     let mut last = None;
     let mut tail = Vec::new();
@@ -41,7 +41,7 @@ pub(super) async fn last_status(read: &mut (impl AsyncRead + Unpin)) -> End {
     }
 }
 
-/// Waits until the server ends the connection, without reading.
+/// Waits, without reading, until the server closes the connection.
 pub(super) async fn cut(stream: &TcpStream) -> End {
     loop {
         match stream.ready(Interest::READABLE).await {
@@ -51,7 +51,7 @@ pub(super) async fn cut(stream: &TcpStream) -> End {
     }
 }
 
-/// Sends an opening, then one byte at a time, and reads what comes.
+/// Sends an opening, then one byte at a time, and reads the response.
 async fn drip(front: &Front, opening: &[u8], byte: &[u8]) -> io::Result<End> {
     let mut stream = front.connect().await?;
     stream.write_all(opening).await?;
@@ -72,7 +72,7 @@ pub(super) async fn slow_heads(front: Rc<Front>) -> io::Result<End> {
     drip(&front, b"GET /customers HTTP/1.1\r\nHost: localhost\r\nX: ", b"x").await
 }
 
-/// As much of a head as is let in, and never its end.
+/// Sends the largest head that the limits allow, without its end.
 pub(super) async fn large_heads(front: Rc<Front>) -> io::Result<End> {
     front.pace(1).await;
     let mut stream = front.connect().await?;
@@ -129,7 +129,7 @@ pub(super) async fn never_reading(front: Rc<Front>) -> io::Result<End> {
     Ok(cut(&stream).await)
 }
 
-/// Some progress all the time, and never an end.
+/// Reads a little all the time, but never to the end.
 pub(super) async fn slow_readers(front: Rc<Front>) -> io::Result<End> {
     let mut stream = ask_for_a_large_list(&front).await?;
     loop {
@@ -141,7 +141,7 @@ pub(super) async fn slow_readers(front: Rc<Front>) -> io::Result<End> {
     }
 }
 
-/// Many requests in one write; the answers are left where they are.
+/// Sends many requests in one write and never reads the responses.
 pub(super) async fn pipelining(front: Rc<Front>) -> io::Result<End> {
     const REQUESTS: u32 = 10_000;
     front.pace(REQUESTS).await;
@@ -149,7 +149,7 @@ pub(super) async fn pipelining(front: Rc<Front>) -> io::Result<End> {
     let requests = "GET /customers?limit=20 HTTP/1.1\r\nHost: localhost\r\n\r\n"
         .repeat(usize::try_from(REQUESTS).unwrap_or_default());
     let sent = stream.write_all(requests.as_bytes());
-    // The server stops reading when its answers do not get away.
+    // The server stops reading when its responses cannot be written (backpressure).
     let _ = tokio::time::timeout(Duration::from_secs(5), sent).await;
     Ok(cut(&stream).await)
 }

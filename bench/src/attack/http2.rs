@@ -1,5 +1,4 @@
-//! Harm by frames of HTTP/2: floods of small ones, streams that are reset or never end, windows that
-//! stay shut.
+//! HTTP/2 frame floods, rapid reset, streams that never end, and flow-control windows that stay closed.
 
 use std::io;
 use std::rc::Rc;
@@ -14,17 +13,17 @@ use super::frames::{
 use super::http1::LARGE_LIST;
 use super::{End, Front};
 
-/// Streams that the server allows at one time.
+/// Concurrent streams that the server allows.
 const STREAMS: u32 = 100;
 /// Frames in one write.
 const BATCH: u32 = 100;
 
-/// Numbers of streams that a client opens.
+/// The id of the client's stream with this number.
 fn stream(number: u32) -> u32 {
     number * 2 + 1
 }
 
-/// Sends an opening and then batches, each made with the number of the first of its actions.
+/// Sends an opening and then batches, each made from the number of its first action.
 async fn flood(
     front: &Front,
     opening: &[u8],
@@ -58,7 +57,7 @@ pub(super) async fn rapid_reset(front: Rc<Front>) -> io::Result<End> {
     flood(&front, b"", BATCH, |first| many(BATCH, |n| pair(first + n))).await
 }
 
-/// The server has begun its work when the reset comes.
+/// The reset arrives after the server has begun to handle the request.
 pub(super) async fn late_reset(front: Rc<Front>) -> io::Result<End> {
     const TOGETHER: u32 = 20;
     let link = Link::open(&front, &[]).await?;
@@ -109,7 +108,7 @@ pub(super) async fn pings(front: Rc<Front>) -> io::Result<End> {
 }
 
 pub(super) async fn settings(front: Rc<Front>) -> io::Result<End> {
-    // MAX_CONCURRENT_STREAMS, which concerns a server that pushes.
+    // MAX_CONCURRENT_STREAMS, which only matters to a server that pushes.
     let batch = many(BATCH, |_| frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]));
     flood(&front, b"", BATCH, |_| batch.clone()).await
 }
@@ -127,11 +126,11 @@ pub(super) async fn ignored_frames(front: Rc<Front>) -> io::Result<End> {
     flood(&front, b"", BATCH, |_| batch.clone()).await
 }
 
-/// Asks for large lists on as many streams as there may be, with no window to send them into; then opens
-/// the windows by so many bytes, again and again.
+/// Requests large lists on as many streams as the server allows, with a flow-control window of zero;
+/// then opens the windows by this many bytes, again and again.
 async fn ask_without_a_window(front: &Front, window_bytes: Option<u32>) -> io::Result<End> {
     let link = Link::open(front, &[(INITIAL_WINDOW_SIZE, 0)]).await?;
-    // Windows cost frames, of which there must not be many.
+    // WINDOW_UPDATE frames are limited, so few are sent.
     let streams = if window_bytes.is_some() { STREAMS / 10 } else { STREAMS };
     let asking = async {
         for number in 0..streams {
@@ -156,12 +155,12 @@ pub(super) async fn zero_window(front: Rc<Front>) -> io::Result<End> {
     ask_without_a_window(&front, None).await
 }
 
-/// Some progress on every stream, and never an end.
+/// A little progress on every stream, but never an end.
 pub(super) async fn window_drip(front: Rc<Front>) -> io::Result<End> {
     ask_without_a_window(&front, Some(100)).await
 }
 
-/// Requests whose bodies never come.
+/// Requests whose bodies never arrive.
 pub(super) async fn open_streams(front: Rc<Front>) -> io::Result<End> {
     front.pace(STREAMS).await;
     let link = Link::open(&front, &[]).await?;
@@ -170,7 +169,7 @@ pub(super) async fn open_streams(front: Rc<Front>) -> io::Result<End> {
     Ok(link.ended().await)
 }
 
-/// One long header put into the table, and then named thousands of times.
+/// HPACK bomb: one long header is put into the dynamic table and then referenced thousands of times.
 pub(super) async fn header_bomb(front: Rc<Front>) -> io::Result<End> {
     const NAMED: usize = 10_000;
     let head = |number: u32| {

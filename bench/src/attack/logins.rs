@@ -1,7 +1,7 @@
-//! Harm by guessing: wrong passwords of one user or of many, as fast as the server answers.
+//! Password guessing: wrong passwords for one user or for many, as fast as the server answers.
 //!
-//! The one surprising thing: nothing is hashed here. A wrong response by Digest is a fixed text, so
-//! that an attack costs the attacker as little as can be.
+//! The one surprising thing: nothing is hashed here. A wrong Digest response is a fixed text, so that
+//! an attack costs the attacker as little as possible.
 
 use std::io;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::{End, Front};
 
 const PATH: &str = "/customers?limit=1";
-/// Of users who are not there, but for the first user of every database.
+/// Names of users that do not exist, but for the first user of every database.
 const NAMES: u64 = 10_000;
 
 pub(super) async fn basic_one_name(front: Rc<Front>) -> io::Result<End> {
@@ -33,7 +33,7 @@ pub(super) async fn digest_many_names(front: Rc<Front>) -> io::Result<End> {
     repeat(&front, |challenge, number| challenge.answer(&name(number), number)).await
 }
 
-/// No harm at all: as many requests a second, which cost next to nothing.
+/// A harmless control: the same rate of requests that cost the server next to nothing.
 pub(super) async fn health_checks(front: Rc<Front>) -> io::Result<End> {
     let mut stream = front.connect().await?;
     let mut reply = Vec::new();
@@ -49,12 +49,12 @@ fn name(number: u64) -> String {
     format!("name{:04}", number % NAMES)
 }
 
-/// What stands in the header for a password that nobody has.
+/// The Basic credentials of a wrong password.
 fn basic(name: &str, number: u64) -> String {
     format!("Basic {}", STANDARD.encode(format!("{name}:guess{number}")))
 }
 
-/// What a client needs to know of a challenge.
+/// The fields of a challenge that the client needs.
 struct Challenge {
     realm: String,
     nonce: String,
@@ -82,7 +82,7 @@ impl Challenge {
     }
 }
 
-/// Asks once without credentials, then with wrong ones until the time is over.
+/// Sends one request without credentials, then wrong credentials until the time is over.
 async fn repeat(front: &Front, guess: impl Fn(&Challenge, u64) -> String) -> io::Result<End> {
     let mut stream = front.connect().await?;
     let mut reply = Vec::new();
@@ -102,7 +102,7 @@ fn request(lines: &str) -> String {
     format!("GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n")
 }
 
-/// Reads one answer whole, and gives its status.
+/// Reads one complete response and returns its status.
 async fn answer(stream: &mut TcpStream, reply: &mut Vec<u8>) -> io::Result<u16> {
     reply.clear();
     loop {

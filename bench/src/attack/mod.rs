@@ -1,9 +1,9 @@
-//! Hostile clients: one implementation of each attack, and the way to run it.
+//! Hostile clients: one implementation of each attack, and its runner.
 //!
-//! An attack is many lives: each connects, does its harm, and sees how it ends; then the next begins,
-//! until the time is over. What the ends should be is for the caller to say.
-//! The one surprising thing: all lives share one pace, so that an attack has the strength of a peer on
-//! a network and not that of a program which shares the machine with its victim.
+//! Each connection of an attack connects, does its harm and records how it ended; then the next begins,
+//! until the time is over. The caller decides which ends are right.
+//! The one surprising thing: all connections share one rate limit, so that an attack is as strong as a
+//! peer on a network, not as strong as a program that shares the machine with its victim.
 
 mod crowd;
 mod frames;
@@ -32,23 +32,23 @@ pub use oversized::{CASES, Case};
 /// How an attacker's connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Closed after an answer with this status.
+    /// Closed after a response with this status.
     Status(u16),
     /// HTTP/2: closed with this error code.
     GoAway(u32),
-    /// Closed without a word.
+    /// Closed without a response.
     Closed,
     Reset,
-    /// It could not connect.
+    /// The connection was refused.
     Refused,
-    /// The attacker left, as it had planned to.
+    /// The attacker disconnected, as planned.
     Left,
     /// Still open when the time was over.
     Held,
 }
 
 impl End {
-    /// What an error on the connection means.
+    /// The end that an error on the connection stands for.
     fn of(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Closed,
@@ -71,36 +71,36 @@ impl fmt::Display for End {
     }
 }
 
-/// How strong an attack is.
+/// The strength of an attack.
 #[derive(Debug, Clone, Copy)]
 pub struct Force {
-    /// Lives at one time.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Of all lives together: bytes dripped, frames, requests or connections, as the attack has it.
+    /// Of all connections together: bytes, frames, requests or connections, depending on the attack.
     pub actions_per_second: u32,
     pub time: Duration,
 }
 
 type Life = Pin<Box<dyn Future<Output = io::Result<End>>>>;
 
-/// One kind of harm.
+/// One kind of attack.
 #[derive(Debug, Clone, Copy)]
 pub struct Attack {
     pub name: &'static str,
-    /// What one action is.
+    /// The unit that the rate counts.
     pub action: &'static str,
-    /// As the benchmark runs it, against the default limits.
+    /// The strength in the benchmark, against the default limits.
     pub force: Force,
     life: fn(Rc<Front>) -> Life,
 }
 
-/// What came of an attack.
+/// The result of an attack.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
     pub actions: u64,
-    /// Each kind of end: how often, and after how long at the least and at the most.
+    /// For each kind of end: how often it occurred, and the shortest and the longest time until it.
     pub ends: BTreeMap<End, (u64, Duration, Duration)>,
-    /// How often each status was the answer, where the attack counts them.
+    /// How often each status was returned, where the attack counts them.
     pub answers: BTreeMap<u16, u64>,
 }
 
@@ -131,16 +131,16 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What all lives of one attack share.
+/// State that all connections of one attack share.
 #[derive(Debug)]
 struct Campaign {
     address: SocketAddr,
     until: Instant,
-    /// Between two actions.
+    /// Interval between two actions.
     interval: Duration,
     /// When the next action is due.
     next: Cell<Instant>,
-    /// When the next connection may begin or end.
+    /// When the next connection may be opened or closed.
     next_turn: Cell<Instant>,
     actions: Cell<u64>,
     lives: Cell<u64>,
@@ -148,8 +148,8 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Connections begin, and those that held out to the end leave, as fast as a peer on a network can do
-    /// it: each costs this machine as much on the attacker's side as on the server's.
+    /// Limits the rate at which connections are opened and closed to that of a peer on a network: each
+    /// costs this machine as much on the attacker's side as on the server's.
     async fn turn(&self) {
         const EVERY: Duration = Duration::from_micros(250);
         let now = Instant::now();
@@ -161,11 +161,11 @@ impl Campaign {
     }
 }
 
-/// What one life knows.
+/// The context of one attacking connection.
 #[derive(Debug)]
 struct Front {
     campaign: Rc<Campaign>,
-    /// When it was connected.
+    /// When it connected.
     began: Cell<Instant>,
 }
 
@@ -174,7 +174,7 @@ impl Front {
         self.connect_with(None).await
     }
 
-    /// With a receive window of this size, where one is given.
+    /// Connects with a receive window of this size, where one is given.
     async fn connect_with(&self, window_bytes: Option<u32>) -> io::Result<TcpStream> {
         let address = self.campaign.address;
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -188,7 +188,7 @@ impl Front {
         Ok(stream)
     }
 
-    /// Waits until so many more actions are due. What could not be done in time is not made up for.
+    /// Waits until this many more actions are due. Missed actions are not made up for.
     async fn pace(&self, actions: u32) {
         let campaign = &self.campaign;
         let now = Instant::now();
@@ -204,7 +204,7 @@ impl Front {
         *self.campaign.answers.borrow_mut().entry(status).or_default() += 1;
     }
 
-    /// A different number at every call.
+    /// A different number for every call.
     fn number(&self) -> u64 {
         let lives = &self.campaign.lives;
         lives.set(lives.get() + 1);
@@ -243,9 +243,9 @@ pub fn run(attack: &Attack, address: SocketAddr, force: Force) -> io::Result<Tal
     Ok(tally)
 }
 
-/// One life after the other.
+/// Runs one connection after the other.
 async fn live(life: fn(Rc<Front>) -> Life, campaign: Rc<Campaign>, ends: Rc<RefCell<Tally>>) {
-    /// So that a server which refuses everybody is not called in a tight loop.
+    /// Backoff, so that a server that refuses every connection is not called in a tight loop.
     const PAUSE: Duration = Duration::from_millis(20);
     loop {
         let now = Instant::now();
@@ -270,14 +270,14 @@ async fn live(life: fn(Rc<Front>) -> Life, campaign: Rc<Campaign>, ends: Rc<RefC
     }
 }
 
-/// The trouble was in connecting.
+/// Whether the error occurred while connecting.
 fn is_local(error: &io::Error) -> bool {
     // EMFILE and EADDRNOTAVAIL are the attacker's own limits.
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::AddrNotAvailable)
         || error.raw_os_error() == Some(24)
 }
 
-/// Sends everything, or waits for ever: whoever reads the connection sees its end.
+/// Sends everything, or never returns: the reader of the connection notices its end.
 async fn send_or_wait(write: &mut (impl AsyncWriteExt + Unpin), bytes: &[u8]) {
     if write.write_all(bytes).await.is_err() {
         std::future::pending::<()>().await;
@@ -301,7 +301,7 @@ macro_rules! attacks {
 }
 
 attacks! {
-    /// Every attack on an open server, with the force of the benchmark.
+    /// Every attack on a server without authentication, with the strength of the benchmark.
     ALL:
     "slow heads", "bytes": 2_000 at 20_000 for 14 => http1::slow_heads;
     "large heads without an end", "heads": 9_000 at 1_000 for 14 => http1::large_heads;
@@ -334,7 +334,7 @@ attacks! {
 }
 
 attacks! {
-    /// Wrong passwords, for a server that asks who is there. The pace is that of its answers.
+    /// Wrong passwords, for a server with authentication. The server's responses set the rate.
     LOGINS:
     "wrong passwords by Basic, one name", "requests": 200 at 1_000_000 for 60 => logins::basic_one_name;
     "wrong passwords by Basic, 10,000 names", "requests": 200 at 1_000_000 for 60 => logins::basic_many_names;
@@ -343,12 +343,12 @@ attacks! {
 }
 
 attacks! {
-    /// What does no harm by itself, to compare with.
+    /// Harmless requests, for comparison.
     HARMLESS:
     "health checks", "requests": 200 at 1_000 for 10 => logins::health_checks;
 }
 
-/// The attack of this name.
+/// The attack with this name.
 pub fn find(name: &str) -> Option<&'static Attack> {
     ALL.iter().chain(LOGINS).chain(HARMLESS).find(|attack| attack.name == name)
 }

@@ -1,4 +1,4 @@
-//! Requests that are too large in one way each, with the answer each should get.
+//! Requests that exceed one limit each, with the status each should get.
 
 use std::cell::Cell;
 use std::io;
@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use super::http1::last_status;
 use super::{End, Front, send_or_wait};
 
-/// What is too large, the request, and the status it should get.
+/// The limit that is exceeded, the request, and the expected status.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
@@ -34,7 +34,7 @@ fn chunked(body: &str) -> Vec<u8> {
     post("Transfer-Encoding: chunked", body)
 }
 
-/// Every way to be too large.
+/// A request for every limit.
 pub static CASES: &[Case] = &[
     Case { name: "target", status: 414, request: || get(&format!("/{}", "a".repeat(100_000)), "") },
     Case {
@@ -43,7 +43,7 @@ pub static CASES: &[Case] = &[
         request: || get("/", &format!("X: {}\r\n", "a".repeat(100_000))),
     },
     Case { name: "many headers", status: 431, request: || get("/", &"X: y\r\n".repeat(2_000)) },
-    // What is too large is no longer there to look at.
+    // The server discards these bytes, so it cannot tell which part of a head was too large.
     Case {
         name: "empty lines before the request",
         status: 413,
@@ -140,7 +140,7 @@ pub static CASES: &[Case] = &[
     },
 ];
 
-/// The cases in turn.
+/// Sends the cases in turn.
 pub(super) async fn requests(front: Rc<Front>) -> io::Result<End> {
     thread_local! {
         static MADE: Cell<Option<&'static [Vec<u8>]>> = const { Cell::new(None) };

@@ -1,5 +1,5 @@
-//! A million requests of strangers: each gets a 401 with a nonce of its own, and none may leave
-//! anything behind.
+//! Memory growth under a million unauthenticated requests: each gets a 401 with a nonce of its own, and
+//! the server must keep no state for any.
 
 use std::time::Duration;
 
@@ -9,12 +9,11 @@ use crate::load::{Load, Pace, Shot};
 use crate::process::{self, Folder, Server};
 use crate::report::{self, Target};
 
-/// Connections, buffers and the allocator's own pools are there after this many.
+/// After this many requests the connections, buffers and allocator pools are warm.
 const WARM_UP: usize = 50_000;
 const REQUESTS: usize = 1_000_000;
 const REQUESTS_QUICK: usize = 50_000;
-/// What the allocator may keep or give back by chance. Of a million requests, two bytes each would be
-/// as much.
+/// Allocator noise. For a million requests, two bytes each would be as much.
 const GROWTH_MEGABYTES_MAX: f64 = 2.0;
 
 pub fn run(is_quick: bool) -> Result<()> {
@@ -37,7 +36,8 @@ pub fn run(is_quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// At least so many requests, each answered with 401: how many, and in how many seconds.
+/// Sends at least this many requests, each answered with 401; returns how many, and in how many
+/// seconds.
 fn refuse(server: &Server, wanted: usize) -> Result<(usize, f64)> {
     let load = Load {
         connections: 32,

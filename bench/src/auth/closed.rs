@@ -1,4 +1,4 @@
-//! A server that asks who is there, with customers in it.
+//! A server with authentication and a filled database.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::process::{Folder, Server};
 use crate::store::{self, Filled};
 
-/// As the built-in store has it, as far as it matters here.
+/// The relevant part of the built-in model.
 const MODEL: &str = r#"
 title = "Closed"
 
@@ -19,7 +19,7 @@ name  = { type = "text",  required = true, max_length = 200, filter = true }
 email = { type = "email", required = true, filter = true }
 "#;
 
-/// A database that is served to those who prove who they are.
+/// A filled database that is served with authentication.
 #[derive(Debug)]
 pub struct Closed {
     folder: PathBuf,
@@ -28,7 +28,7 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// With so many customers. `more` is added to the model.
+    /// Fills a database with this many customers. `more` is appended to the model.
     pub fn fill(nouns: &Path, folder: &Folder, rows: usize, more: &str) -> Result<Self> {
         let folder = folder.0.join("closed");
         std::fs::create_dir(&folder)?;
@@ -44,7 +44,7 @@ impl Closed {
         Ok(Self { folder, database: Some(database.to_owned()), filled })
     }
 
-    /// The server, and its first user.
+    /// Starts the server; returns it with its first user.
     pub fn serve(&self, nouns: &Path) -> Result<(Server, Person)> {
         let mut command = Command::new(nouns);
         command
@@ -54,7 +54,8 @@ impl Closed {
             command.args(["--database", database]);
         }
         let server = Server::start(&mut command, &self.log())?;
-        // Named after the database: the file `nouns.db`, or the last part of the address.
+        // The password file is named after the database: the file `nouns.db`, or the last part of the
+        // URL.
         let name = match &self.database {
             Some(database) => database.rsplit('/').next().unwrap_or_default(),
             None => "nouns",

@@ -1,4 +1,4 @@
-//! What a proved request costs beside the same request of an open server.
+//! Cost of an authenticated request relative to the same request without authentication.
 
 use super::{Algorithm, Closed};
 use crate::Result;
@@ -49,7 +49,7 @@ pub fn postgres() -> Result<()> {
     let database = Database::start()?;
     let closed = Closed::fill_at(&nouns, &folder, ROWS, &database.address)?;
     let filled = &closed.filled;
-    // Two servers on one database, of which one asks nobody.
+    // Two servers on one database, one of them without authentication.
     let open_server = filled.serve(&nouns)?;
     let (server, admin) = closed.serve(&nouns)?;
     let digest = admin.digest(server.address, Algorithm::Sha256)?;

@@ -1,11 +1,12 @@
-//! Wrong passwords over 200 connections, and what they leave to a caller who is already proved.
+//! Throughput of an authenticated client during a flood of wrong passwords over 200 connections.
 //!
-//! The caller asks over 32 connections as fast as it is answered, by Basic and by Digest in turn, first
-//! alone and then beside the flood; the flood comes from the same address, and one kind of it goes for
-//! the caller's own name. Attackers, caller and server share the processors here, as they would not on a
-//! network: so the attackers have a low priority, and each flood is compared with as many requests a
-//! second for `/-/health`, which cost the server next to nothing. What is judged is the ratio to the
-//! caller alone.
+//! The client sends over 32 connections as fast as it is answered, by Basic and by Digest in turn,
+//! first alone and then during the flood; the flood comes from the same address, and one kind of it
+//! guesses at the client's own name.
+//! Attackers, client and server share the processors here, as they would not on a network: so the
+//! attackers have a low priority, and each flood is compared with the same rate of requests for
+//! `/-/health`, which cost the server next to nothing.
+//! The result is the ratio to the client alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -21,17 +22,17 @@ use crate::load::{Load, Pace, Shots};
 use crate::process::{self, Folder, Server};
 use crate::report::{self, Target, median};
 
-/// The share of its throughput that the caller keeps at least.
+/// The minimum share of its throughput that the client keeps.
 const SHARE_MIN: f64 = 0.6;
-/// What the thread that hashes takes of one core at most.
+/// Maximum use of one core by the hashing thread.
 const HASHING_MAX: f64 = 0.25;
-/// What a flood may take up at most: one Argon2id hash has 20 MB, and 200 connections with their buffers
-/// and the log's queue have the rest.
+/// Maximum memory during a flood: one Argon2id hash takes 20 MB; 200 connections with their buffers and
+/// the log's queue take the rest.
 const PEAK_MEGABYTES_MAX: f64 = 40.0;
-/// What the second half of a flood may take up more than the first: what goes on growing would.
+/// Maximum memory growth from the first half of a flood to the second: a leak would exceed it.
 const GROWTH_MEGABYTES_MAX: f64 = 2.0;
 
-/// How long a flood is, and each measurement of the caller.
+/// Durations of a flood and of each measurement of the client.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     flood_seconds: u64,
@@ -60,7 +61,7 @@ pub fn run(is_quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Somebody who is proved.
+/// An authenticated client.
 struct Caller<'a> {
     server: &'a Server,
     basic: Shots,
@@ -81,7 +82,7 @@ impl Rates {
 }
 
 impl Caller<'_> {
-    /// So many times by each scheme, in turn; nothing may be refused.
+    /// Measures each scheme this many times, in turn; no request may be refused.
     fn ask(&self, slice: Duration, turns: u64) -> Result<Rates> {
         let mut rates = Rates::default();
         for _ in 0..turns {
@@ -98,15 +99,15 @@ impl Caller<'_> {
     }
 }
 
-/// What was seen beside an attack.
+/// Measurements during an attack.
 struct Seen {
     rates: Rates,
-    /// Of the attack.
+    /// Requests a second of the attack.
     actions_per_second: f64,
     ends: String,
-    /// The largest memory in the first half, and in the second.
+    /// Peak memory in the first half, and in the second.
     peaks: (f64, f64),
-    /// Of one core.
+    /// Share of one core that the hashing thread used.
     hashing: f64,
     serving: f64,
 }
@@ -120,7 +121,7 @@ fn beside(caller: &Caller<'_>, name: &str, force: (u32, u64), slice: Duration) -
     let stop = AtomicBool::new(false);
     let (rates, peaks, output) = thread::scope(|scope| {
         let sampler = scope.spawn(|| peaks(server, began + time / 2, &stop));
-        // The connections are there, and those of the first moment have their answers.
+        // By now the connections are open, and the first requests are answered.
         thread::sleep(Duration::from_millis(500));
         let rates = caller.ask(slice, (force.1 - 1) / (slice.as_secs() * 2));
         let output = attacker.wait_with_output();
@@ -140,7 +141,7 @@ fn beside(caller: &Caller<'_>, name: &str, force: (u32, u64), slice: Duration) -
     })
 }
 
-/// The largest memory before this moment, and from it on.
+/// Peak memory before this moment, and after it.
 fn peaks(server: &Server, middle: Instant, stop: &AtomicBool) -> (f64, f64) {
     let (mut first, mut second) = (0.0_f64, 0.0_f64);
     while !stop.load(Ordering::Relaxed) {

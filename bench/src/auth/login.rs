@@ -1,9 +1,8 @@
-//! How the client proves who it is: Basic once and for all, Digest anew for each request.
+//! Client-side authentication: a fixed Basic header, or a Digest response for each request.
 //!
-//! All connections of a load share one nonce and count it up together, as a client with a pool of
-//! connections does.
+//! All connections of a load share one nonce and its counter, as a client with a connection pool does.
 //! The one surprising thing: a nonce lives for five minutes and a run may take longer, so each load
-//! begins with one that is young enough to last.
+//! begins with a nonce that is young enough to last.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +16,13 @@ use sha2::{Digest, Sha256};
 use crate::Result;
 use crate::load::{Client, Shot};
 
-/// A nonce is used for a load when it is not older than this.
+/// A nonce is reused for a load when it is not older than this.
 const NONCE_AGE_MAX: Duration = Duration::from_secs(100);
 
-/// What is asked for to get a challenge, and what is read by those who have none.
+/// The path that is requested to get a challenge, and by clients without one.
 pub const CLOSED_PATH: &str = "/customers?limit=1";
 
-/// Somebody with a password.
+/// A user with a password.
 #[derive(Debug, Clone)]
 pub struct Person {
     pub name: String,
@@ -40,7 +39,7 @@ impl Person {
         Login::Basic(STANDARD.encode(pair).into())
     }
 
-    /// With a nonce that the server gives out now.
+    /// Logs in by Digest with a new nonce.
     pub fn digest(&self, address: SocketAddr, algorithm: Algorithm) -> Result<Login> {
         let challenge = Challenge::ask(address)?;
         let (person, state) = (self.clone(), Mutex::new(challenge));
@@ -48,7 +47,7 @@ impl Person {
     }
 }
 
-/// What goes into the header.
+/// The credentials of a request.
 #[derive(Debug, Clone)]
 pub enum Login {
     Basic(Arc<str>),
@@ -78,7 +77,7 @@ impl Algorithm {
     }
 }
 
-/// Requests by Digest with one nonce.
+/// A Digest session: requests that share one nonce.
 #[derive(Debug)]
 pub struct Session {
     person: Person,
@@ -116,7 +115,7 @@ impl Challenge {
 }
 
 impl Session {
-    /// Another nonce, when this one could end during the next load.
+    /// Fetches another nonce, when this one could expire during the next load.
     pub fn renew(&self, address: SocketAddr) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.asked.elapsed() > NONCE_AGE_MAX {
@@ -125,7 +124,7 @@ impl Session {
         Ok(())
     }
 
-    /// What follows `Digest` in the header of the next request.
+    /// The parameters after `Digest` in the next request's header.
     pub fn sign(&self, method: &str, path: &str) -> String {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.count += 1;

@@ -1,6 +1,6 @@
-//! Who is asking: what it costs to prove it, and what those can do who cannot.
+//! Authentication benchmarks: the cost of logins, and the effect of clients that guess.
 //!
-//! Each part stands alone and has a name, so that one can be run while the machine does nothing else.
+//! Each part runs alone by its name, so that it can be run while the machine is idle.
 
 mod anonymous;
 mod closed;
@@ -25,7 +25,7 @@ const PARTS: &[(&str, Part)] = &[
     ("timing", timing::run),
 ];
 
-/// Runs the parts whose names begin so.
+/// Runs the parts whose names begin with this.
 pub fn run(part: &str, is_quick: bool) -> Result<()> {
     let mut has_run = false;
     for (name, run) in PARTS.iter().filter(|(name, _)| name.starts_with(part)) {

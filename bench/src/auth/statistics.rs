@@ -1,17 +1,17 @@
-//! Whether two sets of times come from the same distribution: the test of Mann and Whitney.
+//! The Mann-Whitney U test: whether two sets of times come from the same distribution.
 //!
-//! It compares ranks, so a few answers that the scheduler held up weigh no more than others.
+//! It compares ranks, so that a few responses that the scheduler delayed weigh no more than others.
 
-/// The statistic U of the first set, as standard deviations from what chance would give, and the
-/// probability of being so far off by chance, on either side.
+/// The U statistic of the first set, in standard deviations from its expected value, and the two-sided
+/// probability of so large a deviation by chance.
 #[derive(Debug, Clone, Copy)]
 pub struct Rank {
     pub z: f64,
     pub p: f64,
 }
 
-/// With the normal approximation, which is good for more than twenty of each, and the correction for
-/// equal values.
+/// Uses the normal approximation, which is good for more than twenty values in each set, and the
+/// correction for ties.
 pub fn mann_whitney(first: &[f64], second: &[f64]) -> Rank {
     let mut all: Vec<(f64, bool)> = first.iter().map(|value| (*value, true)).collect();
     all.extend(second.iter().map(|value| (*value, false)));
@@ -19,7 +19,7 @@ pub fn mann_whitney(first: &[f64], second: &[f64]) -> Rank {
     let (mut rank_sum, mut ties, mut before) = (0.0, 0.0, 0.0);
     for equal in all.chunk_by(|one, other| one.0 == other.0) {
         let count = equal.len() as f64;
-        // Equal values share the middle of their ranks.
+        // Equal values share the mean of their ranks.
         let rank = before + (count + 1.0) / 2.0;
         rank_sum += rank * equal.iter().filter(|(_, is_first)| *is_first).count() as f64;
         ties += count.powi(3) - count;
@@ -33,8 +33,8 @@ pub fn mann_whitney(first: &[f64], second: &[f64]) -> Rank {
     Rank { z, p: two_sided(z) }
 }
 
-/// The probability that a normal variable is as far from its mean as this, by the rational
-/// approximation 7.1.26 of Abramowitz and Stegun, which is off by at most 1.5e-7.
+/// The probability that a normal variable deviates at least this far from its mean, by the rational
+/// approximation 7.1.26 of Abramowitz and Stegun, with an error of at most 1.5e-7.
 fn two_sided(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_distribution_is_the_known_one() {
+    fn two_sided_probability_matches_known_values() {
         for (z, p) in [(0.0, 1.0), (1.0, 0.317_310_5), (1.96, 0.049_995_8), (3.290_53, 0.001)] {
             near(two_sided(z), p, 1e-6);
             near(two_sided(-z), p, 1e-6);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_sets_are_not_told_apart() {
+    fn mann_whitney_equal_sets_do_not_differ() {
         let set: Vec<f64> = (0..100).map(f64::from).collect();
         let rank = mann_whitney(&set, &set);
         near(rank.z, 0.0, 1e-9);
@@ -70,7 +70,7 @@ mod tests {
 
     /// 1 to 5 beside 6 to 10: U is 0, its mean 12.5, its variance 5 * 5 * 11 / 12.
     #[test]
-    fn sets_apart_are_told_apart() {
+    fn mann_whitney_separate_sets_differ() {
         let rank = mann_whitney(&[1.0, 2.0, 3.0, 4.0, 5.0], &[6.0, 7.0, 8.0, 9.0, 10.0]);
         near(rank.z, -12.5 / (275.0_f64 / 12.0).sqrt(), 1e-9);
         // With a tie across: ranks 1, 2.5 beside 2.5, 4; the variance is 4 / 12 * (5 - 6 / 12).
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_shift_shows_in_two_thousand() {
+    fn mann_whitney_small_shift_in_2000_samples_is_significant() {
         let set: Vec<f64> = (0..2000).map(|n| f64::from(n * 7919 % 2003)).collect();
         let shifted: Vec<f64> = set.iter().map(|value| value + 150.0).collect();
         assert!(mann_whitney(&set, &shifted).p < 0.001);

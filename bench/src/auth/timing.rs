@@ -1,10 +1,12 @@
-//! Whether the time of an answer tells if a user exists: wrong passwords of a user who does and of one
-//! who does not, in no order, over one connection.
+//! User enumeration by timing: whether the response time to a wrong password differs between a user
+//! that exists and one that does not.
+//!
+//! The two kinds of request alternate at random over one connection.
 //!
 //! The names have the same length, and the password of both is the same wrong one.
-//! The one surprising thing: after each wrong password by Basic the client gives the hasher time to rest
-//! from it, as an attacker would who wants to see the hash alone: otherwise the time of one answer could
-//! hold three times the work for the one before.
+//! The one surprising thing: after each wrong Basic password the client waits until the hasher has
+//! paused, as an attacker would who wants to measure one hash alone: otherwise the time of one response
+//! could include three times the work for the one before.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -18,16 +20,16 @@ use crate::process::{self, Folder};
 use crate::report::{self, Target, median};
 use crate::store;
 
-/// Of each of the two users.
+/// For each of the two users.
 const SAMPLES: usize = 2_000;
 const SAMPLES_QUICK: usize = 200;
 const WARM_UP: usize = 10;
-/// After a wrong password by Basic.
+/// Pause after a wrong Basic password.
 const REST: Duration = Duration::from_millis(50);
-/// A smaller probability is no accident.
+/// A smaller probability counts as a significant difference.
 const P_MIN: f64 = 0.001;
 
-/// Nobody is shut out for being wrong.
+/// A limit that is never reached, so that nobody is locked out.
 const PATIENT: &str = "\n[server.limits]\nfailed_logins_max = 2000000000\n";
 
 pub fn run(is_quick: bool) -> Result<()> {
@@ -80,7 +82,7 @@ fn compare(scheme: &str, address: SocketAddr, logins: &[Login; 2], samples: usiz
     Ok(rank)
 }
 
-/// The time of one answer, in microseconds.
+/// The time of one response, in microseconds.
 fn sample(client: &mut Client, login: &Login, shot: &Shot) -> Result<f64> {
     let began = Instant::now();
     client.send(shot)?;

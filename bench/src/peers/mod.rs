@@ -1,7 +1,7 @@
-//! The same work done by another program, in one run with ours and the bare server.
+//! Comparison with another program (PocketBase), in one run with ours and the bare server.
 //!
-//! Everything is installed and kept in the temporary folder of the run. What is compared is what each
-//! does as it comes: PocketBase answers a create before it is on disk, which the count of syncs shows.
+//! Everything is installed into the temporary folder of the run. Each program runs with its defaults:
+//! PocketBase answers a create before it is on disk, which the count of syncs shows.
 
 mod pocketbase;
 mod syncs;
@@ -13,7 +13,7 @@ use crate::report::{self, Case};
 use crate::{Result, store};
 use pocketbase::PocketBase;
 
-/// How many creates are made, one after the other, while syncs are counted.
+/// How many sequential creates are made while syncs are counted.
 const CREATES: usize = 200;
 
 pub fn run() -> Result<()> {

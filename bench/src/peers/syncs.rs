@@ -1,4 +1,4 @@
-//! How often a server asks the disk to keep what it was given: counted by strace, from outside.
+//! The number of fsync calls of a server, counted by strace.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use crate::Result;
 use crate::load::{Client, Shots};
 use crate::process::{self, Server};
 
-/// The syncs in so many requests, one after the other.
+/// Counts the fsync calls during this many sequential requests.
 pub fn count(server: &Server, shots: &Shots, requests: usize) -> Result<String> {
     let mut strace = match Command::new("strace")
         .args(["-f", "-c", "-e", "trace=fsync,fdatasync,sync_file_range,msync", "-p"])

@@ -1,8 +1,8 @@
-//! The same work on PostgreSQL, beside a client that runs the same statements and nothing else.
+//! PostgreSQL: the server compared with a client that runs the same statements and nothing else.
 //!
-//! `tests/with-postgres` starts the database, which syncs to the disk as it should.
-//! The one surprising thing: CPU is the server's own; what PostgreSQL itself costs is in neither figure,
-//! and shows in the throughput alone.
+//! `tests/with-postgres` starts the database, with fsync on.
+//! The one surprising thing: CPU is the server's own; PostgreSQL's own CPU is in neither figure, and
+//! shows in the throughput alone.
 
 mod raw;
 
@@ -19,7 +19,7 @@ use crate::report::{self, Case, Target, median};
 use crate::store;
 pub use raw::{Kind, run as run_raw};
 
-/// A database server that lives as long as this does.
+/// A PostgreSQL server that is stopped on drop.
 #[derive(Debug)]
 pub struct Database {
     keeper: Child,
@@ -65,8 +65,8 @@ pub fn run() -> Result<()> {
         case("PUT, 32 connections", &server, 32, filled.puts(usize::MAX)),
     ];
     let [bare, get, _, create, ..] = &cases;
-    // First, and reads before writes: behind these the database cleans up for a while, and takes time
-    // from everything that is measured then.
+    // First, and reads before writes: after writes, autovacuum takes CPU time from whatever is measured
+    // then.
     let alone = |kind| client(&folder.0, &database.address, kind);
     let [select, insert, insert_all] = [Kind::Select, Kind::Insert, Kind::InsertAll];
     let reading = Above::measure((bare, get), || Ok([alone(select)?]))?;
@@ -84,10 +84,11 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// How often all are measured, one after the other: what else the machine does moves them together.
+/// How often all are measured, one after the other, so that other load on the machine affects them
+/// alike.
 const ROUNDS: usize = 9;
 
-/// What a server takes beside clients that run the same statements, in microseconds of CPU.
+/// The server's CPU per request beyond that of clients that run the same statements, in microseconds.
 #[derive(Debug)]
 struct Above<const CLIENTS: usize>(Vec<Round<CLIENTS>>);
 
@@ -110,7 +111,8 @@ impl<const CLIENTS: usize> Above<CLIENTS> {
         (0..ROUNDS).map(round).collect::<Result<_>>().map(Self)
     }
 
-    /// By client: what is left when its share is taken off, in bare hyper's requests, by round.
+    /// For each client and round: the server's CPU without the client's share, as a multiple of a bare
+    /// hyper request.
     fn ratios(&self) -> [Vec<f64>; CLIENTS] {
         std::array::from_fn(|at| {
             let above = |round: &Round<CLIENTS>| {
@@ -140,7 +142,7 @@ impl<const CLIENTS: usize> Above<CLIENTS> {
     }
 }
 
-/// CPU of the client alone for one statement, in microseconds.
+/// CPU of the raw client for one statement, in microseconds.
 fn client(folder: &Path, address: &str, kind: Kind) -> Result<f64> {
     let output = Command::new(std::env::current_exe()?)
         .args(["raw", kind.word(), address])
@@ -151,5 +153,5 @@ fn client(folder: &Path, address: &str, kind: Kind) -> Result<f64> {
     Ok(nanos.parse::<f64>()? / 1e3 / count.parse::<f64>()?)
 }
 
-/// How long the client alone runs.
+/// How long the raw client runs.
 pub const CLIENT_TIME: Duration = RUN;

@@ -1,6 +1,7 @@
-//! A client that runs one statement over and over: the limit of what a server on it can do.
+//! A raw PostgreSQL client that repeats one statement: the upper limit for any server on this database.
 //!
-//! As many connections and threads as our server has, the statements that it sends, each prepared once.
+//! It has as many connections and threads as our server, and sends the same statements, each prepared
+//! once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -20,12 +21,11 @@ const IDS: &str = "SELECT id::text FROM customers LIMIT 10000";
 const SELECT: &str = r#"SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name", t0."email" FROM "customers" t0 WHERE t0."id" = ($1::text)::uuid"#;
 const INSERT: &str = r#"WITH written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") VALUES ($1, $2, $3, $4, $5, $6)) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($18), $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"#;
 
-/// How many rows a statement has that our server sends for several requests: about as many as it has under
-/// the load of 32 connections.
+/// Rows of one batched INSERT: about as many as our server coalesces under a load of 32 connections.
 const TOGETHER: usize = 8;
 const INSERT_ALL: &str = r#"WITH given AS (SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[]) WITH ORDINALITY AS given (c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, at)), written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") SELECT c1, c2, c3, c4, c5, c6 FROM given) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change(at = 1), c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17 FROM given"#;
 
-/// A value as PostgreSQL has it, such as a UUID or a time.
+/// A value in PostgreSQL's binary format, such as a UUID or a timestamp.
 #[derive(Debug)]
 struct Binary<const N: usize>([u8; N]);
 
@@ -46,12 +46,12 @@ impl<const N: usize> ToSql for Binary<N> {
     tokio_postgres::types::to_sql_checked!();
 }
 
-/// Which statement.
+/// The statement to repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Select,
     Insert,
-    /// Several rows in a statement; each counts.
+    /// A batch of rows in one statement; each row counts.
     InsertAll,
 }
 
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// Prints how many it did, and the nanoseconds of CPU that they took.
+/// Prints the number of statements, and the nanoseconds of CPU that they took.
 pub fn run(word: &str, address: &str) -> Result<()> {
     let kind = Kind::of(word)?;
     let threads = std::thread::available_parallelism()?.get();
@@ -96,7 +96,7 @@ pub fn run(word: &str, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of this process: user and system, in ticks of 10 ms.
+/// CPU time of this process: user and system, in ticks of 10 ms.
 fn cpu_nanos() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = text.rsplit_once(')').ok_or("no stat")?.1.split_whitespace().collect();
@@ -130,7 +130,7 @@ fn work(
     })
 }
 
-/// Numbers that no other connection and no other run has.
+/// A range of numbers that no other connection and no other run uses.
 fn first_number() -> u128 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     static CONNECTIONS: AtomicU64 = AtomicU64::new(1);

@@ -1,4 +1,4 @@
-//! The client's side: keep-alive connections and connections that come and go, with TLS and without.
+//! The client side: keep-alive and short-lived connections, with TLS and without.
 //!
 //! All of it runs on one thread, so that it takes at most one core from the server.
 
@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use crate::Result;
 use crate::load::{answer, runtime};
 
-/// How a client comes.
+/// Plain TCP or TLS.
 #[derive(Clone)]
 pub enum Way {
     Plain,
@@ -29,7 +29,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Trusts the certificate; `resumes` says whether it goes on with earlier sessions.
+    /// Trusts the certificate; `resumes` says whether the client resumes earlier sessions.
     pub fn tls(certificate: &Path, resumes: bool) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(certificate)?)?;
@@ -59,7 +59,7 @@ async fn connect(address: SocketAddr, way: &Way) -> Result<Box<dyn Stream>> {
     })
 }
 
-/// Sends a GET and reads its answer, which must be 200.
+/// Sends a GET and reads its response, which must be 200.
 async fn get(stream: &mut dyn Stream, path: &str, reply: &mut Vec<u8>) -> Result<()> {
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
@@ -71,19 +71,19 @@ async fn get(stream: &mut dyn Stream, path: &str, reply: &mut Vec<u8>) -> Result
     }
 }
 
-/// What a client is to do.
+/// The load of a client.
 pub struct Task<'a> {
     pub address: SocketAddr,
     pub way: &'a Way,
     pub paths: &'a [String],
-    /// Clients side by side.
+    /// Concurrent connections.
     pub clients: usize,
     pub time: Duration,
-    /// Whether each request comes over a connection of its own.
+    /// Whether each request opens a new connection.
     pub comes_anew: bool,
 }
 
-/// What came of it: every request was answered with 200.
+/// The result: every request was answered with 200.
 #[derive(Debug, Default, Clone)]
 pub struct Done {
     pub count: usize,
@@ -144,7 +144,7 @@ impl Task<'_> {
     }
 }
 
-/// Handshakes and nothing else, as many as there can be; gives back how many ended well.
+/// A flood of handshakes without requests; returns how many succeeded.
 pub fn handshakes(address: SocketAddr, way: &Way, clients: usize, time: Duration) -> Result<usize> {
     let count = Rc::new(Cell::new(0));
     let until = Instant::now() + time;
@@ -154,7 +154,7 @@ pub fn handshakes(address: SocketAddr, way: &Way, clients: usize, time: Duration
             let (way, count) = (way.clone(), Rc::clone(&count));
             tasks.push(tokio::task::spawn_local(async move {
                 while Instant::now() < until {
-                    // Whoever floods does not care for an error.
+                    // A flooding client ignores errors.
                     if connect(address, &way).await.is_ok() {
                         count.set(count.get() + 1);
                     }
@@ -169,7 +169,7 @@ pub fn handshakes(address: SocketAddr, way: &Way, clients: usize, time: Duration
     Ok(count.get())
 }
 
-/// Connections that have had one answer and stay, held while `look` looks.
+/// Holds idle connections that have had one response while `look` runs.
 pub fn hold<T>(
     address: SocketAddr,
     way: &Way,

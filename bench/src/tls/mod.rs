@@ -1,7 +1,8 @@
-//! HTTPS beside HTTP: what a request and a connection cost, what a flood of handshakes leaves to those who
-//! are connected, and how much memory a connection takes.
+//! HTTPS compared with HTTP: the cost of a request and of a connection, the throughput that established
+//! connections keep during a flood of handshakes, and the memory of a connection.
 //!
-//! Two servers of one database each, with the same items, run side by side and are measured in turn.
+//! Two servers with the same items, each with its own database, run at the same time and are measured
+//! in turn.
 
 mod client;
 
@@ -16,10 +17,10 @@ use crate::process::{self, Folder, Server};
 use crate::report::{self, Target, median};
 use client::{Done, Task, Way};
 
-/// What a GET over HTTPS may cost beside one over HTTP.
+/// The maximum cost of a GET over HTTPS, as a multiple of one over HTTP.
 const COST_MAX: f64 = 1.3;
-/// The share of its throughput that a caller keeps beside a flood, of what it has beside the same flood at
-/// another server.
+/// The minimum share of its throughput that a client keeps during a flood, compared with the same flood
+/// at another server.
 const SHARE_MIN: f64 = 0.5;
 const ITEMS: usize = 1_000;
 const CLIENTS: usize = 32;
@@ -29,7 +30,7 @@ type Part = fn(&Pair, bool) -> Result<()>;
 const PARTS: &[(&str, Part)] =
     &[("cost", cost), ("connections", connections), ("flood", beside_flood), ("memory", memory)];
 
-/// Runs the parts whose names begin so.
+/// Runs the parts whose names begin with this.
 pub fn run(part: &str, is_quick: bool) -> Result<()> {
     let nouns = process::build()?;
     let folder = Folder::new()?;
@@ -43,11 +44,11 @@ pub fn run(part: &str, is_quick: bool) -> Result<()> {
     if has_run { Ok(()) } else { Err(format!("there is no part `{part}`").into()) }
 }
 
-/// The servers, and what they serve.
+/// The servers, and their items.
 struct Pair {
     plain: Server,
     tls: Server,
-    /// Another one, for floods that are to trouble the machine alone.
+    /// Another server, for floods that load the machine alone.
     decoy: Server,
     certificate: PathBuf,
     paths: Vec<String>,
@@ -92,7 +93,7 @@ impl Pair {
     }
 }
 
-/// One row: CPU of the server for each request, requests a second, latencies.
+/// One row: CPU of the server per request, requests a second, latencies.
 #[derive(Debug, Default)]
 struct Row {
     cpu_us: Vec<f64>,
@@ -137,7 +138,7 @@ fn time(is_quick: bool) -> Duration {
     Duration::from_secs(if is_quick { 1 } else { 5 })
 }
 
-/// GET by id over connections that stay.
+/// GET by id over keep-alive connections.
 fn cost(pair: &Pair, is_quick: bool) -> Result<()> {
     let encrypted = Way::tls(&pair.certificate, false)?;
     let (mut plain, mut tls) = (Row::default(), Row::default());
@@ -154,7 +155,7 @@ fn cost(pair: &Pair, is_quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// One GET over each connection: what is more than without TLS is the handshake.
+/// One GET per connection: the difference to plain HTTP is the handshake.
 fn connections(pair: &Pair, is_quick: bool) -> Result<()> {
     let (whole, resumed) =
         (Way::tls(&pair.certificate, false)?, Way::tls(&pair.certificate, true)?);
@@ -177,7 +178,7 @@ fn connections(pair: &Pair, is_quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// A process that does nothing but handshakes, at a low priority.
+/// Starts a process that does nothing but handshakes, at a low priority.
 fn start_flood(server: &Server, certificate: &Path, seconds: u64) -> Result<Child> {
     let mut command = Command::new("nice");
     command.args(["-n", "10"]).arg(std::env::current_exe()?).arg("handshakes");
@@ -185,7 +186,7 @@ fn start_flood(server: &Server, certificate: &Path, seconds: u64) -> Result<Chil
     Ok(command.stdout(Stdio::piped()).spawn()?)
 }
 
-/// What that process does.
+/// The work of that process.
 pub fn flood(address: &str, certificate: &str, seconds: &str) -> Result<()> {
     let way = Way::tls(Path::new(certificate), false)?;
     let time = Duration::from_secs(seconds.parse()?);
@@ -193,7 +194,8 @@ pub fn flood(address: &str, certificate: &str, seconds: &str) -> Result<()> {
     Ok(())
 }
 
-/// A caller who is connected: alone, beside a flood at another server, and beside one at its own.
+/// Throughput of a connected client: alone, during a flood at another server, and during one at its
+/// own.
 fn beside_flood(pair: &Pair, is_quick: bool) -> Result<()> {
     let way = Way::tls(&pair.certificate, false)?;
     let seconds = if is_quick { 3 } else { 10 };
@@ -206,7 +208,7 @@ fn beside_flood(pair: &Pair, is_quick: bool) -> Result<()> {
         let rounds = [(&pair.decoy, elsewhere), (&pair.tls, here)];
         for ((server, row), rates) in rounds.into_iter().zip(&mut floods) {
             let attacker = start_flood(server, &pair.certificate, seconds + 2)?;
-            // Until the flood is there.
+            // Waits until the flood has begun.
             thread::sleep(Duration::from_secs(1));
             measured(&pair.tls, &task, row)?;
             let output = attacker.wait_with_output()?;
@@ -233,14 +235,14 @@ fn beside_flood(pair: &Pair, is_quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Anonymous memory of a connection that has had one answer and stays.
+/// Anonymous memory of an idle connection that has had one response.
 fn memory(pair: &Pair, is_quick: bool) -> Result<()> {
     let count = if is_quick { 400 } else { 4_000 };
     let encrypted = Way::tls(&pair.certificate, false)?;
     for (name, server, way) in
         [("HTTP", &pair.plain, &Way::Plain), ("HTTPS", &pair.tls, &encrypted)]
     {
-        // The first ones make what all share.
+        // The first connections allocate what all share.
         client::hold(server.address, way, 50, || Ok(()))?;
         let before = server.anonymous_megabytes()?;
         let after = client::hold(server.address, way, count, || server.anonymous_megabytes())?;

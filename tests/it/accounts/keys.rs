@@ -1,4 +1,4 @@
-//! The key: where it is found, when it is made, and what is refused.
+//! The encryption key: where it is found, when it is created, and which keys are refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use crate::harness::Backend;
 const ADD: [&str; 4] = ["user", "add", "ann", "--password-stdin"];
 
 on_every_backend! {
-    fn it_is_made_with_the_first_user_and_only_its_owner_can_read_it(backend: Backend) {
+    fn key_is_created_with_the_first_user_with_owner_only_permissions(backend: Backend) {
         let desk = Desk::on(backend);
         assert!(!desk.key_file().exists());
         desk.done(&ADD, PASSWORD);
@@ -24,8 +24,8 @@ on_every_backend! {
         assert_eq!(desk.key_text(), key);
     }
 
-    /// The way out is named, and nothing is changed.
-    fn one_that_does_not_fit_is_refused(backend: Backend) {
+    /// The message names the remedy, and nothing is changed.
+    fn key_of_another_database_is_refused(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
         let (key, stored) = (desk.key_text(), desk.fingerprint());
@@ -38,7 +38,7 @@ on_every_backend! {
                 assert!(!said.contains(key.trim()) && !said.contains(Desk::foreign_key().trim()));
             }
             assert_eq!((desk.sql(all), desk.fingerprint()), (before.clone(), stored.clone()));
-            // What needs no key goes on.
+            // Commands that need no key still work.
             assert!(desk.done(&["user", "list"], "").contains("ann"));
         };
         fs::remove_file(desk.key_file()).unwrap();
@@ -55,7 +55,7 @@ on_every_backend! {
         desk.add("bob");
     }
 
-    fn it_may_be_in_the_environment(backend: Backend) {
+    fn key_in_the_environment_is_used(backend: Backend) {
         let desk = Desk::on(backend);
         let foreign = Desk::foreign_key();
         end(desk.command(&ADD).env("NOUNS_KEY", foreign), PASSWORD);
@@ -70,8 +70,8 @@ on_every_backend! {
         desk.done(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
     }
 
-    /// Its key was lost with its disk: what it had sealed goes, the users stay.
-    fn a_lost_key_can_be_replaced(backend: Backend) {
+    /// The key was lost with its disk: replacing it drops the sealed secrets and keeps the users.
+    fn key_lost_can_be_replaced(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
         let here = desk.refused(&["key", "rotate", "--lost"], "");
@@ -93,9 +93,9 @@ on_every_backend! {
     }
 }
 
-/// PostgreSQL has no place beside its files that every server sees.
+/// PostgreSQL has no folder that every server sees.
 #[test]
-fn with_postgresql_it_has_to_be_named() {
+fn key_file_with_postgres_must_be_given() {
     let desk = Desk::bare(Backend::Postgres);
     for args in [&ADD[..], &["serve", "--listen", "127.0.0.1:0"]] {
         let said = refused(&mut desk.command(args), PASSWORD);
@@ -110,7 +110,7 @@ fn with_postgresql_it_has_to_be_named() {
 }
 
 #[test]
-fn without_a_name_it_is_beside_the_sqlite_file() {
+fn key_file_not_given_is_next_to_the_sqlite_file() {
     let desk = Desk::on(Backend::Sqlite);
     fs::create_dir(desk.folder.path().join("data")).unwrap();
     let database = format!("sqlite:{}/data/my.db", desk.folder.path().display());
@@ -120,7 +120,7 @@ fn without_a_name_it_is_beside_the_sqlite_file() {
         command.env("NOUNS_DATABASE", &database);
         command
     };
-    // The flag goes before the environment: the folder's own database.
+    // The flag takes precedence over the environment: the folder's own database.
     assert_eq!(end(&mut add("ann"), PASSWORD).code, Some(0));
     assert!(desk.key_file().exists());
     let mut command = std::process::Command::new(crate::harness::NOUNS);
@@ -132,7 +132,7 @@ fn without_a_name_it_is_beside_the_sqlite_file() {
 
 /// A mistake in the key must not leave an empty database behind.
 #[test]
-fn a_key_that_cannot_be_one_is_refused_before_anything_is_made() {
+fn key_malformed_is_refused_before_anything_is_created() {
     let desk = Desk::bare(Backend::Sqlite);
     desk.write_key("no key");
     let said = desk.refused(&ADD, PASSWORD);

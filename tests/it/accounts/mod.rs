@@ -1,6 +1,6 @@
-//! `nouns user` and `nouns key`: users and keys by the command line, beside servers that run.
+//! `nouns user` and `nouns key`: management of users and keys on the command line, while servers run.
 //!
-//! A server that asks who is there is started here as an operator would, and asked by `curl`.
+//! The tests start a server with authentication as an operator would, and send requests with `curl`.
 
 mod keys;
 mod rotation;
@@ -27,7 +27,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// A database without users and without a key, as an open server leaves it.
+    /// A database without users and without a key, as a server under `--open` leaves it.
     fn on(backend: Backend) -> Self {
         let desk = Self::bare(backend);
         desk.make(&desk.database());
@@ -41,7 +41,7 @@ impl Desk {
         desk
     }
 
-    /// Makes the tables of a database.
+    /// Creates the tables of a database.
     fn make(&self, database: &str) {
         let mut command = Command::new(NOUNS);
         command.args(["serve", "--open", "--listen", "127.0.0.1:0", "--database", database]);
@@ -56,7 +56,7 @@ impl Desk {
         Secrets::of(&self.database())
     }
 
-    /// Runs a command to its end, which says nothing that is secret.
+    /// Runs a command to its end, and checks that its output contains no secret.
     fn end(&self, command: &mut Command, input: &str) -> Ended {
         let secrets = self.secrets();
         let words: Vec<_> =
@@ -94,7 +94,7 @@ impl Desk {
         fs::set_permissions(self.key_file(), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// `nouns`, in the folder, with this database and no environment of ours.
+    /// `nouns`, in the folder, with this database and a clean environment.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(NOUNS);
         command.args(args).args(["--database", &self.database()]);
@@ -102,7 +102,7 @@ impl Desk {
         command
     }
 
-    /// The same with the key file named.
+    /// The same with the key file given.
     fn with_key(&self, args: &[&str]) -> Command {
         let mut command = self.command(args);
         command.args(["--key-file", "nouns.key"]);
@@ -113,14 +113,14 @@ impl Desk {
         self.end(&mut self.with_key(args), "")
     }
 
-    /// Runs it and gives back what it said, which must have been done.
+    /// Runs a command that must succeed, and returns its output.
     fn done(&self, args: &[&str], input: &str) -> String {
         let ended = self.end(&mut self.with_key(args), input);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?}");
         ended.stdout
     }
 
-    /// What it said when it refused.
+    /// Runs a command that must fail, and returns its message.
     fn refused(&self, args: &[&str], input: &str) -> String {
         refused(&mut self.with_key(args), input)
     }
@@ -138,7 +138,7 @@ impl Desk {
         self.sql(query).trim().to_owned()
     }
 
-    /// A server that asks who is there.
+    /// A server with authentication.
     fn serve(&self) -> Serving {
         let mut command = self.with_key(&["serve", "--listen", "127.0.0.1:0", "--log", "json"]);
         let process = Process::spawn(&mut command);
@@ -150,17 +150,17 @@ impl Desk {
         Serving { address: address.parse().unwrap(), _process: process, last_look }
     }
 
-    /// A key that is not this database's.
+    /// The key of another database.
     fn foreign_key() -> &'static str {
         "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n"
     }
 }
 
-/// A server that asks who is there; killed when dropped.
+/// A server with authentication; killed when dropped.
 struct Serving {
     address: SocketAddr,
     _process: Process,
-    // After the process, whose log it searches.
+    // Dropped after the process, whose log it searches.
     last_look: LastLook,
 }
 
@@ -186,7 +186,7 @@ fn end(command: &mut Command, input: &str) -> Ended {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // It may end without having read it.
+    // The command may end without reading it.
     let writer = thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();

@@ -1,13 +1,13 @@
-//! A rotation of the key: while servers run, interrupted at each of its steps, begun on one machine and
-//! finished on another.
+//! Rotation of the encryption key: while servers run, interrupted at each step, begun on one machine
+//! and finished on another.
 
 use super::{DEBUG, Desk, PASSWORD, Serving, end};
 use crate::harness::{Backend, Ended};
 
-/// `nouns key rotate` with a planted panic.
+/// `nouns key rotate` with an injected panic.
 fn interrupted(desk: &Desk, fault: &str) -> Ended {
     let command = desk.with_key(&["key", "rotate"]);
-    // Only a debug build has faults.
+    // Only a debug build has injected faults.
     let mut debug = std::process::Command::new(DEBUG);
     debug.args(command.get_args()).env_clear().current_dir(desk.folder.path());
     debug.env("NOUNS_FAULT", fault);
@@ -20,13 +20,13 @@ fn assert_both_let_in(server: &Serving) {
     }
 }
 
-/// Killed, and started again on what it left.
+/// Kills the server, and starts it again on the same database.
 fn restarted(desk: &Desk, server: Serving) -> Serving {
     drop(server);
     desk.serve()
 }
 
-/// Whoever has the database and the old key has nothing.
+/// The old key decrypts nothing in the database any more.
 fn assert_old_is_useless(desk: &Desk, old: &str) {
     let new = desk.key_text();
     assert!(!new.contains(old.trim()) && new.lines().count() == 1, "the old key is gone");
@@ -37,7 +37,7 @@ fn assert_old_is_useless(desk: &Desk, old: &str) {
 }
 
 on_every_backend! {
-    fn servers_go_on_while_the_key_is_rotated(backend: Backend) {
+    fn key_rotation_leaves_running_servers_working(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
         desk.add("bob");
@@ -56,8 +56,9 @@ on_every_backend! {
         assert_both_let_in(&server);
     }
 
-    /// Killed at every step in turn; everyone gets in all the time, and the next run finishes.
-    fn it_can_be_interrupted_anywhere(backend: Backend) {
+    /// The command is killed at every step in turn; logins work all the time, and the next run
+    /// finishes.
+    fn key_rotation_interrupted_at_any_step_is_finished_by_the_next_run(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
         desk.add("bob");
@@ -72,7 +73,7 @@ on_every_backend! {
             }
             steps += 1;
             assert!(ended.stderr.contains("planted at rotate"), "{ended:?}");
-            // A server that starts just now lets them in too.
+            // A server that starts just now accepts both logins too.
             if steps % 3 == 0 {
                 server = restarted(&desk, server);
                 assert_both_let_in(&server);
@@ -94,8 +95,8 @@ on_every_backend! {
         assert!(!names.contains(&"nouns.key.new".to_owned()), "{names:?}");
     }
 
-    /// Two machines have a copy of the key file each.
-    fn copies_of_the_key_file_get_both_keys_first(backend: Backend) {
+    /// Each of two machines has a copy of the key file.
+    fn key_rotation_begin_writes_both_keys_for_other_machines(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
         desk.add("bob");
@@ -119,9 +120,9 @@ on_every_backend! {
     }
 }
 
-/// Two at once on one machine.
+/// Two rotations at once on one machine.
 #[test]
-fn a_second_rotation_is_told_to_wait() {
+fn key_rotation_concurrent_is_refused() {
     let desk = Desk::on(Backend::Sqlite);
     desk.add("ann");
     let folder = std::fs::File::open(desk.folder.path()).unwrap();
@@ -136,11 +137,11 @@ fn a_second_rotation_is_told_to_wait() {
 }
 
 #[test]
-fn there_must_be_a_key_to_rotate() {
+fn key_rotation_without_a_key_is_refused() {
     let desk = Desk::bare(Backend::Sqlite);
     let said = desk.refused(&["key", "rotate"], "");
     assert!(said.starts_with("there is no database "), "{said}");
-    // An open server makes a database without a key.
+    // A server under `--open` makes a database without a key.
     desk.make(&desk.database());
     let said = desk.refused(&["key", "rotate"], "");
     assert!(said.starts_with("this database has no key yet; "), "{said}");

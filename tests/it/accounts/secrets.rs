@@ -1,6 +1,6 @@
-//! What can be found by whoever gets hold of the database, the output or the log: no password, no HA1, no key.
+//! Secrets at rest, in output and in logs: no password, no HA1 and no key may be found in any of them.
 //!
-//! The search is the harness's own, which every test of servers does at its end; here is what it must find.
+//! The harness searches at the end of every test that starts a server; this file tests the search.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use super::{Desk, PASSWORD};
 use crate::harness::{Backend, Person, Setup, md5, wait_until};
 
 on_every_backend! {
-    fn nothing_secret_is_stored_shown_or_logged(backend: Backend) {
+    fn secrets_are_not_stored_shown_or_logged(backend: Backend) {
         let desk = Desk::on(backend);
         desk.done(&["user", "add", "ann", "--role", "admin", "--password-stdin"], PASSWORD);
         let server = desk.serve();
@@ -26,8 +26,9 @@ on_every_backend! {
         assert!(stored.contains("$argon2id"), "{stored}");
     }
 
-    /// Planted where a server shows what it is sent: in an answer, in the log, and in the database.
-    fn what_leaks_is_found(backend: Backend) {
+    /// A secret is planted where a server shows what it is sent: in a response, in the log, and in the
+    /// database.
+    fn secrets_search_finds_planted_secrets(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let ann = Person::new("ann", "leaks-everywhere");
         server.add_user(&ann, &["clerk"]);

@@ -1,4 +1,5 @@
-//! The password on a terminal: asked for twice, never shown, and the terminal is as it was afterwards.
+//! The password prompt on a terminal: asked twice, never echoed, and the terminal's settings are
+//! restored.
 //!
 //! `script` gives the command a terminal of its own.
 
@@ -18,7 +19,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Runs `nouns user …`, then shows how the terminal is set.
+    /// Runs `nouns user …`, then prints the terminal's settings.
     fn run(desk: &Desk, arguments: &str) -> Self {
         let line = format!(
             "{NOUNS} user {arguments} --database {}; echo code $?; stty -a; echo ended",
@@ -45,7 +46,7 @@ impl Terminal {
         Self { child, keyboard, screen }
     }
 
-    /// What is typed before a question is thrown away, so the question is waited for.
+    /// Waits for the prompt first: input typed before it is discarded.
     fn answer(&mut self, question: &str, keys: &str) {
         self.wait_for(question);
         self.keyboard.write_all(keys.as_bytes()).unwrap();
@@ -58,7 +59,7 @@ impl Terminal {
         });
     }
 
-    /// All that was on the screen.
+    /// Waits for the end; returns everything that was on the screen.
     fn end(self) -> String {
         self.wait_for("\r\nended");
         let Self { mut child, keyboard, screen } = self;
@@ -73,7 +74,7 @@ impl Terminal {
 }
 
 #[test]
-fn a_password_is_asked_for_twice_and_not_shown() {
+fn password_prompt_asks_twice_without_echo() {
     let desk = Desk::on(Backend::Sqlite);
     let mut terminal = Terminal::run(&desk, "add ann --role clerk");
     terminal.answer("password for ann: ", "Circle of Live\x7f\x7ffe\n");
@@ -85,7 +86,7 @@ fn a_password_is_asked_for_twice_and_not_shown() {
 }
 
 #[test]
-fn two_that_differ_are_refused() {
+fn password_prompt_refuses_two_different_entries() {
     let desk = Desk::on(Backend::Sqlite);
     let mut terminal = Terminal::run(&desk, "add ann");
     terminal.answer("password for ann: ", "Circle of Life\n");
@@ -100,7 +101,7 @@ fn two_that_differ_are_refused() {
 }
 
 #[test]
-fn an_interrupt_puts_the_terminal_back() {
+fn password_prompt_interrupted_restores_the_terminal() {
     let desk = Desk::on(Backend::Sqlite);
     let mut terminal = Terminal::run(&desk, "add ann");
     terminal.answer("password for ann: ", "Circle\x03");

@@ -1,4 +1,4 @@
-//! Users by the command line: what is said, what is stored, and what running servers make of it.
+//! User management on the command line: its output, the stored rows, and the effect on running servers.
 
 use expect_test::expect;
 
@@ -6,7 +6,7 @@ use super::{Desk, PASSWORD, refused};
 use crate::harness::{Backend, Masks, wait_until};
 
 on_every_backend! {
-    fn the_life_of_a_user(backend: Backend) {
+    fn user_commands_add_change_list_and_remove(backend: Backend) {
         let desk = Desk::on(backend);
         let mut said = String::new();
         let mut tell = |args: &[&str], input: &str| said.push_str(&desk.done(args, input));
@@ -14,7 +14,7 @@ on_every_backend! {
         tell(&["user", "add", "jos\u{e9}", "--password-stdin"], "Hakuna Matata\r\n");
         tell(&["user", "roles", "ann", "--role", "shopper", "--role", "admin"], "");
         tell(&["user", "disable", "ann", "--force"], "");
-        // The same name, as another keyboard composes it.
+        // The same name in another Unicode composition.
         tell(&["user", "passwd", "jose\u{301}", "--password-stdin"], "Can you feel it");
         tell(&["user", "list"], "");
         tell(&["user", "list", "--json"], "");
@@ -48,7 +48,7 @@ on_every_backend! {
         assert_eq!(log.lines().filter(|line| line.ends_with("command line")).count(), 9, "{log}");
     }
 
-    fn what_cannot_be_done_is_refused_with_the_way_out(backend: Backend) {
+    fn user_commands_refused_name_the_remedy(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
         let before = desk.sql("SELECT * FROM nouns_users");
@@ -89,14 +89,14 @@ on_every_backend! {
             there is no user bob; those there are: nouns user list
         "#]].assert_eq(&(said.join("\n") + "\n"));
         assert_eq!(desk.sql("SELECT * FROM nouns_users"), before);
-        // Only what clap knows can be an argument: a password is not.
+        // Only what clap declares can be an argument: a password is not.
         let ended = desk.run(&["user", "add", "bob", "--password", PASSWORD]);
         assert_eq!(ended.code, Some(2));
         assert!(ended.stderr.contains("unexpected argument"), "{}", ended.stderr);
     }
 
-    /// What is taken away is gone when the command has ended, at every server.
-    fn servers_see_what_the_commands_did(backend: Backend) {
+    /// A revocation is in force at every server when the command ends.
+    fn user_commands_take_effect_at_running_servers(backend: Backend) {
         let desk = Desk::on(backend);
         desk.add("ann");
         desk.done(&["user", "add", "eve", "--role", "admin", "--password-stdin"], PASSWORD);
@@ -119,8 +119,8 @@ on_every_backend! {
         assert_eq!(server.by_both("ann", "Hakuna Matata"), ["401", "401"]);
     }
 
-    /// No database, no table and no key.
-    fn user_commands_without_a_database_make_nothing(backend: Backend) {
+    /// They create no database, no table and no key.
+    fn user_commands_without_a_database_create_nothing(backend: Backend) {
         let desk = Desk::bare(backend);
         let commands: [(&[&str], &str); 8] = [
             (&["user", "add", "ann", "--role", "clerk", "--password-stdin"], PASSWORD),
@@ -153,7 +153,7 @@ on_every_backend! {
                 let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
                 assert_eq!(desk.sql(tables).trim(), "0");
             }
-            // An empty file is no database either.
+            // An empty file is not a database either.
             Backend::Sqlite => {
                 let file = desk.folder.path().join("nouns.db");
                 std::fs::write(&file, "").unwrap();
@@ -163,8 +163,8 @@ on_every_backend! {
         }
     }
 
-    /// It holds a password that counts no more.
-    fn first_password_file_goes_when_its_password_does(backend: Backend) {
+    /// The file holds a password that is no longer valid.
+    fn first_password_file_is_removed_when_its_password_changes(backend: Backend) {
         let desk = Desk::on(backend);
         drop(desk.serve());
         let file = desk.password_file();
@@ -210,7 +210,7 @@ on_every_backend! {
         for name in ["ann", "bob"] {
             desk.done(&["user", "add", name, "--role", "admin", "--role", "clerk", "--password-stdin"], PASSWORD);
         }
-        // With another one left, each of them may go.
+        // With another admin left, each of them may be removed.
         desk.done(&["user", "disable", "bob"], "");
         let before = desk.sql("SELECT * FROM nouns_users ORDER BY name");
         for args in [
@@ -224,7 +224,7 @@ on_every_backend! {
             assert!(said.ends_with("or say --force"), "{said}");
         }
         assert_eq!(desk.sql("SELECT * FROM nouns_users ORDER BY name"), before);
-        // What does not take the role away is nobody's concern.
+        // A change that leaves the role in place is allowed.
         desk.done(&["user", "roles", "ann", "--role", "admin"], "");
         desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
         desk.done(&["user", "remove", "bob"], "");

@@ -1,4 +1,4 @@
-//! A standby that is promoted, and lacks the last changes of its primary.
+//! Failover to a promoted standby that lacks the last changes of its primary.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn post(server: &Server, authorization: &str) -> u16 {
     server.request("POST /customers", &[("Authorization", authorization)], ANN).status
 }
 
-/// Ends the replication, when the standby has all that there is up to now.
+/// Stops the replication, once the standby has replayed everything up to now.
 fn cut_off(primary: &OwnPostgres, standby: &OwnPostgres) {
     let written = primary.sql("postgres", "SELECT pg_current_wal_lsn()").trim().to_owned();
     let has_all = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
@@ -36,7 +36,7 @@ fn cut_off(primary: &OwnPostgres, standby: &OwnPostgres) {
 }
 
 #[test]
-fn promoted_standby_refuses_replays_and_shows_changes_of_users() {
+fn failover_refuses_replays_and_sees_changes_of_users() {
     let primary = OwnPostgres::start();
     primary.sql("postgres", "CREATE DATABASE shop");
     let standby = primary.start_standby();
@@ -49,7 +49,7 @@ fn promoted_standby_refuses_replays_and_shows_changes_of_users() {
     assert_eq!(post(&server, &captured[0]), 201);
     cut_off(&primary, &standby);
 
-    // Changes that the standby will never have, and that the server has seen.
+    // Changes that the standby will never have, but that the server has seen.
     captured.push(session.answer("POST /customers", ANN.as_bytes()));
     assert_eq!(post(&server, &captured[1]), 201);
     let body = json!({"user": {"name": "kim", "roles": ["clerk", "shopper"]}}).to_string();

@@ -1,4 +1,4 @@
-//! The first user, and the servers that have none.
+//! The first user, and servers without users.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use crate::harness::{Backend, Folder, Person, Server, Setup, run, sql, wait_until};
 
 on_every_backend! {
-    /// The password is in a file that its owner alone can read, and nowhere else.
-    fn the_first_user_is_made_once(backend: Backend) {
+    /// The password is in a file that only its owner can read, and nowhere else.
+    fn first_user_is_created_once(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let admin = server.admin();
         assert!(admin.password.len() >= 16, "{admin:?}");
@@ -29,14 +29,14 @@ on_every_backend! {
         assert_eq!(count.trim(), "1");
     }
 
-    /// An open server asks nobody and makes nobody.
-    fn an_open_server_makes_no_user(server: Server) {
+    /// A server under `--open` authenticates nobody and creates no user.
+    fn first_user_is_not_created_by_an_open_server(server: Server) {
         assert_eq!(server.get("/customers").status, 200);
         assert_eq!(sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_users").trim(), "0");
         assert!(!server.password_file().exists());
     }
 
-    /// It belongs to another database, or to one that was here: nothing is made.
+    /// The file belongs to another database, or to an earlier one: the start fails and creates nothing.
     fn first_password_file_that_exists_is_not_overwritten(backend: Backend) {
         let folder = Folder::new();
         let key = folder.path().join("nouns.key");
@@ -54,7 +54,7 @@ on_every_backend! {
             assert_eq!(sql(backend, folder.path(), tables).trim(), "0");
         }
         fs::remove_file(&file).unwrap();
-        // The same where an open server has made the tables.
+        // The same where a server under `--open` has created the tables.
         let folder = Setup::new(backend).start_in(folder).stop();
         fs::write(&file, "of somebody else\n").unwrap();
         let (ended, folder) = setup.clone().try_start_in(folder).unwrap_err();
@@ -66,7 +66,8 @@ on_every_backend! {
         assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
     }
 
-    /// Killed before the user is committed, and before the file has its name: the password is known.
+    /// The server is killed before the user is committed, and before the file is renamed: the password
+    /// is known either way.
     fn first_user_of_an_interrupted_start_has_a_known_password(backend: Backend) {
         for fault in ["first_user:1", "first_user:2"] {
             let setup = Setup::new(backend).closed();
@@ -130,9 +131,9 @@ on_every_backend! {
     }
 }
 
-/// Several servers that start together on one new database make one first user.
+/// Several servers that start at the same time on one new database create one first user.
 #[test]
-fn replicas_make_one_first_user() {
+fn first_user_is_created_once_by_concurrent_replicas() {
     let first = Folder::new();
     let address = Backend::Postgres.database(&first, "nouns.db");
     let key = first.path().join("nouns.key");
@@ -171,9 +172,9 @@ fn first_password_file_is_named_after_the_database() {
     assert_eq!((status(&one, &admin), status(&one, &other)), (200, 401));
 }
 
-/// Basic in clear is for this machine alone; a realm with Digest alone may be served anywhere.
+/// Basic without TLS is for loopback only; a realm with Digest alone may be served anywhere.
 #[test]
-fn basic_in_clear_is_refused_at_start() {
+fn basic_without_tls_is_refused_at_start() {
     let folder = Folder::new();
     let ended = run(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");

@@ -1,4 +1,5 @@
-//! What somebody can find out, or get around, who has an account or none.
+//! Password guessing and user enumeration: limits on failed logins, and responses that reveal no
+//! account.
 
 use crate::harness::{Backend, Client, Held, Person, Server, Setup, md5};
 
@@ -6,9 +7,10 @@ fn status(server: &Server, authorization: &str) -> u16 {
     server.request("GET /customers", &[("Authorization", authorization)], "").status
 }
 
-/// Sends requests with these credentials at the same moment, each on a connection of its own, in this order.
+/// Sends requests with these credentials at the same moment, each on a connection of its own, in this
+/// order.
 fn at_once(server: &Server, authorizations: &[String]) -> Vec<u16> {
-    // While the process stands still, all of them arrive.
+    // All of them arrive while the process is stopped (SIGSTOP).
     server.pause();
     let mut clients: Vec<Client> = authorizations.iter().map(|_| server.client()).collect();
     for (client, authorization) in clients.iter_mut().zip(authorizations) {
@@ -21,7 +23,7 @@ fn at_once(server: &Server, authorizations: &[String]) -> Vec<u16> {
     clients.iter_mut().map(|client| client.read_answer(false).status).collect()
 }
 
-/// One worker thread, so that the last to come is the last to be looked at.
+/// One worker thread, so that requests are handled in the order of their arrival.
 fn start(backend: Backend) -> (Server, Person) {
     let model = format!("{STORE}\n[server.limits]\nfailed_logins_max = {FAILED_LOGINS_MAX}\n");
     let server = Setup::new(backend).model(&model).under(&["taskset", "-c", "0"]).closed().start();
@@ -76,7 +78,7 @@ on_every_backend! {
         expect_limited(at_once(&server, &guesses));
     }
 
-    /// A client that opens many connections at once is no guesser.
+    /// A client that opens many connections at once is not guessing.
     fn login_throttle_lets_right_passwords_sent_at_once_pass(backend: Backend) {
         let (server, bob) = start(backend);
         let held = Held::new(&server, &bob, "/customers");
@@ -107,8 +109,8 @@ on_every_backend! {
         assert_eq!([status(&server, &wrong), status(&server, &bob.basic())], [429; 2]);
     }
 
-    /// Whoever is in with a nonce may not use it to guess the password of somebody else.
-    fn a_proved_nonce_is_proved_for_one(backend: Backend) {
+    /// A user with a valid nonce may not use it to guess another user's password.
+    fn nonce_proved_by_one_user_does_not_exempt_others(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let mallory = Person::new("mallory", "knows this one");
         let bob = Person::new("bob", "the right password");
@@ -125,8 +127,8 @@ on_every_backend! {
         assert_eq!(status(&server, &held.by(&mallory).get(41, "/customers")), 200, "who is in stays in");
     }
 
-    /// Hashes of names are counted one by one, whether or not somebody is behind them.
-    fn hashed_names_tell_nothing(backend: Backend) {
+    /// Failures are counted for each hashed name, whether or not such a user exists.
+    fn hashed_names_do_not_reveal_whether_a_user_exists(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let bob = Person::new("bob", "the right password");
         server.add_user(&bob, &["clerk"]);

@@ -1,4 +1,4 @@
-//! Right and wrong passwords, and how soon a change of a user takes effect.
+//! Right and wrong passwords, lockout, and how soon a change of a user takes effect.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ fn change(server: &Server, admin: &Person, path: &str, user: &serde_json::Value)
 }
 
 on_every_backend! {
-    /// What is remembered of a right password lets no other one in.
-    fn right_and_wrong_are_told_apart(backend: Backend) {
+    /// The credential cache accepts only the password that it was filled with.
+    fn login_cached_password_does_not_admit_a_wrong_one(backend: Backend) {
         let server = closed(backend);
         let right = server.admin();
         let wrong = Person::new("admin", &format!("{}x", right.password));
@@ -41,8 +41,8 @@ on_every_backend! {
         assert_eq!(status(&server, &Person::new("nobody", &right.password)), 401);
     }
 
-    /// A change by this server is known at its next request.
-    fn a_change_takes_effect_at_once(backend: Backend) {
+    /// A change made by this server is in force at its next request.
+    fn user_change_takes_effect_at_the_next_request(backend: Backend) {
         let server = closed(backend);
         let admin = server.admin();
         let clerk = Person::new("clerk", "the first one");
@@ -73,8 +73,8 @@ on_every_backend! {
         assert_eq!(session.request(&server, "GET /customers", "").status, 401, "removed");
     }
 
-    /// Somebody of the same name is somebody else.
-    fn a_name_may_be_given_again(backend: Backend) {
+    /// A new user with a removed user's name is another user.
+    fn user_name_reused_does_not_admit_the_old_password(backend: Backend) {
         let server = closed(backend);
         let (old, new) = (Person::new("kim", "the old password"), Person::new("kim", "the new password"));
         let path = server.add_user(&old, &["clerk"]);
@@ -89,8 +89,8 @@ on_every_backend! {
         }
     }
 
-    /// What an operator changes by hand is seen too.
-    fn a_change_by_hand_is_seen(backend: Backend) {
+    /// A change by plain SQL takes effect too.
+    fn user_change_by_sql_takes_effect(backend: Backend) {
         let server = closed(backend);
         let clerk = Person::new("clerk", "a good password");
         server.add_user(&clerk, &["clerk"]);
@@ -100,23 +100,24 @@ on_every_backend! {
         wait_until("it is seen", || (status(&server, &clerk) == 401).then_some(()));
     }
 
-    /// Names and passwords of any script, composed in any way.
-    fn names_in_other_scripts(backend: Backend) {
+    /// Names and passwords of any script, in any Unicode composition.
+    fn login_names_in_other_scripts_are_normalized(backend: Backend) {
         let server = closed(backend);
         for (name, password) in [("Jürgen", "größer als groß"), ("平田", "ひらがなのことば"), ("a b", "with: colon")] {
             let person = Person::new(name, password);
             server.add_user(&person, &["clerk"]);
             assert_eq!(status(&server, &person), 200, "{name}");
         }
-        // The same name, with the dots as a character of their own.
+        // The same name with a combining diaeresis.
         assert_eq!(status(&server, &Person::new("Ju\u{308}rgen", "gro\u{308}ßer als groß")), 200);
-        // One that only looks like it.
+        // A name that only looks like it.
         assert_eq!(status(&server, &Person::new("Jurgen", "größer als groß")), 401);
     }
 
-    /// So many wrong passwords for one name from one address, and it is shut for a while, for the right
-    /// one too; whoever is in already stays in, and other names are not touched.
-    fn too_many_failures(backend: Backend) {
+    /// After too many wrong passwords for one name from one address, that name is locked out for a
+    /// while, even with the right password; a client that is logged in stays so, and other names are
+    /// not affected.
+    fn lockout_after_too_many_failures_spares_sessions_and_other_names(backend: Backend) {
         let server = closed(backend);
         let (known, late) = (Person::new("known", "proved before"), Person::new("late", "comes too late"));
         server.add_user(&known, &["clerk"]);
@@ -126,7 +127,7 @@ on_every_backend! {
         assert_eq!(session.request(&server, "GET /customers", "").status, 200);
         for person in [&known, &late] {
             let wrong = Person::new(&person.name, "never this one");
-            // By Digest, which is not hashed for long: all of it has to happen within a minute.
+            // By Digest, which hashes quickly: all of it has to happen within a minute.
             let mut session = wrong.log_in(&server, "/customers");
             let mut guess = || session.request(&server, "GET /customers", "").status;
             let answers: Vec<u16> = (0..31).map(|_| guess()).collect();
@@ -141,8 +142,9 @@ on_every_backend! {
         assert_eq!(status(&server, &server.admin()), 200, "another name");
     }
 
-    /// The time of the answer says nothing about what it took to find out, and guessing is slow.
-    fn who_guesses_is_answered_late(backend: Backend) {
+    /// Failed logins are delayed (tarpit): the response time reveals nothing about the check, and
+    /// guessing is slow.
+    fn tarpit_delays_every_failed_login(backend: Backend) {
         let server = closed(backend);
         for name in ["admin", "nobody"] {
             let wrong = Person::new(name, "never this one");
@@ -167,9 +169,9 @@ on_every_backend! {
     }
 }
 
-/// A change by one server is known to another within a second.
+/// A change made by one server takes effect at another within a second.
 #[test]
-fn a_change_reaches_other_replicas() {
+fn user_change_reaches_other_replicas() {
     let one = Setup::new(Backend::Postgres).closed().start();
     let two = Setup::replica(one.database()).key_file(one.key_file()).start();
     let clerk = Person::new("clerk", "a good password");
@@ -181,8 +183,8 @@ fn a_change_reaches_other_replicas() {
     wait_until("the other one knows", || (status(&two, &clerk) == 401).then_some(()));
 }
 
-/// A failover may lose a change of the users that a server has seen. The next change is another one, and is
-/// seen too.
+/// A failover may lose a change of the users that a server has seen. The next change gets another
+/// stamp, so that the server notices it too.
 #[test]
 fn users_stamp_is_not_repeated_after_lost_changes() {
     let server = closed(Backend::Postgres);
@@ -195,8 +197,8 @@ fn users_stamp_is_not_repeated_after_lost_changes() {
     assert_eq!(status(&server, &kim), 200);
     let seen = stamp();
     assert_ne!(seen, before);
-    // What a standby has that did not get the change, and then a change of its own: nobody sees what is
-    // between.
+    // The state of a standby that missed the change, followed by a change of its own: no server sees
+    // the state in between.
     run(&format!(
         "ALTER TABLE nouns_users DISABLE TRIGGER USER; \
          UPDATE nouns_users SET roles = '[\"clerk\"]' WHERE name = 'kim'; \
@@ -208,7 +210,7 @@ fn users_stamp_is_not_repeated_after_lost_changes() {
     assert_ne!(stamp(), seen);
 }
 
-/// A database of an older version, whose stamp was a count, gets a random one at the next start.
+/// A database of an older version, whose stamp was a counter, gets a random one at the next start.
 #[test]
 fn users_stamp_that_counts_is_replaced_at_the_next_start() {
     let server = closed(Backend::Postgres);

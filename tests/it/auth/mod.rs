@@ -1,6 +1,7 @@
-//! Who is asking: logins, what ends them, replays, and what is never told.
+//! Authentication: logins, their revocation, replay protection, and responses that reveal nothing.
 //!
-//! The rules of the specification are in `spec/section_5.rs`; who may do what is in `src/pipeline/grants.rs`.
+//! `spec/section_5.rs` tests the rules of the specification; `src/pipeline/grants.rs` tests
+//! permissions.
 
 mod failover;
 mod first_start;

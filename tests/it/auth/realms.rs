@@ -1,6 +1,6 @@
 //! Stored Digest credentials when the realms of the model change.
 //!
-//! HA1 is made of the realm's name, so what is stored is good for realms of that name alone.
+//! HA1 is derived from the realm's name, so a stored one is valid for realms of that name alone.
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ fn realm(server: &Server) -> String {
 
 /// The warnings about stored credentials among the first lines of the log.
 fn warnings(server: &Server) -> Vec<Value> {
-    // A request is logged after all that the start has to say.
+    // A request is logged after everything that the start logs.
     assert_eq!(server.get("/-/health").status, 200);
     wait_until("the request is logged", || server.log().contains("/-/health").then_some(()));
     let log = server.log();
@@ -43,7 +43,7 @@ fn warnings(server: &Server) -> Vec<Value> {
 }
 
 on_every_backend! {
-    fn default_realm_title_changed_digest_goes_on(backend: Backend) {
+    fn digest_default_realm_with_changed_title_still_works(backend: Backend) {
         let server = start_in(Folder::new(), backend, &model("Before", ""));
         assert_eq!(realm(&server), "nouns");
         let admin = server.admin();
@@ -54,7 +54,7 @@ on_every_backend! {
         assert!(warnings(&server).is_empty(), "{}", server.log());
     }
 
-    fn absent_realm_basic_login_meanwhile_keeps_its_digest_credentials(backend: Backend) {
+    fn digest_credentials_of_an_absent_realm_survive_a_basic_login(backend: Backend) {
         let (old, new) = (model("T", "[realms.old]"), model("T", "[realms.new]"));
         let server = start_in(Folder::new(), backend, &old);
         let admin = server.admin();
@@ -67,8 +67,8 @@ on_every_backend! {
         assert_eq!(digest_status(&server, &admin), 200, "kept meanwhile");
     }
 
-    /// What was made of another password must not let anyone in.
-    fn absent_realm_password_changed_meanwhile_drops_its_digest_credentials(backend: Backend) {
+    /// Credentials derived from the old password must not admit anyone.
+    fn digest_credentials_of_an_absent_realm_drop_on_password_change(backend: Backend) {
         let (old, new) = (model("T", "[realms.old]"), model("T", "[realms.new]"));
         let server = start_in(Folder::new(), backend, &old);
         let (admin, ann) = (server.admin(), Person::new("ann", "the first password"));
@@ -88,7 +88,7 @@ on_every_backend! {
         assert_eq!(digest_status(&server, &changed), 200);
     }
 
-    fn unusable_digest_credentials_start_warns_with_the_number_of_users(backend: Backend) {
+    fn digest_credentials_unusable_are_counted_in_a_warning_at_start(backend: Backend) {
         let (old, new) = (model("Shop", "[realms.Shop]"), model("Shop", ""));
         let server = start_in(Folder::new(), backend, &old);
         let (admin, ann) = (server.admin(), Person::new("ann", "a password of hers"));

@@ -1,4 +1,5 @@
-//! A captured request is never executed again: not here, not at another server, not after a restart.
+//! Replay protection: a captured request is never executed again, not at another replica and not after
+//! a restart.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -10,13 +11,13 @@ use crate::harness::{
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-/// A request that was sent once, with its answer's status.
+/// A request that was sent once, with its response's status.
 struct Captured {
     authorization: String,
 }
 
 impl Captured {
-    /// Creates a customer, and keeps what went over the wire.
+    /// Creates a customer, and captures the request.
     fn create(server: &Server, person: &Person) -> Self {
         let mut session = person.log_in(server, "/customers");
         let captured = Self { authorization: session.answer("POST /customers", ANN.as_bytes()) };
@@ -35,7 +36,7 @@ impl Captured {
         captured
     }
 
-    /// Sends it again, and sees it refused.
+    /// Sends it again, and expects a refusal.
     fn replay(&self, server: &Server, occasion: &str) {
         let answer = self.send(server, "POST /customers", ANN);
         assert_eq!(answer.status, 401, "{occasion}: {answer:?}");
@@ -44,7 +45,7 @@ impl Captured {
     }
 }
 
-/// On a connection of its own.
+/// Sends it on a new connection.
 fn post(address: SocketAddr, authorization: &str) -> u16 {
     let headers = [("Authorization", authorization)];
     Client::connect(address).request("POST /customers", &headers, ANN).status
@@ -56,7 +57,7 @@ fn customers(server: &Server) -> String {
 }
 
 on_every_backend! {
-    fn a_captured_request_is_worth_nothing(backend: Backend) {
+    fn replay_of_a_captured_request_is_refused(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let captured = Captured::create(&server, &server.admin());
         for _ in 0..3 {
@@ -69,7 +70,7 @@ on_every_backend! {
             let status = captured.send(&server, line, ANN).status;
             assert!(matches!(status, 400 | 401 | 405), "{line}: {status}");
         }
-        // With its count changed, the proof is no proof.
+        // With its count changed, the response hash does not match.
         let counted = captured.authorization.replace("nc=00000001", "nc=00000002");
         assert_ne!(counted, captured.authorization);
         let answer = server.request("POST /customers", &[("Authorization", &counted)], ANN);
@@ -77,7 +78,7 @@ on_every_backend! {
         assert_eq!(customers(&server), "1");
         let server = server.restart();
         if backend == Backend::Sqlite {
-            // Used pairs are in memory, so nonces end with the process.
+            // On SQLite the used counts are in memory, so nonces end with the process.
             captured.replay(&server, "after a restart");
         } else {
             captured.replay(&server, "after a restart, with the pairs in the database");
@@ -87,8 +88,9 @@ on_every_backend! {
         assert_eq!(customers(&server), "1");
     }
 
-    /// Requests on one nonce may come in any order and at once; one that comes twice is done once.
-    fn one_nonce_many_at_once(backend: Backend) {
+    /// Requests on one nonce may arrive out of order and concurrently; a count that arrives twice is
+    /// accepted once.
+    fn nonce_used_concurrently_accepts_each_count_once(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let address = server.address;
         let mut session = server.admin().log_in(&server, "/customers");
@@ -113,9 +115,9 @@ on_every_backend! {
     }
 }
 
-/// A nonce is good at every replica, and what was used at one is used at all.
+/// A nonce is valid at every replica, and a count used at one is used at all.
 #[test]
-fn at_another_replica() {
+fn replay_at_another_replica_is_refused() {
     let one = Setup::new(Backend::Postgres).closed().start();
     let two = Setup::replica(one.database()).key_file(one.key_file()).start();
     let admin = one.admin();
@@ -128,10 +130,10 @@ fn at_another_replica() {
     assert_eq!(customers(&one), "6");
 }
 
-/// A client that stays with one replica is served from its memory; when it goes to another one, its nonce
-/// is as good there, and what was used is as used.
+/// A client that stays at one replica is served from a nonce lease in memory; at another replica its
+/// nonce is still valid, and its used counts stay used.
 #[test]
-fn after_a_long_stay_at_another_replica() {
+fn replay_after_a_nonce_lease_at_another_replica_is_refused() {
     let one = Setup::new(Backend::Postgres).closed().start();
     let two = Setup::replica(one.database()).key_file(one.key_file()).start();
     let mut session = one.admin().log_in(&one, "/customers");
@@ -150,7 +152,8 @@ fn after_a_long_stay_at_another_replica() {
         }
         assert_eq!(customers(&one), captured.len().to_string());
     }
-    // In memory alone: a replica that is killed takes with it what it had to itself, and nobody gets it.
+    // The lease is in memory alone: when its replica is killed, the nonce is lost, and no replica
+    // accepts it.
     let mut session = one.admin().log_in(&one, "/customers");
     let mut answers = (0..30).map(|_| session.answer("POST /customers", ANN.as_bytes()));
     let sent: Vec<String> = answers.by_ref().take(20).collect();
@@ -167,10 +170,10 @@ fn after_a_long_stay_at_another_replica() {
     assert_eq!(count.trim(), "80");
 }
 
-/// A crash of PostgreSQL loses the used pairs, and with them every nonce that was given before: at the
-/// server that has seen the crash, and at one that still believes in the old ones.
+/// A crash of PostgreSQL loses the used counts, and with them every nonce issued before: at a server
+/// that has noticed the crash, and at one that still has the old epoch.
 #[test]
-fn after_a_crash_of_the_database() {
+fn replay_after_a_crash_of_postgres_is_refused() {
     let postgres = OwnPostgres::start();
     postgres.sql("postgres", "CREATE DATABASE crash");
     let address = postgres.address_of("crash");
@@ -178,7 +181,7 @@ fn after_a_crash_of_the_database() {
     let two = Setup::replica(address).key_file(one.key_file()).start();
     let admin = one.admin();
     let captured = Captured::create(&one, &admin);
-    // Both have the epoch of before in memory, and one of them more than that.
+    // Both have the old epoch in memory, and one of them a lease as well.
     let mut session = admin.log_in(&two, "/customers");
     for _ in 0..20 {
         assert_eq!(session.request(&two, "GET /customers", "").status, 200);
@@ -200,8 +203,8 @@ fn after_a_crash_of_the_database() {
 
 const DAY: i64 = 86_400;
 
-/// Logs in by Digest, by a challenge of now. A server that runs while its clock is set back may give out one
-/// more nonce of before, and say that it is stale.
+/// Logs in by Digest with a new challenge. A server that runs while its clock is set back may issue one
+/// more nonce of the old time, and report it as stale.
 fn logs_in(server: &Server, person: &Person, tries: usize) -> bool {
     (0..tries).any(|_| {
         let mut session = person.log_in(server, "/customers");
@@ -209,7 +212,7 @@ fn logs_in(server: &Server, person: &Person, tries: usize) -> bool {
     })
 }
 
-/// The clock of the machine, with the database on it, is a day ahead and is set right, again and again.
+/// The clock of the machine and its database is a day ahead and is corrected, again and again.
 fn clock_that_was_ahead(clock: &FakeClock, server: Server, count: impl Fn(&Server) -> String) {
     let admin = server.admin();
     let mut captured = vec![Captured::create(&server, &admin)];
@@ -236,7 +239,7 @@ fn clock_that_was_ahead(clock: &FakeClock, server: Server, count: impl Fn(&Serve
 }
 
 #[test]
-fn clock_corrected_digest_works_and_replays_are_refused_on_sqlite() {
+fn replay_after_a_clock_correction_is_refused_on_sqlite() {
     let clock = FakeClock::new(DAY);
     let server = Setup::new(Backend::Sqlite).closed().under(&clock.program()).start();
     // Used nonces are kept in many shards, and a login touches one of them.
@@ -246,7 +249,7 @@ fn clock_corrected_digest_works_and_replays_are_refused_on_sqlite() {
 }
 
 #[test]
-fn clock_corrected_digest_works_and_replays_are_refused_on_postgres() {
+fn replay_after_a_clock_correction_is_refused_on_postgres() {
     let clock = FakeClock::new(DAY);
     let postgres = OwnPostgres::start_under_clock(&clock);
     postgres.sql("postgres", "CREATE DATABASE clock");
@@ -257,10 +260,10 @@ fn clock_corrected_digest_works_and_replays_are_refused_on_postgres() {
     clock_that_was_ahead(&clock, server, count);
 }
 
-/// A copy of a database lacks the claims that were made at the original since, and so none of the nonces
-/// from before is good there.
+/// A copy of a database lacks the claims made at the original since, so that it accepts none of the
+/// earlier nonces.
 #[test]
-fn restored_database_begins_a_new_epoch() {
+fn nonce_epoch_is_new_in_a_restored_database() {
     let original = Setup::new(Backend::Postgres).closed().start();
     let admin = original.admin();
     let mut session = admin.log_in(&original, "/customers");
@@ -282,13 +285,13 @@ fn restored_database_begins_a_new_epoch() {
         sql(Backend::Postgres, restored.path(), "SELECT count(*) FROM customers").trim(),
         "1"
     );
-    // The original goes on.
+    // The original continues.
     assert_eq!(unsent.send(&original, "POST /customers", ANN).status, 201);
 }
 
-/// The same by a copy of the files, which leaves even the numbers of transactions as they were.
+/// The same by a copy of the files, which keeps even the transaction ids.
 #[test]
-fn database_from_a_template_begins_a_new_epoch() {
+fn nonce_epoch_is_new_in_a_database_from_a_template() {
     let original = Setup::new(Backend::Postgres).closed().start();
     let admin = original.admin();
     let mut session = admin.log_in(&original, "/customers");

@@ -1,8 +1,8 @@
-//! Rights that are taken away while a request waits, a response streams or a connection idles.
+//! Revocation of rights while a request waits, a response streams or a connection is idle.
 //!
-//! The change is made by `nouns user`, which returns when every server has seen it.
-//! The one surprising thing: a request that waits for a lock is refused by the transaction itself, since
-//! the rights count that are in force when the lock is free.
+//! `nouns user` makes the change, and returns when every server has seen it.
+//! The one surprising thing: the transaction itself refuses a request that waited for a lock, since the
+//! rights count that are in force when the lock is granted.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ entry = { verbs = ["get", "post", "put", "patch", "delete"], hide = ["number"] }
 entry = { verbs = ["get", "post", "put", "patch", "delete"], where = "number > 0" }
 "#;
 
-/// Longer than a server trusts what it knows of its users.
+/// Longer than a server trusts its cached users.
 const LEASE: Duration = Duration::from_millis(500);
 
 fn start(backend: Backend) -> (Server, Person) {
@@ -73,14 +73,14 @@ fn metric(server: &Server, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("{name}: {answer:?}"))
 }
 
-/// What is stored: text and number of every entry.
+/// The stored entries: text and number of each.
 fn stored(server: &Server) -> Vec<Value> {
     let entries = as_admin(server, "GET /entries?limit=500").json();
     let entries = entries["entries"].as_array().unwrap();
     entries.iter().map(|entry| json!([entry["text"], entry["number"]])).collect()
 }
 
-/// A request of which the head and half of the body are sent.
+/// A request whose head and half of the body are sent.
 struct SlowRequest {
     client: Client,
     rest: Vec<u8>,
@@ -111,7 +111,7 @@ impl SlowRequest {
     }
 }
 
-/// Every kind of request that changes something, on the two entries of `start_with_entries`.
+/// Every kind of write, on the two entries of `start_with_entries`.
 fn writes() -> Vec<(&'static str, &'static str, &'static str)> {
     vec![
         ("POST /entries", "", r#"{"entry":{"text":"new","number":7}}"#),
@@ -132,7 +132,7 @@ fn writes() -> Vec<(&'static str, &'static str, &'static str)> {
     ]
 }
 
-/// Sends all of them slowly, makes a change of the users meanwhile, and finishes them.
+/// Sends all of them slowly, changes the users meanwhile, and finishes them.
 fn slowly(server: &Server, ann: &Person, change: impl FnOnce()) -> Vec<(String, Answer)> {
     for number in [-1, -2] {
         let entry = json!({"entry": {"text": "old", "number": number}}).to_string();
@@ -167,7 +167,7 @@ fn old() -> Vec<Value> {
 }
 
 on_every_backend! {
-    fn slow_body_of_a_disabled_user_is_refused(backend: Backend) {
+    fn revocation_slow_body_of_a_disabled_user_is_refused(backend: Backend) {
         let (server, ann) = start(backend);
         let answers = slowly(&server, &ann, || user(&server, &["disable", "ann"]));
         expect_all(&answers, 401, "credentials-wrong");
@@ -175,25 +175,25 @@ on_every_backend! {
             assert_eq!(answer.all("WWW-Authenticate").len(), 2, "{line}: {answer:?}");
         }
         assert_eq!(stored(&server), old());
-        // Nothing is kept under the key either.
+        // Nothing is stored under the idempotency key either.
         user(&server, &["enable", "ann"]);
         let (line, headers, body) = writes()[1];
         let (_, again) = SlowRequest::begin(&server, &ann.basic(), (line, headers, body)).finish();
         assert_eq!((again.status, again.header("Idempotent-Replayed")), (201, None), "{again:?}");
     }
 
-    fn slow_body_of_a_removed_user_is_refused(backend: Backend) {
+    fn revocation_slow_body_of_a_removed_user_is_refused(backend: Backend) {
         let (server, ann) = start(backend);
         let answers = slowly(&server, &ann, || {
             user(&server, &["remove", "ann"]);
-            // Another user of the same name and password.
+            // Another user with the same name and password.
             server.add_user(&ann, &["writer"]);
         });
         expect_all(&answers, 401, "credentials-wrong");
         assert_eq!(stored(&server), old());
     }
 
-    fn slow_body_with_a_replaced_password_is_refused(backend: Backend) {
+    fn revocation_slow_body_with_a_replaced_password_is_refused(backend: Backend) {
         let (server, ann) = start(backend);
         let answers = slowly(&server, &ann, || {
             let users = as_admin(&server, "GET /-/users").json();
@@ -209,15 +209,15 @@ on_every_backend! {
         assert_eq!(stored(&server), old());
     }
 
-    fn slow_body_without_the_verb_any_more_is_forbidden(backend: Backend) {
+    fn revocation_slow_body_after_losing_the_verb_is_forbidden(backend: Backend) {
         let (server, ann) = start(backend);
         let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "reader"]));
         expect_all(&answers, 403, "forbidden");
         assert_eq!(stored(&server), old());
     }
 
-    /// The rows and fields that the new roles grant, not those of the head.
-    fn slow_body_is_held_against_the_present_grant(backend: Backend) {
+    /// The rows and fields of the new roles apply, not those at the time of the head.
+    fn revocation_slow_body_is_checked_against_the_new_roles(backend: Backend) {
         let (server, ann) = start(backend);
         let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "unnumbered"]));
         let statuses: Vec<u16> = answers.iter().map(|(_, answer)| answer.status).collect();
@@ -231,7 +231,7 @@ on_every_backend! {
         assert_eq!(stored(&server)[..2], old());
     }
 
-    fn slow_body_is_not_touched_by_changes_of_others(backend: Backend) {
+    fn revocation_of_others_does_not_affect_a_slow_body(backend: Backend) {
         let (server, ann) = start(backend);
         server.add_user(&Person::new("bob", "the password of bob"), &["writer"]);
         let answers = slowly(&server, &ann, || user(&server, &["disable", "bob"]));
@@ -239,8 +239,8 @@ on_every_backend! {
         assert_eq!(statuses, [201, 201, 201, 201, 200, 200, 204, 201]);
     }
 
-    /// It waits for a lock, and whoever has the lock takes the right away.
-    fn write_queued_behind_the_revocation_is_refused(backend: Backend) {
+    /// The request waits for a lock, and the holder of the lock revokes the right.
+    fn revocation_refuses_a_write_queued_behind_it(backend: Backend) {
         let (server, ann) = start(backend);
         let entry = r#"{"entry":{"text":"old","number":-1}}"#;
         let ann = ann.basic();
@@ -295,8 +295,8 @@ on_every_backend! {
         assert_eq!((answer.status, answer.problem().as_str()), (401, "credentials-wrong"));
     }
 
-    /// The client stands still, so that nothing but the revocation can end it.
-    fn export_of_a_disabled_user_is_cut(backend: Backend) {
+    /// The client reads nothing, so that only the revocation can end the response.
+    fn revocation_cuts_the_export_of_a_disabled_user(backend: Backend) {
         let (server, ann) = start(backend);
         fill(&server, 60_000);
         let ann = ann.basic();
@@ -351,7 +351,7 @@ on_every_backend! {
         assert!(!log.contains("connection cut"), "{log}");
     }
 
-    fn export_goes_on_while_others_are_revoked(backend: Backend) {
+    fn revocation_of_others_does_not_cut_an_export(backend: Backend) {
         let (server, ann) = start(backend);
         fill(&server, 20_000);
         server.add_user(&Person::new("bob", "the password of bob"), &["writer"]);

@@ -1,4 +1,4 @@
-//! What the schemes accept beyond the specification's own words.
+//! Basic and Digest details beyond the rules of the specification.
 
 use crate::harness::{Answer, Backend, Person, Server, Setup};
 
@@ -14,7 +14,7 @@ const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 on_every_backend! {
     /// One line with both algorithms, one nonce and one opaque, then Basic.
-    fn the_challenges_of_a_realm_with_both(backend: Backend) {
+    fn challenges_of_a_realm_with_basic_and_digest(backend: Backend) {
         let server = closed(backend);
         let answer = server.get("/customers");
         let lines = answer.all("WWW-Authenticate");
@@ -32,7 +32,7 @@ on_every_backend! {
     }
 
     /// Both algorithms, every verb, bodies and queries.
-    fn digest_with_both_algorithms(backend: Backend) {
+    fn digest_with_either_algorithm_works_for_every_verb(backend: Backend) {
         let server = closed(backend);
         for algorithm in ["MD5", "SHA-256"] {
             let mut session = server.admin().digest(&server.get("/customers"), algorithm);
@@ -49,8 +49,8 @@ on_every_backend! {
         }
     }
 
-    /// What stands in the log and in the change log.
-    fn the_callers_name_is_kept(backend: Backend) {
+    /// In the request log and in the change log.
+    fn caller_name_is_logged_and_in_the_change_log(backend: Backend) {
         let server = closed(backend);
         let clerk = Person::new("clerk", "a good password");
         server.add_user(&clerk, &["clerk"]);
@@ -63,8 +63,8 @@ on_every_backend! {
         });
     }
 
-    /// Credentials are looked at before anything of the body, and open places ask nobody.
-    fn the_order_of_checks(backend: Backend) {
+    /// Credentials are checked before the body, and public paths need none.
+    fn credentials_are_checked_before_the_body(backend: Backend) {
         let server = closed(backend);
         for line in ["GET /-/health", "GET /-/ready", "GET /-/problems/not-found", "OPTIONS /customers"] {
             let bad = with(&server, line, "Basic !!", "");
@@ -79,7 +79,7 @@ on_every_backend! {
         let two = format!("GET /customers HTTP/1.1\r\nHost: x\r\nAuthorization: {admin}\r\nAuthorization: {admin}\r\n\r\n");
         assert_eq!(server.send(two).status, 400, "two Authorization headers");
         assert_eq!(with(&server, "GET /customers", "Bearer abc", "").status, 401);
-        // A client that asks for a challenge with an empty body, as curl does.
+        // A client that requests a challenge with an empty body, as curl does.
         let probe = server.request("POST /customers", &[("Content-Type", "application/json"), ("Content-Length", "0")], "");
         assert_eq!(probe.status, 401);
     }

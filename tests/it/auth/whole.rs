@@ -1,12 +1,12 @@
-//! Digest that proves the body too, names as hashes, and proofs for another realm.
+//! Digest with `auth-int` and `userhash`, and credentials for another realm.
 //!
-//! Made by hand, by the formulas of RFC 7616: other libraries do not do these.
+//! Hand-made by the formulas of RFC 7616, since client libraries do not implement these.
 
 use crate::harness::{Answer, Backend, Held, Person, Server, Setup, md5, parameter};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-/// Proves the body that is sent, or another one.
+/// Signs the body that is sent, or another one.
 fn send(held: &Held, server: &Server, nc: u32, (proved, body): (&str, &str)) -> Answer {
     let over = format!("POST:/customers:{}", md5(proved));
     let response = held.hash(nc, "auth-int", &over);
@@ -15,8 +15,8 @@ fn send(held: &Held, server: &Server, nc: u32, (proved, body): (&str, &str)) -> 
 }
 
 on_every_backend! {
-    /// The body is part of the proof, of the request and of the answer.
-    fn the_body_is_proved_too(backend: Backend) {
+    /// The hash covers the body of the request, and of the response.
+    fn auth_int_covers_request_and_response_bodies(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let held = Held::new(&server, &server.admin(), "/customers");
         let created = send(&held, &server, 1, (ANN, ANN));
@@ -32,8 +32,8 @@ on_every_backend! {
         assert_eq!(list.json()["customers"].as_array().unwrap().len(), 1);
     }
 
-    /// A body that is too large is not read, and neither is one of somebody without a nonce of ours.
-    fn a_body_is_read_within_limits(backend: Backend) {
+    /// A body that is too large is not read, nor is one without a valid nonce.
+    fn auth_int_reads_the_body_within_limits(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let mut held = Held::new(&server, &server.admin(), "/customers");
         let large = " ".repeat(9 << 20);
@@ -42,9 +42,9 @@ on_every_backend! {
         assert_eq!(send(&held, &server, 1, (ANN, ANN)).status, 401);
     }
 
-    /// Nobody has proved anything yet when the body is read: a list of new items has to do with what one
-    /// item may have, while somebody who is known may send more.
-    fn a_list_is_read_as_far_as_one_item(backend: Backend) {
+    /// The body is read before the client is authenticated: a list of new items gets the limit of one
+    /// item, while an authenticated client may send more.
+    fn auth_int_limits_a_list_to_the_size_of_one_item(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let held = Held::new(&server, &server.admin(), "/customers");
         let list = r#"{"customers":[{"name":"Ann","email":"ann@example.com"}]}"#;
@@ -55,8 +55,8 @@ on_every_backend! {
         assert_eq!(server.request("POST /customers", &[("Authorization", &basic)], &large).status, 201);
     }
 
-    /// RFC 7616 §3.4.4: a name may come as its hash.
-    fn a_name_may_be_hashed(backend: Backend) {
+    /// RFC 7616 §3.4.4: the client may send the user name as a hash.
+    fn userhash_is_accepted(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let admin = server.admin();
         let mut held = Held::new(&server, &admin, "/customers");
@@ -67,8 +67,8 @@ on_every_backend! {
         assert_eq!(server.request("GET /customers", &[("Authorization", &unknown)], "").status, 401);
     }
 
-    /// What proves somebody in one realm is nothing in another.
-    fn another_realm(backend: Backend) {
+    /// Credentials of one realm are refused in another.
+    fn digest_of_another_realm_is_refused(backend: Backend) {
         let model = r#"
 title = "Two"
 [realms.one]

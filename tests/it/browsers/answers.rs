@@ -1,4 +1,4 @@
-//! What answers say to browsers, byte by byte and without one.
+//! Response headers for browsers (CORS, isolation, caching), without a browser.
 
 use expect_test::expect;
 
@@ -9,7 +9,7 @@ const DEFAULT: &str = r#"schemes = ["digest", "basic"]"#;
 const APP: (&str, &str) = ("Origin", "https://app.example");
 const DECLARED: &str = "cors_origins = [\"https://app.example\", \"http://localhost:3000\"]";
 
-/// The lines that are about CORS.
+/// The CORS header lines.
 fn cors(answer: &Answer) -> String {
     let is_cors =
         |name: &str| name.eq_ignore_ascii_case("vary") || name.starts_with("access-control");
@@ -18,7 +18,7 @@ fn cors(answer: &Answer) -> String {
     format!("{}\n{}", answer.status, lines.collect::<String>())
 }
 
-/// One request for each kind of answer, with the status it has at a closed server.
+/// One request for each kind of response, each with the status that a server with authentication gives.
 fn every_kind(server: &Server, page: &[(&str, &str)]) -> Vec<Answer> {
     let admin = server.admin().basic();
     let item = add_ann(server);
@@ -57,7 +57,7 @@ fn every_kind(server: &Server, page: &[(&str, &str)]) -> Vec<Answer> {
 }
 
 on_every_backend! {
-    fn every_answer_is_for_its_own_origin_and_no_shared_cache(backend: Backend) {
+    fn responses_are_same_origin_and_private_to_caches(backend: Backend) {
         let server = store(backend, DEFAULT, "");
         for answer in every_kind(&server, &[]) {
             let header = |name| answer.header(name).unwrap_or_else(|| panic!("{name}: {answer:?}"));
@@ -70,16 +70,16 @@ on_every_backend! {
                 assert_eq!(header("X-Content-Type-Options"), "nosniff");
                 assert_eq!(header("Vary"), "Accept, Accept-Encoding");
             }
-            // Nothing is said of origins where none is declared.
+            // No CORS header where no origin is declared.
             assert!(!cors(&answer).contains("access-control"), "{answer:?}");
             assert!(!cors(&answer).contains("Origin"), "{answer:?}");
         }
     }
 
-    fn a_declared_origin_can_read_every_answer(backend: Backend) {
+    fn cors_declared_origin_can_read_every_response(backend: Backend) {
         let server = store(backend, DEFAULT, DECLARED);
         for page in [APP, ("Origin", "http://localhost:3000")] {
-            // Also when the browser says that it is another site.
+            // Also when fetch metadata says `cross-site`.
             let headers = [page, ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "cors")];
             for answer in every_kind(&server, &headers) {
                 let header = |name| answer.header(name).unwrap_or_else(|| panic!("{name}: {answer:?}"));
@@ -92,7 +92,7 @@ on_every_backend! {
         }
     }
 
-    fn an_origin_that_is_not_declared_is_told_nothing(backend: Backend) {
+    fn cors_undeclared_origin_gets_no_headers(backend: Backend) {
         let server = store(backend, DEFAULT, DECLARED);
         for origin in ["https://evil.example", "null", "https://app.example.evil", "http://app.example"] {
             let admin = server.admin().basic();
@@ -102,17 +102,17 @@ on_every_backend! {
             let write = server.request("POST /customers", &known, ANN);
             assert_eq!(write.problem(), "cross-site", "{origin}");
             assert_eq!(cors(&write), "403\nvary: Accept, Accept-Encoding\nvary: Origin\n", "{origin}");
-            // The answer that anybody gets to OPTIONS, and nothing of what a browser waits for.
+            // The usual response to OPTIONS, without the headers that a preflight needs.
             let asks = [("Origin", origin), ("Access-Control-Request-Method", "PUT")];
             let preflight = server.request("OPTIONS /customers", &asks, "");
             assert_eq!(cors(&preflight), "204\nvary: Origin\n", "{origin}");
             assert_eq!(preflight.header("Allow"), Some("GET, HEAD, POST, OPTIONS"));
         }
-        // Whoever comes without an origin may be given what a cache kept: it must know the difference.
+        // A cached response may be given to a client without an `Origin`, so `Vary` must name it.
         assert!(server.get("/customers").all("Vary").contains(&"Origin"));
     }
 
-    fn a_preflight_needs_nobody(backend: Backend) {
+    fn cors_preflight_needs_no_credentials(backend: Backend) {
         let server = store(backend, DEFAULT, DECLARED);
         let preflight = |path: &str| {
             let asks = [
@@ -148,13 +148,13 @@ on_every_backend! {
         };
         assert_eq!(methods("/customers/1"), "GET, HEAD, PUT, PATCH, DELETE, OPTIONS");
         assert_eq!(methods("/"), "GET, HEAD, OPTIONS");
-        // A browser follows no redirect here, and would not show the page that nothing is there.
+        // A browser follows no redirect in a preflight, and would not show the 404 page.
         assert_eq!(methods("/customers/"), "GET, HEAD, POST, OPTIONS");
         assert_eq!(methods("/nowhere"), "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     }
 
-    fn a_page_is_told_of_a_panic_too(backend: Backend) {
-        // The answer to the second is the last resort: a status alone.
+    fn cors_headers_are_on_panic_responses_too(backend: Backend) {
+        // The response to the second is the last resort: a status alone.
         for (fault, path) in [("plan:1", "/customers"), ("problem:1", "/nowhere")] {
             let text = format!("{STORE}\n[server]\n{DECLARED}\n");
             let server = Setup::new(backend).model(&text).fault(fault).start();
@@ -164,7 +164,7 @@ on_every_backend! {
         }
     }
 
-    fn pages_of_other_origins_may_link_and_not_read(backend: Backend) {
+    fn fetch_metadata_other_origins_may_navigate_but_not_read(backend: Backend) {
         let server = store(backend, DEFAULT, "");
         let admin = server.admin().basic();
         let ask = |path: &str, (site, mode, to): (&str, &str, &str)| {

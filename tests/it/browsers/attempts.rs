@@ -1,34 +1,35 @@
-//! What a page can try with another server: every way that a browser has to fetch, send, load and show.
+//! Cross-origin attempts: every way that a browser has to fetch, send, load and show from another
+//! server.
 //!
 //! A row is script for the page. `V` is the server, `ITEM` the path of a stored item, `BODY` and
-//! `CHANGED` are bodies that the server would take, `settled(element)` waits until an element has loaded
-//! or failed. What comes back is all that the page could find out.
+//! `CHANGED` are valid bodies, `settled(element)` waits until an element has loaded or failed. The
+//! script returns everything that the page could find out.
 
-/// One thing to try.
+/// One attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
     pub name: &'static str,
     pub script: &'static str,
-    /// What a page of a declared origin gets.
+    /// The result for a page of a declared origin.
     pub declared: Gets,
-    /// A request that comes when the script has ended already.
+    /// The path of a request that is sent after the script has ended.
     pub late: Option<&'static str>,
 }
 
-/// What a page of a declared origin gets.
+/// The result of an attempt for a page of a declared origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gets {
-    /// What is stored, or what the server says of it: this text is part of it.
+    /// It reads stored data or the server's message, which contains this text.
     Reads(&'static str),
-    /// It changes what is stored.
+    /// It changes stored data.
     Changes,
-    /// Nothing either: these ways do not tell the server which page asks, or are not for data.
+    /// Nothing either: these requests carry no `Origin`, or their results are not readable as data.
     Nothing,
 }
 
 use Gets::{Changes, Nothing, Reads};
 
-/// Runs before each script.
+/// Script that runs before each attempt.
 pub const PRELUDE: &str = r#"
     const JSON_TYPE = {'Content-Type': 'application/json'}
     const BODY = '{"customer":{"name":"Eve","email":"eve@evil.example"}}'
@@ -141,7 +142,7 @@ pub const READS: &[Attempt] = &[
     row("form, GET", Nothing, "form('get', '', [['limit', '5']])"),
 ];
 
-/// Where the browser does not say whose page asks, these cannot be told from a person who logs out.
+/// Without fetch metadata the server cannot tell these from a person who logs out.
 pub const LOGOUTS: &[Attempt] = &[
     row(
         "logout, blind",

@@ -1,9 +1,9 @@
-//! A real Chromium without a screen, told what to do by the DevTools protocol.
+//! Headless Chromium, controlled by the DevTools protocol.
 //!
-//! It knows nothing of our server. What the browser would ask its user in a dialog is asked here: the
-//! answer goes into the browser's own cache of credentials, as a person's would.
-//! The one surprising thing: the protocol goes through the browser's standard input and output, which
-//! a shell makes its descriptors 3 and 4; when this end goes away, the browser ends.
+//! It knows nothing of our server. The tests answer the login dialogs: the credentials go into the
+//! browser's own credential cache, as a person's would.
+//! The one surprising thing: the protocol uses the browser's descriptors 3 and 4, which a shell
+//! connects to standard input and output; when this end closes, the browser exits.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Folder, PATIENCE, Person, wait_until};
 
-/// Every name of these ends is this machine, each another site.
+/// Every name in these domains resolves to this machine, and each is another site.
 const NAMES: &str = "MAP *.example 127.0.0.1, MAP *.test 127.0.0.1";
 
 const FLAGS: &[&str] = &[
@@ -39,7 +39,7 @@ pub struct Chromium {
     _profile: Folder,
 }
 
-/// The line to the browser, and what came back.
+/// The connection to the browser, and its responses.
 struct Wire {
     to: Mutex<ChildStdin>,
     number: Mutex<u64>,
@@ -47,10 +47,10 @@ struct Wire {
     tabs: Mutex<HashMap<String, Seen>>,
 }
 
-/// What a tab has been through.
+/// The events of a tab.
 #[derive(Debug, Clone, Default)]
 struct Seen {
-    /// Who types into the dialogs, one after another; then they are cancelled.
+    /// The users who answer the login dialogs, in turn; further dialogs are cancelled.
     typing: Vec<Person>,
     dialogs: u32,
     loads: u32,
@@ -69,7 +69,7 @@ impl Chromium {
         );
         let mut command = Command::new("sh");
         command.args(["-c", &line]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Settings of its own go into the profile as well.
+        // Its settings are in the profile folder as well.
         command.env("HOME", profile.path());
         let mut child = command.spawn().unwrap();
         let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -84,13 +84,13 @@ impl Chromium {
             for message in BufReader::new(from).split(0).map_while(Result::ok) {
                 reader.take(&serde_json::from_slice(&message).unwrap());
             }
-            // Nobody waits for a browser that is gone.
+            // The browser has exited, and no test waits for it.
             reader.waiting.lock().unwrap().clear();
         });
         Self { child, wire, _profile: profile }
     }
 
-    /// A tab of a browser that nobody has used before.
+    /// A tab with an empty browser context.
     pub fn tab(&self) -> Tab<'_> {
         let context = self.wire.ask("", "Target.createBrowserContext", json!({}));
         let context = context["browserContextId"].as_str().unwrap().to_owned();
@@ -107,12 +107,13 @@ impl Chromium {
         let tab = Tab { browser: self, context: context.to_owned(), session };
         tab.ask("Page.enable", json!({}));
         tab.ask("Network.enable", json!({}));
-        // A page's own policy does not bind what the tests run in it: its author could have had another.
+        // Bypasses the page's content security policy for test scripts: its author could have had
+        // another.
         tab.ask("Page.setBypassCSP", json!({"enabled": true}));
         tab
     }
 
-    /// What is to be seen in frames that were to show something from this address.
+    /// The text of the frames that load this address.
     pub fn frames(&self, base: &str) -> Vec<String> {
         let targets = self.wire.ask("", "Target.getTargets", json!({}));
         let targets = targets["targetInfos"].as_array().unwrap().iter();
@@ -132,7 +133,7 @@ impl Chromium {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // Before the profile goes.
+        // Exits before the profile folder is removed.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -152,7 +153,7 @@ impl Wire {
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        // A browser that is gone is noticed by whoever waits for its answer.
+        // The waiter for the response notices a browser that has exited.
         drop(self.to.lock().unwrap().write_all(&bytes));
         number
     }
@@ -163,11 +164,11 @@ impl Wire {
         answer["result"].clone()
     }
 
-    /// The answer, whatever it is.
+    /// The response, even if it is an error.
     fn answer(&self, session: &str, method: &str, parameters: Value) -> Value {
         let (sender, answer) = mpsc::channel();
         let asked = format!("{method} {parameters}");
-        // Held until the number is known, so that the answer finds its place.
+        // Locked until the number is known, so that the response finds its entry.
         let mut waiting = self.waiting.lock().unwrap();
         let number = self.send(session, method, parameters);
         waiting.insert(number, sender);
@@ -179,7 +180,7 @@ impl Wire {
         }
     }
 
-    /// One message from the browser.
+    /// Handles one message from the browser.
     fn take(&self, message: &Value) {
         if let Some(number) = message["id"].as_u64() {
             if let Some(sender) = self.waiting.lock().unwrap().remove(&number) {
@@ -193,7 +194,7 @@ impl Wire {
         let Some(seen) = tabs.get_mut(session) else { return };
         match method {
             "Page.loadEventFired" => seen.loads += 1,
-            // A page that was put aside as it was is not loaded again.
+            // A page from the back/forward cache is not loaded again.
             "Page.frameNavigated" if parameters["type"] == "BackForwardCacheRestore" => {
                 seen.loads += 1;
             }
@@ -225,7 +226,7 @@ impl Wire {
     }
 }
 
-/// One tab; closed, with all that its browser remembers, when dropped.
+/// One tab; closed with its browser context when dropped.
 pub struct Tab<'a> {
     browser: &'a Chromium,
     context: String,
@@ -241,8 +242,8 @@ impl Tab<'_> {
         look(self.browser.wire.tabs.lock().unwrap().get_mut(&self.session).unwrap())
     }
 
-    /// Goes to an address as if it had been typed. These people answer the dialogs; what is asked after
-    /// them is cancelled. Gives back how many dialogs there were.
+    /// Navigates to an address as if it had been typed. These people answer the login dialogs, and
+    /// further dialogs are cancelled. Returns the number of dialogs.
     pub fn go(&self, address: &str, typing: &[&Person]) -> u32 {
         self.asking(&format!("{address} is loaded"), typing, || {
             let there = self.ask("Page.navigate", json!({"url": address}));
@@ -269,12 +270,12 @@ impl Tab<'_> {
         self.ask("Fetch.enable", json!({"handleAuthRequests": true}));
         go();
         wait_until(what, || self.seen(|seen| (seen.loads > loads).then_some(())));
-        // What pages do by themselves goes its usual way.
+        // Requests of the pages themselves are not intercepted.
         self.ask("Fetch.disable", json!({}));
         self.seen(|seen| seen.dialogs)
     }
 
-    /// Waits until an answer has led the tab on to this address, and it is loaded.
+    /// Waits until a redirect has led the tab to this address, and it is loaded.
     pub fn is_led_to(&self, address: &str) {
         wait_until(&format!("{address} is loaded"), || {
             let look = json!({"expression": "document.readyState + ' ' + location", "returnByValue": true});
@@ -284,7 +285,7 @@ impl Tab<'_> {
         });
     }
 
-    /// Runs script in the page, as if the page had it from its own server, and waits for what it promises.
+    /// Runs script in the page, as if it came with the page, and awaits its promise.
     pub fn run(&self, script: &str) -> Value {
         let what = json!({
             "expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,

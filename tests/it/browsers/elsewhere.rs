@@ -1,7 +1,7 @@
-//! Another server, whose pages a person visits who is logged in at ours.
+//! A foreign web server, whose pages a person visits while logged in at ours.
 //!
-//! It has one page, which is empty: what a page does is given to the browser by the tests.
-//! It answers to every name, so that one port is many sites.
+//! It serves one empty page, into which the tests inject their scripts.
+//! It answers to every host name, so that one port is many sites.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -28,7 +28,7 @@ pub fn serve() -> SocketAddr {
     address
 }
 
-/// The address of its page at the site of this name.
+/// The URL of its page at the site of this name.
 pub fn page(server: SocketAddr, name: &str) -> String {
     format!("http://{name}:{}/", server.port())
 }

@@ -1,18 +1,18 @@
-//! A person logs in by the browser's own dialog, and out again, so that the browser asks anew.
+//! Login by the browser's own dialog, and logout, after which the browser asks again.
 
 use super::chromium::{Chromium, Tab};
 use super::{REALMS, add_ann, store};
 use crate::harness::{Backend, Person, Server, wait_until};
 
 on_every_backend! {
-    fn a_person_logs_in_and_out(backend: Backend) {
+    fn browser_dialog_logs_in_and_logout_asks_again(backend: Backend) {
         let chromium = Chromium::start();
         for (scheme, realm) in REALMS {
             let server = store(backend, realm, "");
             let item = add_ann(&server);
             let port = server.address.port();
-            // Over TLS and on loopback a browser clears what it has kept, elsewhere it does not. What is
-            // for an item's path is not sent to the path of logout at first.
+            // Over TLS and on loopback a browser honours `Clear-Site-Data`, elsewhere it does not. It
+            // does not send credentials for an item's path to the logout path at first.
             for (host, path, clears) in [
                 ("127.0.0.1", "/customers", true),
                 ("127.0.0.1", &*item, true),
@@ -33,13 +33,13 @@ fn log_in_and_out(
 ) {
     let (page, what) = (format!("{base}{path}"), format!("{scheme} at {base}{path}"));
     let admin = server.admin();
-    // Cancelled: the answer is shown as it is.
+    // Cancelled: the browser shows the response's body.
     assert_eq!(tab.go(&page, &[]), 1, "{what}");
     assert!(tab.text().contains("credentials-needed"), "{what}");
     let wrong = Person::new("admin", "not the password");
     assert_eq!(tab.go(&page, &[&wrong, &admin]), 2, "{what}");
     assert!(tab.text().contains("Ann"), "{what}: {}", tab.text());
-    // The browser goes on by itself.
+    // The browser follows by itself.
     assert_eq!(tab.go(&format!("{page}?"), &[]), 0, "{what}");
     assert!(tab.text().contains("Ann"), "{what}");
     wait_until("the browser has chosen its scheme", || {
@@ -58,11 +58,11 @@ fn log_in_and_out(
     }
     assert_eq!(tab.go(&page, &[]), 1, "{what}: it asks again");
     assert!(tab.text().contains("credentials-needed"), "{what}");
-    // Whoever is out already is asked, and told the same.
+    // A client that is logged out already is challenged, and gets the same response.
     assert_eq!(tab.go(&format!("{base}/-/logout"), &[]), 1, "{what}");
     tab.is_led_to(&format!("{base}/-/logout?done"));
     assert!(tab.text().starts_with("You are logged out."), "{what}");
-    // And in again.
+    // Logs in again.
     assert_eq!(tab.go(&page, &[&admin]), 1, "{what}");
     assert!(tab.text().contains("Ann"), "{what}");
 }

@@ -1,4 +1,4 @@
-//! `/-/logout`, without a browser: what it answers, and to whom.
+//! `/-/logout` without a browser: its responses to each kind of client.
 
 use expect_test::expect;
 
@@ -24,7 +24,7 @@ realm = "the office"
 "#;
 
 on_every_backend! {
-    fn credentials_are_answered_so_that_a_browser_drops_them(backend: Backend) {
+    fn logout_with_credentials_makes_the_browser_drop_them(backend: Backend) {
         let server = store(backend, DEFAULT, "");
         let admin = server.admin().basic();
         let known = [("Authorization", admin.as_str())];
@@ -49,13 +49,13 @@ on_every_backend! {
 
             Your browser has forgotten the name and password for this server, and so has the server. To log in again, open any other page of it. If you were asked for a password here, you were not logged in: cancel.
         "#]].assert_eq(&Masks::default().answer(&server.request("GET /-/logout", &known, "")));
-        // Nothing is verified, so nothing is counted against anybody either.
+        // Nothing is verified, so no failed login is counted either.
         for sent in ["Basic bm9ib2R5OndvcmRzIQ==", "Basic !", "Bearer x", "Digest x", "tea"] {
             let answer = server.request("GET /-/logout", &[("Authorization", sent)], "");
             assert_eq!((answer.status, answer.header("WWW-Authenticate")),
                 (401, Some("Logout realm=\"store\"")), "{sent}");
         }
-        // Whoever has the password may come again.
+        // A client with the password may log in again.
         assert_eq!(server.request("GET /customers", &known, "").status, 200);
         let mut session = server.admin().log_in(&server, "/customers");
         assert_eq!(session.request(&server, "GET /customers", "").status, 200);
@@ -64,7 +64,7 @@ on_every_backend! {
         assert_eq!(session.request(&server, "GET /customers", "").status, 200);
     }
 
-    fn without_credentials_it_asks_for_those_of_its_realm(backend: Backend) {
+    fn logout_without_credentials_challenges_for_its_realm(backend: Backend) {
         let server = store(backend, DEFAULT, "");
         let answer = server.get("/-/logout");
         assert_eq!((answer.status, answer.all("WWW-Authenticate").len()), (401, 2), "{answer:?}");
@@ -72,7 +72,7 @@ on_every_backend! {
         assert!(answer.text().starts_with("You are logged out."), "{answer:?}");
     }
 
-    fn it_speaks_plainly_unless_asked_for_json(backend: Backend) {
+    fn logout_answers_plain_text_unless_json_is_accepted(backend: Backend) {
         let server = store(backend, DEFAULT, "");
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         for (accept, is_text) in [
@@ -97,7 +97,7 @@ on_every_backend! {
         assert_eq!(server.post("/-/logout", "").status, 405);
     }
 
-    fn each_realm_has_its_own(backend: Backend) {
+    fn logout_path_of_each_realm_is_separate(backend: Backend) {
         let server = Setup::new(backend).model(TWO_REALMS).closed().start();
         for (path, realm) in [("/-/logout", "shop"), ("/-/logout/shop", "shop"), ("/-/logout/the%20office", "the office")] {
             let asked = server.get(path);
@@ -112,7 +112,7 @@ on_every_backend! {
         assert_eq!(server.get("/-/logout/").status, 308);
     }
 
-    fn an_open_server_asks_nobody(server: Server) {
+    fn logout_of_an_open_server_does_not_challenge(server: Server) {
         let answer = server.get("/-/logout");
         assert_eq!((answer.status, answer.header("WWW-Authenticate")), (401, Some("Logout realm=\"store\"")));
     }

@@ -1,9 +1,9 @@
-//! A real browser at a real server: what pages of others can do to somebody who is logged in, what
-//! pages of declared origins can do, how a person logs in and out.
+//! Browser security, tested with Chromium: what cross-origin pages can do to a logged-in user, what
+//! pages of declared origins can do, and how a person logs in and out.
 //!
-//! Pages of others try everything in `attempts`; after each try the data is as it was.
-//! The one surprising thing: a browser tells a server which page a request comes from over TLS and to
-//! loopback addresses alone, so each attempt is made at an address of either kind.
+//! Pages of other origins try everything in `cross_origin_attempts`; after each attempt the data is unchanged.
+//! The one surprising thing: browsers send fetch metadata only over TLS and to loopback addresses, so
+//! each attempt is made at an address of either kind.
 
 mod answers;
 mod attempts;
@@ -18,7 +18,7 @@ use crate::harness::{Backend, Person, Server, Setup};
 
 const STORE: &str = include_str!("../../../examples/store/nouns.toml");
 
-/// The built-in store, closed, with another line for its realm and lines of `[server]`.
+/// The built-in store with authentication, with another line for its realm and lines of `[server]`.
 fn store(backend: Backend, realm: &str, server: &str) -> Server {
     let schemes = r#"schemes = ["digest", "basic"]"#;
     assert!(STORE.contains(schemes));
@@ -28,12 +28,12 @@ fn store(backend: Backend, realm: &str, server: &str) -> Server {
     server
 }
 
-/// Who looks at what is stored: somebody else than the person at the browser, so that the log tells.
+/// The user who reads the stored data: not the person at the browser, so that the log tells them apart.
 fn watcher() -> Person {
     Person::new("watcher", "sees all of it")
 }
 
-/// Basic alone; what there is unless said, from which Chromium chooses MD5; SHA-256.
+/// Basic alone; the default, from which Chromium chooses MD5; SHA-256.
 const REALMS: [(&str, &str); 3] = [
     ("Basic", r#"schemes = ["basic"]"#),
     ("Digest MD5", r#"schemes = ["digest", "basic"]"#),
@@ -42,7 +42,7 @@ const REALMS: [(&str, &str); 3] = [
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-/// A customer, made by the first user, and its path.
+/// Creates a customer as the first user; returns its path.
 fn add_ann(server: &Server) -> String {
     let admin = server.admin().basic();
     let answer = server.request("POST /customers", &[("Authorization", &admin)], ANN);
@@ -50,7 +50,7 @@ fn add_ann(server: &Server) -> String {
     answer.header("Location").unwrap().to_owned()
 }
 
-/// All that is stored.
+/// All stored data.
 fn stored(server: &Server) -> String {
     let watcher = watcher().basic();
     let all = ["/customers", "/-/users"].map(|path| {
@@ -61,7 +61,7 @@ fn stored(server: &Server) -> String {
     all.concat()
 }
 
-/// The requests that the server has logged, but for the first ones: method and path, status, caller.
+/// The logged requests after the first `skipped`: method and path, status, caller.
 fn logged(server: &Server, skipped: usize) -> Vec<(String, u64, String)> {
     let log = server.log();
     let lines = log.lines().filter(|line| line.contains(r#""message":"request""#)).skip(skipped);

@@ -1,5 +1,5 @@
-//! Pages of other origins: those that nobody declared can read nothing and change nothing, those that
-//! are declared can do what their visitor may.
+//! Cross-origin pages: those of undeclared origins can read and change nothing, those of declared ones
+//! can do what their visitor may.
 
 use std::net::SocketAddr;
 
@@ -10,13 +10,13 @@ use super::chromium::{Chromium, Tab};
 use super::{ANN, REALMS, add_ann, elsewhere, logged, logged_count, store, stored};
 use crate::harness::{Backend, Server, wait_until};
 
-/// Where browsers say whose page asks, and where they do not.
+/// A host for which browsers send fetch metadata, and one for which they do not.
 const TOLD: &str = "127.0.0.1";
 const UNTOLD: &str = "shop.test";
 
 on_every_backend! {
-    /// The visitor is logged in, and the browser sends what it has.
-    fn other_pages_read_nothing_and_change_nothing(backend: Backend) {
+    /// The visitor is logged in, and the browser sends its cached credentials.
+    fn cors_undeclared_pages_read_and_change_nothing(backend: Backend) {
         let elsewhere = elsewhere::serve();
         let chromium = Chromium::start();
         for (realm, victim, page) in [
@@ -36,7 +36,7 @@ on_every_backend! {
                     scene.assert_refused(attempt, before.0);
                 }
             }
-            // Chromium keeps from pages of another site what was typed at this one, but for windows.
+            // Chromium partitions its credential cache by site, except for top-level windows.
             let is_sent = page != "evil.example";
             assert_eq!(!scene.tab.credentials().is_empty(), is_sent, "{victim} {page}");
             scene.assert_logged_in();
@@ -44,7 +44,7 @@ on_every_backend! {
         }
     }
 
-    fn declared_pages_do_what_their_visitor_may(backend: Backend) {
+    fn cors_declared_pages_do_what_their_visitor_may(backend: Backend) {
         let elsewhere = elsewhere::serve();
         let chromium = Chromium::start();
         for (realm, victim, page) in [
@@ -69,8 +69,8 @@ on_every_backend! {
         }
     }
 
-    /// What Chromium does not add by itself, the page can: nobody has to be logged in.
-    fn a_declared_page_of_another_site_brings_its_own_credentials(backend: Backend) {
+    /// The page can add credentials that Chromium does not: nobody has to be logged in.
+    fn cors_declared_cross_site_page_sends_its_own_credentials(backend: Backend) {
         let elsewhere = elsewhere::serve();
         let chromium = Chromium::start();
         let tab = chromium.tab();
@@ -111,7 +111,7 @@ on_every_backend! {
     }
 }
 
-/// A person who is logged in at the server and then visits a page elsewhere.
+/// A person who is logged in at the server and then visits a page of another site.
 struct Scene<'a> {
     chromium: &'a Chromium,
     tab: Tab<'a>,
@@ -139,7 +139,7 @@ impl<'a> Scene<'a> {
         Self { chromium, tab, server, victim, page, item }
     }
 
-    /// The number of logged requests, and all that is stored.
+    /// The number of logged requests, and all stored data.
     fn before(&self) -> (usize, String) {
         let stored = stored(self.server);
         (logged_count(self.server), stored)
@@ -176,7 +176,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Where the browser says whose page asks, the server does not even ask who is there.
+    /// With fetch metadata, the server refuses before it challenges.
     fn assert_refused(&self, attempt: &Attempt, before: usize) {
         for (what, status, caller) in logged(self.server, before) {
             let name = attempt.name;
@@ -187,14 +187,14 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Nobody was asked for anything, so that the browser still has what it had.
+    /// No dialog was shown, so the browser still has its credentials.
     fn assert_logged_in(&self) {
         assert_eq!(self.tab.go(&format!("{}/customers", self.victim), &[]), 0);
         assert!(self.tab.text().contains("page"), "{}", self.tab.text());
         self.tab.go(&self.page, &[]);
     }
 
-    /// A page may open a window or lead its visitor here: the visitor sees it, the page does not.
+    /// A page may open a window or navigate its visitor here: the visitor sees it, the page does not.
     fn assert_windows_tell_nothing(&self, is_told: bool) {
         let Self { tab, victim, .. } = self;
         let seen = logged_count(self.server);
@@ -205,9 +205,9 @@ impl<'a> Scene<'a> {
             })
         };
         tab.run(&format!("void (opened = window.open('{victim}/customers'))"));
-        // Here is the proof that the browser adds what it has, whoever's page it is.
+        // This proves that the browser adds its credentials, whichever page asks.
         let (_, status, caller) = came("GET /customers");
-        // It may have the list already, and then asks whether it is still right.
+        // It may have the list cached, and then revalidates it.
         assert!(matches!(status, 200 | 304) && caller == "admin", "{status} {caller}");
         let look = "(() => { try { return opened.document.body.innerText } catch (error) { return error.name } })()";
         let kept_apart = if is_told { "opened.closed" } else { look };

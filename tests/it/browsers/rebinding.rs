@@ -1,4 +1,4 @@
-//! A name of somebody else's that comes to mean this machine: to the browser, the pages behind it and
+//! DNS rebinding: a foreign name that resolves to this machine, so that to the browser its pages and
 //! the server are one origin.
 
 use super::ANN;
@@ -6,12 +6,12 @@ use super::chromium::Chromium;
 use crate::harness::Server;
 
 on_every_backend! {
-    fn another_name_for_an_open_server_is_refused(server: Server) {
+    fn dns_rebinding_to_an_open_server_is_refused(server: Server) {
         server.create("/customers", ANN);
         let before = server.get("/customers").body;
         let chromium = Chromium::start();
         let (tab, port) = (chromium.tab(), server.address.port());
-        // The page is of the same origin as the server, and could do whatever it wanted.
+        // The page has the same origin as the server, and could do anything.
         let steal = "fetch('/customers').then(async answer => `${answer.status} ${await answer.text()}`)";
         let add = "fetch('/customers', {method: 'POST', headers: {'Content-Type': 'application/json'}, \
             body: JSON.stringify({customer: {name: 'Eve', email: 'eve@evil.example'}})}).then(answer => answer.status)";
@@ -21,7 +21,7 @@ on_every_backend! {
         assert!(stolen.as_str().unwrap().starts_with("421 "), "{stolen}");
         assert_eq!(tab.run(add), 421);
         assert_eq!(server.get("/customers").body, before);
-        // The same at its own name, so that it is the name that makes the difference.
+        // The same request at the server's own name succeeds, so that the name makes the difference.
         tab.go(&format!("http://localhost:{port}/customers"), &[]);
         assert!(tab.run(steal).as_str().unwrap().contains("Ann"));
         assert_eq!(tab.run(add), 201);

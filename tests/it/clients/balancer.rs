@@ -1,7 +1,7 @@
-//! A balancer that sends each request to the next server, whatever connection it comes on.
+//! A load balancer that sends each request to the next server, whatever connection it arrives on.
 //!
-//! A client's connection stays open; towards the servers each request has one of its own.
-//! The one surprising thing: it reads whole messages and writes the answers anew, with their length in
+//! A client's connection stays open; each request gets a new connection to a server.
+//! The one surprising thing: it reads complete messages and rewrites the responses with a length in
 //! place of chunks, since no client can tell the difference.
 
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +42,7 @@ impl Balancer {
                     break;
                 }
                 let shared = Arc::clone(&accepting);
-                // It ends when the client hangs up.
+                // The thread ends when the client disconnects.
                 thread::spawn(move || serve(&shared, &stream));
             }
         });
@@ -53,7 +53,7 @@ impl Balancer {
 impl Drop for Balancer {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
-        // So that it sees the end.
+        // Wakes the accept loop, so that it sees the end.
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
             drop(accepting.join());
@@ -67,7 +67,7 @@ impl Shared {
     }
 }
 
-/// One connection of a client, until it hangs up.
+/// Serves one client connection until the client disconnects.
 fn serve(shared: &Shared, stream: &TcpStream) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream);
@@ -80,7 +80,7 @@ fn serve(shared: &Shared, stream: &TcpStream) {
     }
 }
 
-/// The bytes of one whole request; nothing when the client has hung up.
+/// The bytes of one complete request; `None` when the client has disconnected.
 fn read_request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut request = Vec::new();
     let mut length = 0;

@@ -1,12 +1,14 @@
-//! Runs a client of `tests/clients/` and has it take one step after another.
+//! The driver of a client in `tests/clients/`: it starts the client and has it take one step after
+//! another.
 //!
-//! A client reads lines. `LOGIN`, and then one line each for the base of all URLs, the scheme, the name and
-//! the password: from there on it is new to the server. `VERSION`: it writes a line with its version.
+//! A client reads lines. `LOGIN`, and then one line each for the base of all URLs, the scheme, the name
+//! and the password: from there on it has no state from earlier logins. `VERSION`: it writes a line
+//! with its version.
 //! Any other line is a step, `METHOD PATH BODY`, where the body may be empty: it writes a line when it
-//! has its answer, `STATUS BODY`, or `0 REASON` when it cannot send the request at all. It keeps what it
-//! knows from step to step, as a program that uses it would.
-//! The one surprising thing: a client is given nothing of our environment but the way to its programs,
-//! so that no proxy and no settings of the developer's take part.
+//! has its response, `STATUS BODY`, or `0 REASON` when it cannot send the request at all. It keeps its
+//! state from step to step, as a program that uses it would.
+//! The one surprising thing: a client inherits nothing of our environment but `PATH`, so that no proxy
+//! and no settings of the developer take effect.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,18 +23,18 @@ use super::kind::Kind;
 use super::place;
 use crate::harness::{Folder, PATIENCE, Person};
 
-/// A client at work; it ends when dropped.
+/// A running client; it ends when dropped.
 #[derive(Debug)]
 pub struct Driver {
     file: &'static str,
     child: Child,
     steps: Option<ChildStdin>,
     answers: mpsc::Receiver<String>,
-    // What it keeps in its home goes with it.
+    // Its home folder is removed with it.
     _home: Folder,
 }
 
-/// What a client says of a step.
+/// A client's report of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
     /// 0: it could not send the request.
@@ -63,14 +65,14 @@ impl Driver {
         Self { file, child, steps, answers, _home: home }
     }
 
-    /// From here on it is somebody else, who knows of no server yet.
+    /// Logs in as this person, with no state from earlier logins.
     pub fn log_in(&mut self, kind: &Kind, base: &str, person: &Person) {
         assert_eq!(kind.file, self.file);
         let (name, password) = (&person.name, &person.password);
         self.say(&format!("LOGIN\n{base}\n{}\n{name}\n{password}", kind.scheme));
     }
 
-    /// Of the program that has logged in last.
+    /// The version of the program that has logged in last.
     pub fn version(&mut self) -> String {
         self.ask("VERSION")
     }
@@ -92,7 +94,7 @@ impl Driver {
     fn ask(&mut self, line: &str) -> String {
         self.say(line);
         self.answers.recv_timeout(4 * PATIENCE).unwrap_or_else(|error| {
-            // Why is on stderr, which the client shares with us.
+            // The reason is on stderr, which the client shares with us.
             panic!("{}, {line}: no answer: {error}; ./test installs what is missing", self.file)
         })
     }
@@ -100,7 +102,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // At the end of its input it ends, and takes the browser with it that it has started.
+        // At the end of its input the client exits, and stops the browser that it has started.
         drop(self.steps.take());
         let deadline = Instant::now() + PATIENCE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -111,7 +113,7 @@ impl Drop for Driver {
     }
 }
 
-/// Where `./test` has put what is no Debian package.
+/// The folder in which `./test` installs what is not a Debian package.
 fn packages() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     target.join("clients")
@@ -125,7 +127,7 @@ fn command(file: &str, home: &Folder) -> Command {
         Some((_, "pl")) => Command::new("perl"),
         Some((_, "java")) => {
             let mut java = Command::new("java");
-            // It runs for seconds: what pays later is not worth its price.
+            // It runs for seconds, so that JIT compilation does not pay off.
             java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]);
             java
         }
@@ -135,7 +137,7 @@ fn command(file: &str, home: &Folder) -> Command {
     command.env_clear().env("LC_ALL", "C.UTF-8").env("CLIENT_PACKAGES", packages());
     command.env("HOME", home.path()).env("TMPDIR", home.path());
     command.env("PYTHONDONTWRITEBYTECODE", "1");
-    // Node has to know it before it starts.
+    // Node reads it at its start.
     let authority = place::authority(home.path());
     command.env("CLIENT_CA", &authority).env("NODE_EXTRA_CA_CERTS", &authority);
     command.envs(std::env::var_os("PATH").map(|value| ("PATH", value)));

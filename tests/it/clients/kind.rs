@@ -1,68 +1,70 @@
-//! What a row of the table says: a client with one of its schemes, and what it does by itself.
+//! A row of the client table: a client with one of its schemes, and its known behaviour.
 //!
-//! The one surprising thing: a row is held to the letter only with the version it was seen with. With
-//! another one a client may be better than its row, and never worse, since the newest version of each is
-//! not on every machine.
+//! The one surprising thing: a row is checked exactly only with the version for which it was written.
+//! With another version a client may be better than its row, and never worse, since the newest version
+//! of each is not on every machine.
 
 /// A client with one of its schemes.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
-    /// One run of it takes all its rows.
+    /// The name of its program: one run of it tests all its rows.
     pub program: &'static str,
     /// In `tests/clients/`.
     pub file: &'static str,
-    /// As the file calls it.
+    /// The scheme's name in the client's file.
     pub scheme: &'static str,
-    /// What the version begins with.
+    /// The prefix of the version for which the row was written.
     pub seen: &'static str,
     pub offered: Offered,
     pub is_tls_only: bool,
     pub asks: Asks,
-    /// How many 401 a request with a wrong password gets, and what the client says in the end.
+    /// How many 401 a request with a wrong password gets, and which status the client reports in the
+    /// end.
     pub refusals: usize,
     pub told: u16,
-    /// Of the four people of `PEOPLE`.
+    /// The results for the four people of `PEOPLE`.
     pub letters: [Fate; 4],
-    /// The acts that it cannot do, and what becomes of them.
+    /// The actions that it cannot do, and the status that they get.
     pub fails: &'static [(Act, u16)],
 }
 
-/// What the realm offers.
+/// The schemes that the realm offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offered {
-    /// Digest, then Basic: what is offered unless the model says otherwise.
+    /// Digest, then Basic: the default.
     Both,
     Digest,
     Basic,
 }
 
-/// When a client sends a request without credentials, to be asked for them.
+/// When a client sends a request without credentials, to be challenged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// It sends the password along from the start.
+    /// It sends the password from the start (preemptive authentication).
     Never,
-    /// It goes on with what it answered the first time.
+    /// It reuses its first challenge.
     Once,
     EachTime,
 }
 
-/// What becomes of a login.
+/// The result of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Works,
-    /// The server says 401.
+    /// The server answers with 401.
     Refused,
     /// The client cannot send it.
     Unsent,
 }
 
-/// What is done in the life of an item, in this order.
+/// The actions in the lifecycle of an item, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     List,
     Create,
-    /// A create with a query, which no create has: whoever is not let in does not get that far.
+    /// A create with a query, which a create does not allow: a client that is not logged in gets 401
+    /// instead.
     Query,
     Read,
     Replace,
@@ -71,7 +73,7 @@ pub enum Act {
     Gone,
 }
 
-/// A password and a name of Latin-1 and beyond it: name, password.
+/// Names and passwords in ASCII, in Latin-1 and beyond.
 pub const PEOPLE: [(&str, &str); 4] = [
     ("ann", "größer als groß"),
     ("Jürgen", "größer als groß"),
@@ -102,7 +104,7 @@ impl Kind {
         self
     }
 
-    /// How often it asks, and how many 401 a wrong password gets.
+    /// How often it asks for a challenge, and how many 401 a wrong password gets.
     pub const fn asks(mut self, asks: Asks, refusals: usize) -> Self {
         (self.asks, self.refusals) = (asks, refusals);
         self
@@ -137,7 +139,7 @@ impl Kind {
         self.scheme.contains("digest") || self.scheme.contains("anyauth")
     }
 
-    /// Whether it can do all there is, and so has to get in at the first try.
+    /// Whether it supports everything, and so has to log in at the first try.
     pub fn is_whole(&self) -> bool {
         self.fails.is_empty()
     }
@@ -155,7 +157,7 @@ impl Act {
         Self::Gone,
     ];
 
-    /// What a client that can do it is told.
+    /// The status that a client gets if it supports the action.
     pub fn status(self) -> u16 {
         match self {
             Self::List | Self::Read | Self::Replace | Self::Children => 200,

@@ -1,4 +1,4 @@
-//! The life of an item, as a client leads it; and what it may cost.
+//! The lifecycle of an item, as a client drives it, and the number of requests that it may take.
 
 use super::driver::{Driver, Step};
 use super::kind::{Act, Asks, Kind};
@@ -8,17 +8,17 @@ use crate::harness::{Person, Server};
 pub const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea, née Žď","email":"bea@example.com"}}"#;
 
-/// A client that has logged in, with what is known of it.
+/// A logged-in client, with its row.
 pub struct Client<'a> {
     pub driver: &'a mut Driver,
     pub kind: &'a Kind,
-    /// Whether it is the version that the row was written for.
+    /// Whether it is the version for which the row was written.
     pub is_seen: bool,
 }
 
 impl Client<'_> {
-    /// Leads an item from its beginning to its end, with every method, with queries and bodies.
-    /// What the client cannot do is done by `hand`, so that the rest can be tried.
+    /// Takes an item from creation to deletion, with every method, with queries and bodies. `hand` does
+    /// what the client cannot, so that the remaining actions can be tested.
     pub fn live(&mut self, hand: &mut Hand<'_>) {
         self.act(Act::List, "GET /customers?limit=%32", "");
         let created = self.act(Act::Create, "POST /customers", ANN);
@@ -53,7 +53,8 @@ impl Client<'_> {
         step
     }
 
-    /// Nothing but the challenges that the client asked for, and what it wanted.
+    /// Asserts that there were only the challenges that the client's row allows, and successful
+    /// requests.
     pub fn assert_first_try(&self, asked: &[Asked], steps: usize) {
         let challenges = match self.kind.asks {
             Asks::Never => 0,
@@ -70,7 +71,7 @@ impl Client<'_> {
     }
 }
 
-/// Does what a client cannot.
+/// A reference client that does what a tested client cannot.
 pub struct Hand<'a> {
     pub server: &'a Server,
     pub admin: &'a Person,

@@ -1,4 +1,4 @@
-//! HTTP clients that others wrote, and how they log in.
+//! Third-party HTTP clients, and how they log in.
 //!
 //! A client is a file in `tests/clients/` that does what it is told (`driver.rs` says how), and a row
 //! of `rows.rs` for each scheme it has, with what it does by itself. `docs/explanation/tested-clients.md`

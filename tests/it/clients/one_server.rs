@@ -1,6 +1,6 @@
 //! Every client at one server, over HTTP and over HTTPS.
 //!
-//! "At the first try" is counted in the server's log: one challenge, then what was asked for.
+//! "At the first try" is counted in the server's log: one challenge, then the requests themselves.
 
 use super::driver::Driver;
 use super::kind::{Act, Asks, Fate, Kind, Offered, PEOPLE};
@@ -10,7 +10,7 @@ use super::rows::ALL;
 use super::watch::Watch;
 use crate::harness::{Backend, Person, Setup, sql};
 
-/// All rows of a program, everywhere.
+/// Tests all rows of a program, with and without TLS and with every set of schemes.
 pub fn every_row_of(program: &str, backend: Backend) {
     let rows: Vec<&Kind> = ALL.iter().filter(|kind| kind.program == program).collect();
     let mut driver = Driver::start(rows[0].file);
@@ -40,7 +40,7 @@ fn visit(place: &Place, driver: &mut Driver, rows: &[&Kind]) {
         visitor.lives();
         visitor.outlives_its_nonce();
         visitor.has_a_wrong_password();
-        // Half of all logins would be these: so over HTTP on the one backend, over HTTPS on the other.
+        // These would be half of all logins: so over HTTP on the one backend, over HTTPS on the other.
         let is_their_turn =
             place.base.starts_with("https") == (place.server.backend() == Backend::Postgres);
         for (person, fate) in
@@ -78,7 +78,7 @@ impl Visitor<'_> {
         assert_eq!(self.customers(), 0, "{}", self.client.kind.name);
     }
 
-    /// Nobody is asked again: the client goes on by itself.
+    /// The client logs in again by itself when its nonce expires.
     fn outlives_its_nonce(&mut self) {
         let kind = self.client.kind;
         if !kind.is_whole() {
@@ -105,10 +105,10 @@ impl Visitor<'_> {
         sql(self.place.server.backend(), self.place.server.folder(), "DELETE FROM customers");
     }
 
-    /// It gives up by itself, and nothing is done.
+    /// The client gives up by itself, and nothing is changed.
     fn has_a_wrong_password(&mut self) {
         let kind = self.client.kind;
-        // One user each, so that they do not add up to more failures than one name may have.
+        // One user each, so that the failures do not add up to a lockout.
         let name = format!("clerk-{}", kind.scheme.replace(' ', "-"));
         self.place.server.add_user(&Person::new(&name, "the right password"), &["clerk"]);
         let mut watch = Watch::new(std::slice::from_ref(&self.place.server));
@@ -125,7 +125,7 @@ impl Visitor<'_> {
         assert!(asked.iter().any(|asked| asked.problem == "credentials-wrong"), "{what}");
     }
 
-    /// Names and passwords of any script. Where they do not work it is known how.
+    /// Names and passwords of any script. Where they fail, the row says how.
     fn logs_in(&mut self, person: &Person, fate: Fate) {
         let mut watch = Watch::new(std::slice::from_ref(&self.place.server));
         self.log_in(person);
@@ -172,8 +172,8 @@ programs! {
     axios_digest_auth java lwp chromium firefox
 }
 
-/// wget 1.21 crashes on a first line of 256 bytes or more: see `docs/reference/clients.md`. A realm of eight
-/// characters is the longest that its challenges have room for.
+/// Regression: wget 1.21 crashes on a header line of 256 bytes or more, see `docs/reference/clients.md`.
+/// A realm of eight characters is the longest that fits into its challenges.
 #[test]
 fn wget_realm_of_eight_characters_with_both_schemes_logs_in() {
     let kind = ALL.iter().find(|kind| kind.scheme == "wget either").unwrap();

@@ -1,7 +1,7 @@
-//! Where clients log in: a server with or without TLS, whose clock can be moved.
+//! The server at which clients log in, with or without TLS, whose clock can be moved.
 //!
-//! The one surprising thing: its clock is late from the beginning, because PostgreSQL goes by its own, and
-//! believes only those nonces that are not much older or newer than that says.
+//! The one surprising thing: its clock is behind from the start, because PostgreSQL uses its own clock,
+//! and accepts only nonces that are not much older or newer than that.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::kind::Offered;
 use crate::harness::{Backend, FakeClock, Pair, Person, Server, Setup};
 
-/// Seconds beside the real time: from the one to the other a nonce gets too old.
+/// Offsets to the real time in seconds: between the two a nonce expires.
 const BEFORE: i64 = -200;
 const AFTER: i64 = 110;
 
@@ -18,7 +18,7 @@ const AFTER: i64 = 110;
 pub struct Place {
     pub server: Server,
     pub admin: Person,
-    /// What all URLs begin with.
+    /// The base of all URLs.
     pub base: String,
     clock: FakeClock,
 }
@@ -34,19 +34,19 @@ impl Place {
         Self { admin: server.admin(), server, base, clock }
     }
 
-    /// Makes every nonce too old that was given out.
+    /// Moves the clock, so that every issued nonce is expired.
     pub fn wait_five_minutes(&self) {
         self.clock.set(AFTER);
     }
 
-    /// Before the next one is given out.
+    /// Moves the clock back, before the next nonce is issued.
     pub fn set_back(&self) {
         self.clock.set(BEFORE);
     }
 }
 
-/// The store of the examples, closed, with these schemes for its items. Users are seen to in a realm of
-/// their own, which has both.
+/// The example store with authentication, with these schemes for its items. A separate realm with both
+/// schemes is for the management of users.
 pub fn setup(setup: Setup, offered: Offered) -> Setup {
     let schemes = match offered {
         Offered::Both => "\"digest\", \"basic\"",
@@ -59,7 +59,7 @@ pub fn setup(setup: Setup, offered: Offered) -> Setup {
     setup.model(&format!("{front}{schemes}{back}\n{desk}")).closed()
 }
 
-/// Puts the certificate of the authority, which clients are to trust, into a folder.
+/// Writes the CA certificate, which clients are to trust, into a folder.
 pub fn authority(folder: &Path) -> PathBuf {
     let path = folder.join("authority.pem");
     fs::write(&path, &pair().authority).unwrap();

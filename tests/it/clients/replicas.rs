@@ -1,4 +1,5 @@
-//! Every client where each request goes to another server, and where PostgreSQL crashes between two.
+//! Every client behind a balancer that sends each request to another replica, and across a crash of
+//! PostgreSQL.
 
 use super::balancer::Balancer;
 use super::driver::Driver;
@@ -9,7 +10,7 @@ use super::rows::ALL;
 use super::watch::Watch;
 use crate::harness::{Backend, OwnPostgres, Server, Setup, sql, wait_until};
 
-/// All rows of a program: at two servers in turn, and at three.
+/// Tests all rows of a program: at two servers in turn, and at three.
 fn every_row_of(program: &str) {
     let rows = ALL.iter().filter(|kind| kind.program == program && kind.is_whole());
     let rows: Vec<&Kind> = rows.filter(|kind| !kind.is_tls_only).collect();
@@ -28,7 +29,7 @@ fn in_turn(driver: &mut Driver, offered: Offered, rows: &[&Kind]) {
     let admin = first.admin();
     let replica =
         || place::setup(Setup::replica(address.clone()), offered).key_file(key.clone()).start();
-    // The first one last: the database goes with it.
+    // The first one is dropped last, since it owns the database.
     let servers = [replica(), replica(), first];
     for count in [2, 3] {
         let some = &servers[servers.len() - count..];
@@ -43,7 +44,7 @@ fn in_turn(driver: &mut Driver, offered: Offered, rows: &[&Kind]) {
             let asked = watch.take();
             client.assert_first_try(&asked, Act::ALL.len());
             let at = |index: usize| asked.iter().filter(|asked| asked.server == index).count();
-            // A browser asks for its page as well.
+            // A browser also requests its page.
             let least = asked.len() / count - 1;
             assert!((0..count).all(|index| at(index) >= least), "{}: {asked:?}", kind.name);
         }
@@ -74,10 +75,10 @@ programs! {
     chromium firefox
 }
 
-/// A crash of PostgreSQL makes every nonce stale, at every replica: those that were there before go on,
-/// and those that come then get in.
+/// A crash of PostgreSQL makes every nonce stale, at every replica: existing sessions log in again, and
+/// new ones log in as usual.
 #[test]
-fn a_session_outlives_a_crash_of_the_database() {
+fn session_survives_a_crash_of_postgres() {
     let postgres = OwnPostgres::start();
     postgres.sql("postgres", "CREATE DATABASE crash");
     let address = postgres.address_of("crash");
@@ -87,7 +88,7 @@ fn a_session_outlives_a_crash_of_the_database() {
     let servers: [Server; 2] = [two, one];
     let balancer = Balancer::start(servers.iter().map(|server| server.address).collect());
     let base = format!("http://{}", balancer.address);
-    // Those that keep a nonce, but for the browsers, which are many programs each.
+    // Clients that keep a nonce, except browsers, which are many programs each.
     let rows = ALL.iter().filter(|kind| kind.offered == Offered::Both && kind.is_whole());
     let rows: Vec<&Kind> = rows
         .filter(|kind| kind.is_digest() && !kind.is_tls_only && kind.file != "browser.mjs")

@@ -102,7 +102,7 @@ pub const ALL: &[Kind] = &[
 /// A header holds no letter beyond Latin-1.
 const NAMES_OF_LATIN1: [super::kind::Fate; 4] = [Works, Works, Works, Unsent];
 
-/// It has no method but GET and POST, and adds a type of its own to the one that is asked for.
+/// It has no method but GET and POST, and adds a `Content-Type` of its own to the one that is set.
 const READS_ALONE: &[(super::kind::Act, u16)] =
     &[(Create, 415), (Query, 415), (Replace, 0), (Delete, 0), (Gone, 200)];
 

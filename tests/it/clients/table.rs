@@ -1,7 +1,8 @@
 //! `docs/explanation/tested-clients.md` shows what the tests hold the clients to, and
 //! `docs/reference/clients.md` how the tests use them.
 //!
-//! The one surprising thing: the code in the document is that of `tests/clients/`, between two comments.
+//! The one surprising thing: the code in the document is that of `tests/clients/`, between two
+//! comments.
 
 use std::fs;
 use std::path::Path;
@@ -28,18 +29,18 @@ const CODE: KnownPart = KnownPart {
     end: "<!-- so far -->\n",
 };
 
-/// The comments around what a client's file has for the document.
+/// The comments around the part of a client's file that the document shows.
 const SHOWN: (&str, &str) = ("In docs/reference/clients.md:", "Not in it:");
 
 #[test]
-fn the_document_shows_what_was_seen() {
+fn clients_document_table_matches_the_rows() {
     let rows: String = ALL.iter().map(row).collect();
     println!("{rows}");
     check(&TABLE, &rows);
 }
 
 #[test]
-fn the_document_shows_how_they_are_used() {
+fn clients_document_code_matches_the_files() {
     let mut files: Vec<&str> =
         ALL.iter().filter(|kind| is_in(kind)).map(|kind| kind.file).collect();
     files.dedup();
@@ -53,7 +54,7 @@ fn check(part: &KnownPart, wanted: &str) {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let text = fs::read_to_string(&document).unwrap();
     let (front, rest) = text.split_once(begin).unwrap();
-    // What is wanted may hold the end as well, such as an empty line.
+    // The expected text may contain the end mark as well, such as an empty line.
     let (shown, back) = match rest.strip_prefix(wanted) {
         Some(rest) => (wanted, rest),
         None => rest.split_at(rest.find(&format!("\n{end}")).unwrap() + 1),
@@ -68,7 +69,7 @@ fn check(part: &KnownPart, wanted: &str) {
     }
 }
 
-/// Whether it gets in at all.
+/// Whether it can log in at all.
 fn is_in(kind: &Kind) -> bool {
     !kind.fails.contains(&(Act::Read, 401))
 }
@@ -120,7 +121,7 @@ fn letters(kind: &Kind, latin1: Fate, all: Fate) -> &'static str {
     }
 }
 
-/// The methods that it can use.
+/// The methods that it supports.
 fn methods(kind: &Kind) -> String {
     let all =
         [(Act::Read, "GET"), (Act::Create, "POST"), (Act::Replace, "PUT"), (Act::Delete, "DELETE")];
@@ -134,13 +135,13 @@ fn methods(kind: &Kind) -> String {
     }
 }
 
-/// An arm of a `case` of the shell, as one would type it.
+/// An arm of a shell `case`, as a command line.
 fn command_line(arm: &str) -> Option<String> {
     let (_, command) = arm.strip_suffix(" ;;")?.split_once(") ")?;
     Some(command.replace("\"$@\"", "\"$url\""))
 }
 
-/// What a file has for the document, as a block of code.
+/// The part of a file for the document, as a code block.
 fn block(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file);
     let text = fs::read_to_string(path).unwrap();

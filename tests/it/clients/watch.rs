@@ -1,7 +1,7 @@
-//! What servers wrote to their logs about the requests of a client.
+//! The requests of a client, read from the servers' logs.
 //!
-//! The one surprising thing: a browser asks for more than it is told to, so that only the store's own
-//! paths count.
+//! The one surprising thing: a browser sends more requests than the test asks for, so that only the
+//! store's own paths count.
 
 use std::borrow::Borrow;
 
@@ -35,7 +35,7 @@ impl<'a, S: Borrow<Server>> Watch<'a, S> {
         let mut all = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
             let server = server.borrow();
-            // A line is in the log before its answer is sent, so this is the last one.
+            // A line is in the log before its response is sent, so this is the last one.
             let last = server.get("/nothing").header("X-Request-Id").unwrap().to_owned();
             let log = wait_until("the line is logged", || {
                 Some(server.log()).filter(|log| log.contains(&last))

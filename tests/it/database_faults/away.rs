@@ -1,6 +1,6 @@
-//! A database that goes away while 16 clients write: restarted, stopped in its tracks, its sessions ended.
+//! PostgreSQL outages while 16 clients write: restarted, stopped with SIGSTOP, sessions terminated.
 //!
-//! Every answer is held against what is stored in the end; the server is never started anew.
+//! Every response is compared with what is stored in the end; the server is never restarted.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -14,10 +14,10 @@ use crate::harness::{Client, OwnPostgres, Setup, wait_until};
 
 const CLIENTS: usize = 16;
 const LIMITS: &str = "request_seconds_max = 2\nstatement_seconds_max = 2";
-/// The limit, five seconds more, and what a slow machine adds.
+/// The limit, five seconds more, and an allowance for a slow machine.
 const ANSWER_MAX: Duration = Duration::from_secs(17);
 
-/// What the clients have been told up to now.
+/// The responses so far, as counters.
 #[derive(Debug, Default)]
 struct Progress {
     is_over: AtomicBool,
@@ -25,10 +25,10 @@ struct Progress {
     unavailable: AtomicUsize,
 }
 
-/// A name, and whether it is stored: `None` when that is not known.
+/// A name, and whether it is stored: `None` when the outcome is unknown.
 type Told = (String, Option<bool>);
 
-/// Writes until it is over.
+/// Writes until the test is over.
 fn write(address: SocketAddr, number: usize, progress: &Progress) -> Vec<Told> {
     let mut client = Client::connect(address);
     let mut told = Vec::new();
@@ -52,7 +52,7 @@ fn write(address: SocketAddr, number: usize, progress: &Progress) -> Vec<Told> {
     told
 }
 
-/// Runs the clients while something happens, and holds what they were told against what is stored.
+/// Runs the clients during an outage, and compares their responses with what is stored.
 fn under_load(
     address: SocketAddr,
     happens: impl FnOnce(&Progress),
@@ -63,7 +63,7 @@ fn under_load(
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| scope.spawn(move || write(address, number, progress)))
             .collect();
-        // What fails here must not leave the clients running.
+        // A failure here must not leave the clients running.
         let over = Over(progress);
         progress.goes_on("before");
         happens(progress);
@@ -96,7 +96,7 @@ impl Drop for Over<'_> {
 }
 
 impl Progress {
-    /// Waits until all clients write.
+    /// Waits until all clients write again.
     fn goes_on(&self, when: &str) {
         let before = self.done.load(Ordering::Relaxed);
         wait_until(&format!("writes go on {when}"), || {
@@ -106,7 +106,7 @@ impl Progress {
 }
 
 #[test]
-fn restarted_and_paused() {
+fn postgres_restarted_or_paused_under_load_responses_are_true() {
     let database = OwnPostgres::start();
     let server = Setup::replica(database.address_of("postgres")).model(&model(LIMITS)).start();
     let beside = || Session::open(place(&database), "postgres");
@@ -126,11 +126,11 @@ fn restarted_and_paused() {
     server.stop();
 }
 
-/// Makes all processes of a server stand still.
+/// Stops all processes of a server with SIGSTOP.
 fn pause(database: &OwnPostgres) -> Vec<String> {
     let mut session = Session::open(place(database), "postgres");
     let first = database.process_id();
-    // It starts no others from here on.
+    // It starts no further processes from here on.
     signal("STOP", std::slice::from_ref(&first));
     let rows = session.rows("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()");
     let others: Vec<_> = rows.into_iter().flatten().collect();
@@ -145,7 +145,7 @@ fn signal(name: &str, processes: &[String]) {
 }
 
 #[test]
-fn its_sessions_ended() {
+fn postgres_sessions_terminated_under_load_responses_are_true() {
     let Bench { server, session, .. } = &mut Bench::start(LIMITS);
     let name = session.value("SELECT current_database()");
     let end_all = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \

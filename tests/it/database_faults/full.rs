@@ -1,22 +1,22 @@
-//! A disk of the database that is full.
+//! A full disk of PostgreSQL.
 //!
 //! The disk is a small tmpfs in a mount namespace of PostgreSQL's own, with one table on it: PostgreSQL
-//! stands still when the disk of its own log is full, which is another matter.
-//! The one surprising thing: it is filled and emptied by the database itself, since nobody else sees it.
+//! panics when the disk of its WAL is full, which is a different case.
+//! The one surprising thing: SQL fills and empties it, since no other process sees it.
 
 use super::session::Session;
 use super::{model, place};
 use crate::harness::{Folder, OwnPostgres, Setup, wait_until};
 
-/// Mounts over the folder `$1` and runs the rest. Root may mount by itself; others keep their name, since
-/// PostgreSQL does not run as root.
+/// Mounts over the folder `$1` and runs the rest. Root may mount directly; other users keep their id,
+/// since PostgreSQL does not run as root.
 const ON_A_SMALL_DISK: &str = r#"
     if unshare --mount true 2>/dev/null; then own=; else own='--map-current-user --keep-caps'; fi
     exec unshare $own --mount sh -ec 'mount -t tmpfs -o size=1m,mode=0777 none "$1"; shift; exec "$@"' sh "$@"
 "#;
 
 #[test]
-fn writes_wait_for_room_and_reads_go_on() {
+fn disk_full_refuses_writes_and_serves_reads() {
     let folder = Folder::new();
     let disk = folder.path().display().to_string();
     let database = OwnPostgres::start_under(&["sh", "-ec", ON_A_SMALL_DISK, "sh", &disk]);
@@ -30,9 +30,9 @@ fn writes_wait_for_room_and_reads_go_on() {
     let path = server.create("/people", &body);
     let mut done = 1;
     for _ in 0..3 {
-        // It ends when there is no more room.
+        // It fails when the disk is full.
         run(&mut session, &format!("cat /dev/zero >{disk}/filler 2>/dev/null || true"));
-        // The last page has some room left.
+        // The last page may have some room left.
         let answer = wait_until("the disk is full", || {
             let answer = server.post("/people", &body);
             done += usize::from(answer.status == 201);
@@ -50,7 +50,8 @@ fn writes_wait_for_room_and_reads_go_on() {
     assert_eq!(session.value("SELECT count(*) FROM nouns_changes"), stored);
 }
 
-/// Runs a command where the database is. It reads what it is given, which is nothing to it.
+/// Runs a command in PostgreSQL's namespace. The command gets the rows on its standard input, and
+/// ignores them.
 fn run(session: &mut Session, line: &str) {
     session.rows(&format!("COPY (SELECT 1) TO PROGRAM 'cat >/dev/null; {line}'"));
 }

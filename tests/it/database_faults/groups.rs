@@ -1,7 +1,8 @@
-//! Creates that go to the database together, with a fault at any message of their conversation with it.
+//! Faults during insert batches: concurrent creates, with a fault at any message of their exchange with
+//! PostgreSQL.
 //!
-//! Which of them go together is chance; what each client is told is held against what is stored under the
-//! name that it sent.
+//! Which creates share a batch is not determined; each client's response is compared with what is
+//! stored under the name that it sent.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ name = { type = "text", required = true }
 name = { type = "text", required = true }
 "#;
 
-/// Each thread of the server lets some of them go at once, and the others together.
+/// Enough that each thread of the server sends some individually and the others in a batch.
 fn clients() -> usize {
     20 * threads()
 }
@@ -39,7 +40,7 @@ struct Scene {
     rounds: usize,
 }
 
-/// What clients were told, by the names that they sent.
+/// The responses, by the names that the clients sent.
 type Told = Vec<(String, Answer)>;
 
 impl Scene {
@@ -48,7 +49,7 @@ impl Scene {
         Self { bench: Bench::start_model(&model, "sslmode=disable"), rounds: 0 }
     }
 
-    /// Lets so many clients create at the same time; `then` is done while they wait.
+    /// Has all clients create at the same time; `then` runs while they wait.
     fn create(&mut self, then: impl FnOnce(&mut Self)) -> Told {
         self.rounds += 1;
         let (address, round) = (self.bench.server.address, self.rounds);
@@ -63,7 +64,8 @@ impl Scene {
         clients.into_iter().map(|(name, client)| (name, client.join().unwrap())).collect()
     }
 
-    /// While one has the table to itself, until all are there, and until then.
+    /// Has all clients create while a session holds a lock on the table, until all wait and `then` has
+    /// run.
     fn create_behind_a_lock(&mut self, then: impl FnOnce(&mut Self)) -> Told {
         self.bench.session.rows("BEGIN");
         self.bench.session.rows("LOCK TABLE notes IN EXCLUSIVE MODE");
@@ -72,14 +74,15 @@ impl Scene {
                 let under_way = counted(&scene.bench, "nouns_requests_under_way");
                 (under_way >= clients() as f64).then_some(())
             });
-            // Those who wait for others wait no longer than that.
+            // Creates that wait for their batch wait no longer than that.
             thread::sleep(Duration::from_millis(50));
             then(scene);
             scene.bench.session.rows("COMMIT");
         })
     }
 
-    /// Done once, with its entry, or not at all; and who was told knows which. Says who was told what.
+    /// Each create is done once, with its entry, or not at all, and its response says so. Returns a
+    /// summary of the responses.
     fn judge(&mut self, told: &Told) -> String {
         self.bench.settle();
         let judge = |(name, answer): &(String, Answer)| {
@@ -112,18 +115,18 @@ impl Scene {
 }
 
 #[test]
-fn whatever_breaks_each_is_told_the_truth() {
+fn insert_batch_any_fault_each_client_gets_the_true_outcome() {
     let mut scene = Scene::start();
     let mut said = String::new();
     let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 7 };
     let ways = [(Place::Before, Way::Cut), (Place::Middle, Way::Reset), (Place::After, Way::Cut)];
     let faults = (1..=30).flat_map(|number| ways.map(|(place, way)| (number, place, way)));
     for (number, place, way) in faults.step_by(one_of) {
-        // On the way back, behind the lock: what was asked for is done, and nobody knows.
+        // A fault in the response, behind the lock: the statement is done, and the outcome is unknown.
         let fault = Fault { side: Side::Database, number, place, way };
         let told = scene.create_behind_a_lock(|scene| scene.bench.proxy.plant(fault));
         said += &scene.judge(&told);
-        // On the way there.
+        // A fault in the request.
         scene.bench.proxy.plant(Fault { side: Side::Server, ..fault });
         let told = scene.create(|_| {});
         said += &scene.judge(&told);
@@ -144,9 +147,9 @@ fn whatever_breaks_each_is_told_the_truth() {
     assert!(creates >= 1.5 * statements, "{creates} in {statements}: they did not go together");
 }
 
-/// Who creates items of a table that is locked takes nobody of another table with them.
+/// Creates into a locked table do not delay creates into another table.
 #[test]
-fn a_locked_table_does_not_hold_up_creates_of_others() {
+fn insert_batch_of_a_locked_table_does_not_delay_other_tables() {
     let mut scene = Scene::start();
     let told = scene.create_behind_a_lock(|scene| {
         let address = scene.bench.server.address;
@@ -159,7 +162,7 @@ fn a_locked_table_does_not_hold_up_creates_of_others() {
             let answer = client.join().unwrap();
             assert_eq!(answer.status, 201, "{answer:?}");
         }
-        // Far less than the others are held up.
+        // Far less than the creates into the locked table wait.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
     assert_eq!(scene.judge(&told), "o".repeat(clients()));

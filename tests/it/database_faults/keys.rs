@@ -1,8 +1,8 @@
-//! Requests with an `Idempotency-Key`, with the connection to the database lost at each message.
+//! Requests with an `Idempotency-Key`, with the connection to PostgreSQL lost at each message.
 //!
-//! Whatever the client is told at first, the same request under the same key then tells what happened: it
-//! is done once, and from then on every answer is the same.
-//! `NOUNS_SOAK=1` goes through every message in place of one of four.
+//! Whatever the first response is, a retry under the same key reports the real outcome: the request is
+//! done once, and from then on every response is the same.
+//! `NOUNS_SOAK=1` tests every message in place of one of four.
 
 use super::Counts;
 use super::points::{
@@ -48,7 +48,7 @@ impl Keyed {
     }
 }
 
-/// A request as it goes when nothing is wrong.
+/// A request without a fault, as the baseline.
 struct Usual {
     status: u16,
     messages: Vec<(Side, char)>,
@@ -72,9 +72,10 @@ fn same(first: &Answer, other: &Answer) -> bool {
         && first.header("ETag") == other.header("ETag")
 }
 
-/// What the client is told at first: as usual, that nothing was done, or that nobody knows.
+/// Runs a request with a fault; returns the kind of the first response: as usual, refused, or outcome
+/// unknown.
 fn meet(scene: &mut Scene, kind: Kind, usual: &Usual, fault: Fault) -> char {
-    // The connection is there, and knows the statements.
+    // The connection is open, and its statements are prepared.
     assert_eq!(Keyed::new(scene, kind).send(scene).status, usual.status, "before {fault:?}");
     let keyed = Keyed::new(scene, kind);
     let before = scene.bench.counts();
@@ -107,7 +108,7 @@ fn meet(scene: &mut Scene, kind: Kind, usual: &Usual, fault: Fault) -> char {
     }
 }
 
-/// Each kind of request on a server of its own.
+/// Runs each kind of request on a server of its own.
 fn everywhere(way: Way) {
     let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 4 };
     let mut all = String::new();
@@ -127,16 +128,16 @@ fn everywhere(way: Way) {
         all.push(' ');
     }
     println!("keys, {way:?}: {all}");
-    // Of everything that can be told, there was some.
+    // Each kind of response occurred.
     assert!(all.contains('o') && all.contains('?'), "{all}");
 }
 
 #[test]
-fn a_cut_connection() {
+fn idempotent_retry_after_a_cut_connection_reports_the_outcome() {
     everywhere(Way::Cut);
 }
 
 #[test]
-fn a_database_that_is_away() {
+fn idempotent_retry_after_an_outage_reports_the_outcome() {
     everywhere(Way::Away);
 }

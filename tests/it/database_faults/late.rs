@@ -1,4 +1,4 @@
-//! A database that answers late, or to others only.
+//! PostgreSQL responses that arrive after the deadline, or never.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn person(name: &str) -> (String, String) {
     ("POST /people".to_owned(), format!(r#"{{"person":{{"name":"{name}"}}}}"#))
 }
 
-/// A commit whose answer is late is not waited for beyond the limit, and not cancelled.
+/// A commit whose confirmation is late is not awaited beyond the deadline, and not cancelled.
 #[test]
 fn commit_confirmed_after_the_deadline_is_outcome_unknown() {
     let mut bench = Bench::start_with(LIMITS, "sslmode=prefer");
@@ -28,14 +28,14 @@ fn commit_confirmed_after_the_deadline_is_outcome_unknown() {
     assert_eq!(stored, "1");
 }
 
-/// A refusal does not wait for the end of a transaction that nobody hears of.
+/// A refusal does not wait for a rollback whose confirmation never arrives.
 #[test]
-fn a_hole_at_the_word_that_undoes_a_transaction() {
+fn rollback_without_confirmation_does_not_delay_the_refusal() {
     let mut bench = Bench::start(LIMITS);
     let missing = "PUT /people/00000000-0000-7000-8000-000000000000";
     let request = (missing.to_owned(), r#"{"person":{"name":"Nobody"}}"#.to_owned());
     assert_eq!(bench.request(&request).status, 404);
-    // Begin, bind, execute, sync, and then the end.
+    // Begin, bind, execute, sync, and then the rollback.
     bench.proxy.plant(Fault {
         side: Side::Server,
         number: 5,
@@ -51,9 +51,9 @@ fn a_hole_at_the_word_that_undoes_a_transaction() {
     assert_eq!(bench.request(&person("Ann")).status, 201);
 }
 
-/// A write that waits for another's lock is stopped at the limit of the request, in the database too.
+/// A write that waits for a row lock is cancelled at the request's deadline, in PostgreSQL too.
 #[test]
-fn a_write_at_its_limit_is_stopped_in_the_database() {
+fn write_waiting_for_a_lock_is_cancelled_at_its_deadline() {
     let mut bench = Bench::start(LIMITS);
     let path = bench.create("/people", person("Ann").1);
     bench.session.rows("BEGIN");

@@ -1,4 +1,4 @@
-//! What others hold: locks, in any order, and every connection there is.
+//! Locks of other sessions, deadlocks, and connection limits of PostgreSQL.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ fn waits(session: &mut Session, count: usize) {
     waits_with(session, count, "%");
 }
 
-/// With statements of this form.
+/// The same for statements that match this pattern.
 fn waits_with(session: &mut Session, count: usize, form: &str) {
     let waiting = format!("{WAITING} AND query LIKE '{form}'");
     wait_until("the server waits for a lock", || {
@@ -25,7 +25,7 @@ fn waits_with(session: &mut Session, count: usize, form: &str) {
     });
 }
 
-/// Two people, and a session beside the server that ends deadlocks much later than the server does.
+/// A server with two people, and a session whose deadlock timeout is much longer than the server's.
 fn scene(limits: &str) -> (Bench, Session, [String; 2]) {
     let mut bench = Bench::start(limits);
     let people = ["Ann", "Bob"].map(|name| person(&mut bench, name));
@@ -48,7 +48,7 @@ fn id(path: &str) -> &str {
     path.rsplit_once('/').unwrap().1
 }
 
-/// A team with two tasks, and their ids in the order in which a removal removes them.
+/// A team with two tasks, and their ids in the order in which a delete removes them.
 fn team(bench: &mut Bench) -> (String, Vec<String>) {
     let team = bench.create("/teams", r#"{"team":{"name":"One"}}"#.to_owned());
     for _ in 0..2 {
@@ -64,14 +64,14 @@ fn lock(session: &mut Session, task: &str) {
     session.rows(&format!("SELECT 1 FROM tasks WHERE id = '{task}' FOR UPDATE"));
 }
 
-/// The server comes last, and so is the one that is told: it has the team, and wants the second task
-/// from one who has it, and wants the team.
+/// The server waits last, and so PostgreSQL aborts its transaction: it has locked the team, and waits
+/// for the second task, whose holder waits for the team.
 #[test]
-fn a_deadlock_is_tried_again() {
+fn deadlock_is_retried() {
     let (mut bench, mut other, _) = scene("");
     let (team, tasks) = team(&mut bench);
     let before = bench.session.value(DEADLOCKS);
-    // Another one yet: what is looked at inside of a transaction stays as it was.
+    // A third session: reads inside a transaction keep their snapshot.
     let mut first = beside(&mut bench);
     lock(&mut first, &tasks[0]);
     lock(&mut other, &tasks[1]);
@@ -97,16 +97,16 @@ fn a_deadlock_is_tried_again() {
 
 const DEADLOCKS: &str = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
 
-/// One who makes the same deadlock again and again is not waited for longer than a request may take.
+/// When the same deadlock occurs again and again, the server gives up at the request's deadline.
 #[test]
-fn a_deadlock_that_lasts_is_given_up() {
+fn deadlock_that_recurs_is_given_up_at_the_deadline() {
     let (mut bench, mut other, _) = scene("request_seconds_max = 4\nstatement_seconds_max = 3");
     let (team, tasks) = team(&mut bench);
     let (address, line) = (bench.server.address, format!("DELETE {team}"));
     lock(&mut other, &tasks[1]);
     let start = Instant::now();
     let delete = thread::spawn(move || Client::connect(address).request(&line, &[], ""));
-    // It keeps its lock and wants the other one again, until the server has given up.
+    // The session keeps its lock and requests the other one again, until the server has given up.
     while !delete.is_finished() {
         other.rows("SAVEPOINT again");
         other.rows(&format!("SELECT 1 FROM teams WHERE id = {} FOR UPDATE", id(&team)));
@@ -120,9 +120,9 @@ fn a_deadlock_that_lasts_is_given_up() {
     assert_eq!(bench.request(&(format!("DELETE {team}"), String::new())).status, 204);
 }
 
-/// Removals that meet in the middle: each removes a team with its tasks, and their order differs.
+/// Overlapping deletes: each deletes a team with its tasks, in a different order.
 #[test]
-fn removals_and_updates_of_the_same_items() {
+fn deadlock_of_overlapping_deletes_and_updates_is_resolved() {
     let mut bench = Bench::start("");
     let address = bench.server.address;
     for _ in 0..5 {
@@ -144,10 +144,10 @@ fn removals_and_updates_of_the_same_items() {
     bench.check_log();
 }
 
-/// Writes that wait for a lock take all connections that they may, and reads go on.
+/// Writes that wait for a lock use all connections that writes may use, and reads still succeed.
 #[test]
-fn reads_go_on_while_writes_wait() {
-    // The threads of the server share them, and one of each thread's is for reads alone.
+fn connection_pool_full_of_waiting_writes_serves_reads() {
+    // The server's threads share them, and each thread reserves one for reads.
     let threads = thread::available_parallelism().unwrap().get();
     let limits = format!(
         "database_connections_max = {}\nrequest_seconds_max = 20\nstatement_seconds_max = 15",
@@ -174,7 +174,7 @@ fn reads_go_on_while_writes_wait() {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     }
-    // Who finds no connection is told so, in 5 s; who has one waits on.
+    // A write without a connection is refused after 5 s; one with a connection keeps waiting.
     let refused: Vec<Answer> = finished(writes, 1, &mut other);
     for answer in refused.iter().filter(|answer| answer.status != 200) {
         assert_eq!((answer.status, answer.problem().as_str()), (503, "busy"), "{answer:?}");
@@ -185,7 +185,7 @@ fn reads_go_on_while_writes_wait() {
     bench.check_log();
 }
 
-/// Waits until so many have their answer, gives the lock back, and waits for the rest.
+/// Waits for this many responses, releases the lock, and waits for the rest.
 fn finished(
     writes: Vec<thread::JoinHandle<Answer>>,
     count: usize,
@@ -198,9 +198,9 @@ fn finished(
     writes.into_iter().map(|write| write.join().unwrap()).collect()
 }
 
-/// A lock on the whole table is waited for as long as a statement may take.
+/// A request waits for a table lock at most as long as a statement may take.
 #[test]
-fn a_lock_that_stays() {
+fn table_lock_held_too_long_is_unavailable() {
     let limits = "request_seconds_max = 20\nstatement_seconds_max = 1";
     let (mut bench, mut other, [ann, _]) = scene(limits);
     other.rows("BEGIN");
@@ -211,7 +211,7 @@ fn a_lock_that_stays() {
     assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    // Reads need no lock but the one against changes of the table itself.
+    // Reads only conflict with locks against changes of the table itself.
     assert_eq!(bench.server.get(&ann).status, 200);
     other.rows("COMMIT");
     other.rows("BEGIN");
@@ -223,10 +223,10 @@ fn a_lock_that_stays() {
     assert_eq!(bench.request(&write).status, 200);
 }
 
-/// Small reads share a connection, on which answers come in order: a table that is locked for long holds
-/// up those of another table for a moment, and not until it is free.
+/// Small reads share a pipelined connection, whose responses come in order: a locked table delays reads
+/// of another table for a moment (head-of-line blocking), and not until it is unlocked.
 #[test]
-fn a_locked_table_does_not_hold_up_reads_of_others() {
+fn pipelined_reads_of_a_locked_table_do_not_delay_other_tables() {
     let threads = thread::available_parallelism().unwrap().get();
     let limits = format!(
         "request_seconds_max = 60\nstatement_seconds_max = 50\ndatabase_connections_max = {}",
@@ -253,7 +253,7 @@ fn a_locked_table_does_not_hold_up_reads_of_others() {
         other.rows("LOCK TABLE people IN ACCESS EXCLUSIVE MODE");
         let held: Vec<_> = (0..4).map(|_| scope.spawn(|| read(&ann))).collect();
         waits(&mut bench.session, 4);
-        // As long as some of them may be waited for, and then again.
+        // Longer than a shared connection waits for a stalled read, and once again.
         thread::sleep(Duration::from_secs(3));
         assert!(held.iter().all(|reader| !reader.is_finished()));
         is_over.store(true, Ordering::Relaxed);
@@ -270,16 +270,16 @@ fn a_locked_table_does_not_hold_up_reads_of_others() {
     bench.check_log();
 }
 
-/// What the server has counted.
+/// The value of one of the server's metrics.
 pub(super) fn counted(bench: &Bench, name: &str) -> f64 {
     bench.server.metric(name).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// A client that leaves while the database is at work costs no connection to it: what is read goes
-/// nowhere, and what is to be written is written, once.
+/// A client that disconnects during a statement occupies no connection: a read is cancelled, and a
+/// write is done once.
 #[test]
-fn clients_that_leave() {
-    // Over HTTP/2 the server sees at once that a client has left.
+fn client_disconnect_frees_the_connection_and_completes_the_write() {
+    // Over HTTP/2 the server notices a disconnect at once.
     let limits = "request_seconds_max = 60\nstatement_seconds_max = 50";
     let (mut bench, mut other, [ann, _]) = scene(limits);
     other.rows("BEGIN");
@@ -291,7 +291,7 @@ fn clients_that_leave() {
         (&ann[..], &put[..], "% FOR NO KEY UPDATE%"),
         ("/people", &post[..], "%INSERT INTO %"),
     ];
-    // The scene's own, and the one that asks.
+    // The fixture's own session, and the one that counts.
     let connections = counted(&bench, "nouns_connections_open");
     let mut under_way = 0.0;
     for (path, args, form) in requests {
@@ -302,7 +302,7 @@ fn clients_that_leave() {
         waits_with(&mut bench.session, 1, form);
         client.kill().unwrap();
         client.wait().unwrap();
-        // What is written keeps its place, since nothing else bounds how many such writes there are.
+        // A write keeps its connection, since nothing else bounds the number of such writes.
         under_way += if args.is_empty() { 0.0 } else { 1.0 };
         wait_until("the server sees that the client has left", || {
             let open = counted(&bench, "nouns_connections_open");
@@ -325,9 +325,9 @@ fn clients_that_leave() {
     bench.check_log();
 }
 
-/// A child that is not committed yet locks its parent against removal, and not against changes.
+/// An uncommitted child locks its parent against removal, and not against changes.
 #[test]
-fn change_of_a_parent_beside_an_uncommitted_child_does_not_wait() {
+fn parent_update_does_not_wait_for_an_uncommitted_child() {
     let (mut bench, mut other, _) = scene("request_seconds_max = 20\nstatement_seconds_max = 1");
     let (team, tasks) = team(&mut bench);
     other.rows("BEGIN");
@@ -349,9 +349,9 @@ fn change_of_a_parent_beside_an_uncommitted_child_does_not_wait() {
     bench.check_log();
 }
 
-/// A statement that works too long, rather than waits.
+/// A statement that computes too long, rather than waits.
 #[test]
-fn a_statement_that_takes_too_long() {
+fn statement_timeout_cancels_a_long_computation() {
     let limits = "request_seconds_max = 20\nstatement_seconds_max = 1";
     let (mut bench, mut other, [ann, _]) = scene(limits);
     other.rows(
@@ -369,9 +369,10 @@ fn a_statement_that_takes_too_long() {
     assert_eq!(bench.request(&write).status, 200);
 }
 
-/// A column whose type another program has changed makes what was prepared useless, not the server.
+/// When another program changes a column's type, the prepared statements are invalid, but the server
+/// recovers.
 #[test]
-fn what_was_prepared_has_grown_old() {
+fn prepared_statements_invalidated_by_a_type_change_recover() {
     let (mut bench, mut other, [ann, _]) = scene("");
     let write = |name: &str| (format!("PUT {ann}"), format!(r#"{{"person":{{"name":"{name}"}}}}"#));
     assert_eq!(bench.request(&write("Eve")).status, 200);
@@ -380,9 +381,9 @@ fn what_was_prepared_has_grown_old() {
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
-/// Others have taken all connections that the database gives out.
+/// Other sessions use all connections of the database.
 #[test]
-fn no_connection_is_left() {
+fn connection_limit_of_postgres_exhausted_is_unavailable() {
     let database = OwnPostgres::start();
     let mut first = Session::open(place(&database), "postgres");
     first.rows("CREATE ROLE guest LOGIN");
@@ -390,7 +391,7 @@ fn no_connection_is_left() {
     first.rows("CREATE DATABASE shop OWNER guest");
     let address = format!("postgres://guest@{}/shop", place(&database));
     let server = Setup::replica(address).model(&model("request_seconds_max = 3")).start();
-    // As good as many others: from now on no new connection of this user is let in.
+    // Stands for many sessions: from now on PostgreSQL refuses new connections of this user.
     first.rows("ALTER ROLE guest CONNECTION LIMIT 0");
     first.rows(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'guest'",

@@ -1,9 +1,10 @@
-//! A database that fails: away, slow, locked, full, or cut off at any point of a conversation.
+//! Faults of PostgreSQL: outages, slowness, locks, a full disk, and connections lost at any message.
 //!
-//! Between the server and PostgreSQL stands a proxy of our own (`proxy`); `session` looks at what is
-//! stored, past it.
-//! The one surprising thing: whether a change is there is looked up only after every connection of the
-//! server is gone from the database, since a statement may be done after its answer was given up.
+//! A proxy (`proxy`) sits between the server and PostgreSQL; `session` reads what is stored, bypassing
+//! it.
+//! The one surprising thing: a test checks whether a change is stored only after every connection of
+//! the server is gone from PostgreSQL, since a statement may complete after the server has given up on
+//! it.
 
 mod away;
 mod full;
@@ -24,7 +25,7 @@ use crate::harness::{Answer, Client, Folder, Postgres, Server, Setup, wait_until
 use proxy::Proxy;
 use session::Session;
 
-/// Two kinds of keys, children, a reference, and a value that must be unique.
+/// Two kinds of ids, children, a reference, and a unique value.
 const MODEL: &str = r#"
 title = "Faults"
 [server]
@@ -53,7 +54,7 @@ fn model(limits: &str) -> String {
     MODEL.replace("LIMITS", limits)
 }
 
-/// How often a request may exceed short limits because the machine is slow, before that is a failure.
+/// How often a request may exceed short limits because the machine is slow, before the test fails.
 const RETRIES_MAX: usize = 20;
 
 /// A server with a proxy between it and its database.
@@ -65,7 +66,7 @@ struct Bench {
     proxy: Proxy,
 }
 
-/// What is counted: rows of each table, the sum of their versions, entries of the log.
+/// Rows of each table, the sum of their versions, entries of the change log.
 type Counts = Vec<i64>;
 
 impl Bench {
@@ -73,7 +74,7 @@ impl Bench {
         Self::start_with(limits, "sslmode=disable")
     }
 
-    /// With parameters of the address.
+    /// With parameters in the database URL.
     fn start_with(limits: &str, parameters: &str) -> Self {
         Self::start_model(&model(limits), parameters)
     }
@@ -95,12 +96,12 @@ impl Bench {
         self.client.request(line, &[], body)
     }
 
-    /// Sends a request until it is not a 503: with short limits a busy machine lets it time out.
+    /// Retries a request while it gets 503: with short limits it may time out on a busy machine.
     fn retry_unavailable(&mut self, request: &(String, String)) -> Answer {
         let mut answer = self.request(request);
         for _ in 0..RETRIES_MAX {
             if answer.status == 503 {
-                // Nothing of the last one is done later.
+                // No statement of the last attempt may complete later.
                 self.settle();
                 answer = self.request(request);
             }
@@ -114,7 +115,7 @@ impl Bench {
         answer.header("Location").unwrap().to_owned()
     }
 
-    /// Closes every connection to the database, and waits until the database has ended what was on them.
+    /// Closes every connection to PostgreSQL, and waits until its backends have ended.
     fn settle(&mut self) {
         self.proxy.relent();
         self.proxy.end_all();
@@ -135,7 +136,7 @@ impl Bench {
         rows[0].iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    /// Every version of every item has its entry in the log, and every removal.
+    /// Asserts that every version of every item and every removal has its entry in the change log.
     fn check_log(&mut self) {
         for (table, resource) in [("people", "person"), ("teams", "team"), ("tasks", "task")] {
             let wrong = self.session.value(&format!(
@@ -151,7 +152,7 @@ impl Bench {
     }
 }
 
-/// Where a server is.
+/// The address of a PostgreSQL server.
 fn place(database: &Postgres) -> SocketAddr {
     let address = database.address_of("");
     address.rsplit_once('@').unwrap().1.trim_end_matches('/').parse().unwrap()

@@ -1,8 +1,9 @@
-//! Each kind of request, with a fault at any message of its conversation with the database.
+//! Each kind of request, with a fault at any message of its exchange with PostgreSQL.
 //!
-//! Whatever the client is told is held against what is stored then: done once, whole or not at all, with
-//! its entry in the change log; and the next request is served.
-//! `tables` has every message with the ways that always end alike; here are the others.
+//! The response is compared with what is stored afterwards: done once, completely or not at all, with
+//! its entry in the change log; and the next request succeeds.
+//! `tables` tests every message with the faults whose results are always the same; this file has the
+//! others.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,22 +12,22 @@ use super::proxy::{Fault, Place, Side, Way};
 use super::{Bench, Counts, RETRIES_MAX};
 use crate::harness::Answer;
 
-/// A kind of request: makes what it needs, and is the line and the body.
+/// A kind of request: creates what it needs, and returns the line and the body.
 pub(super) type Kind = fn(&mut Scene) -> (String, String);
 
 pub(super) const LIMITS: &str = "request_seconds_max = 20\nstatement_seconds_max = 10";
-/// What nothing goes through for has to be given up: after this, and 5 s more.
+/// With a connection that drops everything, the server gives up after this, and 5 s more.
 const SHORT_LIMITS: &str = "request_seconds_max = 1\nstatement_seconds_max = 1";
-/// A second, five more, and what a slow machine adds.
+/// A second, five more, and an allowance for a slow machine.
 const ANSWER_MAX: Duration = Duration::from_secs(16);
 
-/// What every request can refer to.
+/// A server with the items that the requests refer to.
 pub(super) struct Scene {
     pub(super) bench: Bench,
     person: String,
     team: String,
     serial: usize,
-    /// With the short limits a request on a busy machine may time out although nothing is wrong.
+    /// With the short limits a request on a busy machine may time out without a fault.
     may_time_out: bool,
 }
 
@@ -34,7 +35,7 @@ impl Scene {
     pub(super) fn new(limits: &str) -> Self {
         let mut bench = Bench::start(limits);
         let person = bench.create("/people", r#"{"person":{"name":"Ann"}}"#.to_owned());
-        // By a PUT, which can be done twice: its badge is unique.
+        // By a PUT, which can be retried: its badge is unique.
         let badge = r#"{"person":{"name":"Ann","badge":"a"}}"#.to_owned();
         let answer = bench.retry_unavailable(&(format!("PUT {person}"), badge));
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -146,7 +147,7 @@ pub(super) fn list_of_nothing(scene: &mut Scene) -> (String, String) {
     (format!("GET {}/tasks", scene.team), String::new())
 }
 
-/// A request as it goes when nothing is wrong.
+/// A request without a fault, as the baseline.
 pub(super) struct Usual {
     pub(super) status: u16,
     pub(super) messages: Vec<(Side, char)>,
@@ -154,7 +155,7 @@ pub(super) struct Usual {
 }
 
 impl Scene {
-    /// `is_new`: over a connection that has to be made first.
+    /// `is_new`: over a connection that has to be opened first.
     pub(super) fn usual(&mut self, kind: Kind, is_new: bool) -> Usual {
         for _ in 0..RETRIES_MAX {
             self.warm(kind);
@@ -176,7 +177,7 @@ impl Scene {
         panic!("{RETRIES_MAX} requests without a fault timed out");
     }
 
-    /// The connection is there, and knows the statements.
+    /// Opens the connection and prepares its statements.
     fn warm(&mut self, kind: Kind) -> u16 {
         for _ in 0..RETRIES_MAX {
             let request = kind(self);
@@ -184,19 +185,19 @@ impl Scene {
             if !self.may_time_out || status != 503 {
                 return status;
             }
-            // Nothing of it may be done later, while the next one is watched.
+            // No statement of it may complete later, while the next request is recorded.
             self.bench.settle();
         }
         panic!("{RETRIES_MAX} requests without a fault timed out");
     }
 
-    /// Lets a request meet a fault, and says what its client was told.
+    /// Runs a request with a fault, and returns the kind of its response.
     pub(super) fn meet(&mut self, kind: Kind, usual: &Usual, fault: Fault, is_new: bool) -> char {
         let mut tries = (0..RETRIES_MAX).map(|_| self.try_to_meet(kind, usual, fault, is_new));
         tries.find_map(|met| met).unwrap_or_else(|| panic!("{fault:?} was not met"))
     }
 
-    /// Nothing when the request timed out before it came to the message with the fault.
+    /// `None` when the request timed out before it reached the message with the fault.
     fn try_to_meet(
         &mut self,
         kind: Kind,
@@ -219,11 +220,11 @@ impl Scene {
             self.bench.settle();
             return None;
         }
-        // The next one is served without any help.
+        // The next request succeeds without help.
         self.bench.proxy.relent();
         let get = (format!("GET {}", self.person), String::new());
         let mut next = self.bench.request(&get);
-        // A hole in a connection that is not in use shows at its next use.
+        // A connection that drops everything is noticed at its next use.
         let is_found_late = (fault.place, fault.way) == (Place::After, Way::Hole);
         let retries = if self.may_time_out { RETRIES_MAX } else { usize::from(is_found_late) };
         for _ in 0..retries {
@@ -241,8 +242,8 @@ impl Scene {
     }
 }
 
-/// An error is acted upon before the word behind it has come: which goes first is chance, and of no
-/// consequence.
+/// The server acts on an error before the message behind it has arrived: their order is not determined,
+/// and does not matter.
 pub(super) fn in_order(mut messages: Vec<(Side, char)>) -> Vec<(Side, char)> {
     for at in 1..messages.len() {
         if messages[at - 1] != (Side::Database, 'E') {
@@ -260,7 +261,7 @@ pub(super) fn difference(after: &Counts, before: &Counts) -> Counts {
     after.iter().zip(before).map(|(after, before)| after - before).collect()
 }
 
-/// What the client was told, if it was told so rightly.
+/// The kind of the response, if it matches the change in the database.
 fn judge(answer: &Answer, change: &Counts, usual: &Usual) -> Result<char, &'static str> {
     let is_nothing = change.iter().all(|&count| count == 0);
     let is_whole = *change == usual.change;
@@ -284,7 +285,7 @@ fn judge(answer: &Answer, change: &Counts, usual: &Usual) -> Result<char, &'stat
     }
 }
 
-/// A message of a conversation.
+/// A message of an exchange.
 pub(super) struct Point {
     pub(super) label: String,
     pub(super) side: Side,
@@ -292,7 +293,7 @@ pub(super) struct Point {
     pub(super) places: &'static [Place],
 }
 
-/// Every place where the conversation can break, with the words for it.
+/// Every message at which the exchange can break, with its label.
 pub(super) fn points(messages: &[(Side, char)]) -> Vec<Point> {
     let mut numbers = [0, 0];
     let mut all = Vec::new();
@@ -347,8 +348,8 @@ const KINDS: [Kind; 17] = [
     list_of_nothing,
 ];
 
-/// Runs so many servers side by side. Each kind of request meets the fault at each point of its
-/// conversation; in the short version at one of so many.
+/// Runs this many servers concurrently. Each kind of request gets the fault at each message of its
+/// exchange; in the short version at one of `one_of`.
 fn everywhere(way: Way, limits: &str, is_new: bool, (lanes, one_of): (usize, usize)) {
     let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { one_of };
     let start = Instant::now();
@@ -381,27 +382,27 @@ fn everywhere(way: Way, limits: &str, is_new: bool, (lanes, one_of): (usize, usi
 }
 
 #[test]
-fn a_reset_at_any_message() {
+fn connection_reset_at_any_message_response_is_true() {
     everywhere(Way::Reset, LIMITS, false, (1, 12));
 }
 
 #[test]
-fn a_delay_at_any_message() {
+fn delay_at_any_message_response_is_as_usual() {
     everywhere(Way::Delay(Duration::from_millis(50)), LIMITS, false, (1, 12));
 }
 
 #[test]
-fn a_cut_at_any_message_of_a_new_connection() {
+fn connection_cut_at_any_message_while_connecting_response_is_true() {
     everywhere(Way::Cut, LIMITS, true, (1, 30));
 }
 
-/// Nobody is told that nothing goes through any more.
+/// No side notices that nothing goes through any more.
 #[test]
-fn a_hole_at_any_message() {
+fn blackholed_connection_at_any_message_response_is_true() {
     everywhere(Way::Hole, SHORT_LIMITS, false, (8, 53));
 }
 
 #[test]
-fn a_hole_at_any_message_of_a_new_connection() {
+fn blackholed_connection_while_connecting_response_is_true() {
     everywhere(Way::Hole, SHORT_LIMITS, true, (8, 187));
 }

@@ -1,8 +1,9 @@
-//! A proxy between a server and PostgreSQL that lets every message through, until it is told to fail.
+//! A fault-injecting proxy between a server and PostgreSQL, which forwards every message until a fault
+//! is planted.
 //!
-//! It knows where a message begins and ends, and what kind it is; it reads none.
+//! It parses the boundaries and the kinds of messages, not their contents.
 //! The one surprising thing: messages are counted from the moment a fault is planted, over all
-//! connections, so a fault is met once whichever connection comes to it first.
+//! connections, so that a fault fires once, on whichever connection reaches it first.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,32 +18,32 @@ use crate::harness::wait_until;
 
 const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// Nobody who is at work says nothing for so long.
+/// An active connection is never silent for this long.
 const REST: Duration = Duration::from_millis(300);
 
-/// Who sends a message.
+/// The sender of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Server,
     Database,
 }
 
-/// What happens to a connection.
+/// The fault of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It is closed, as by an end of the other process.
+    /// It is closed, as when the other process ends.
     Cut,
-    /// It is reset, as by a firewall, or a machine that has started anew.
+    /// It is reset, as by a firewall or a restarted machine.
     Reset,
     /// It is closed, and so is every new one.
     Away,
-    /// Nothing goes through any more, and nobody is told.
+    /// Nothing is forwarded any more, and nothing is closed.
     Hole,
-    /// All goes on, later.
+    /// Everything is forwarded, later.
     Delay(Duration),
 }
 
-/// Where in a message.
+/// The position in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Before,
@@ -50,7 +51,7 @@ pub enum Place {
     After,
 }
 
-/// What is to go wrong: at the message with this number, from 1 on, of those that a side sends.
+/// A fault at the message with this number, from 1 on, of those that a side sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     pub side: Side,
@@ -59,12 +60,12 @@ pub struct Fault {
     pub way: Way,
 }
 
-/// What becomes of a new connection.
+/// How new connections are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
     Open,
     Shut,
-    /// It is taken, and nothing is ever said.
+    /// They are accepted, and nothing is ever sent.
     Silent,
 }
 
@@ -72,7 +73,7 @@ enum Door {
 struct State {
     door: Door,
     fault: Option<Fault>,
-    /// The kinds of the messages since `watch`, in the order in which they passed.
+    /// The kinds of the messages since recording began, in the order in which they passed.
     seen: Vec<(Side, char)>,
     connections: usize,
     accepted: usize,
@@ -89,7 +90,7 @@ struct Shared {
 pub struct Proxy {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    /// Counted up to end all connections; gone with the proxy, which ends it.
+    /// Incremented to end all connections; dropped with the proxy, which ends it.
     round: Option<watch::Sender<u64>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -111,29 +112,29 @@ impl Proxy {
         Self { address, shared, round: Some(round), thread: Some(thread) }
     }
 
-    /// Counts from here on, and lets this happen.
+    /// Starts counting, and plants this fault.
     pub fn plant(&self, fault: Fault) {
         let mut state = self.shared.state();
         state.seen.clear();
         state.fault = Some(fault);
     }
 
-    /// Counts from here on, and lets all through.
+    /// Starts recording, without a fault.
     pub fn watch(&self) {
         self.shared.state().seen.clear();
     }
 
-    /// The messages since `plant` or `watch`.
+    /// The messages since `plant_fault` or `record_messages`.
     pub fn seen(&self) -> Vec<(Side, char)> {
         self.shared.state().seen.clone()
     }
 
-    /// Whether the planted fault has not been met.
+    /// Whether the planted fault has not fired yet.
     pub fn is_planted(&self) -> bool {
         self.shared.state().fault.is_some()
     }
 
-    /// How often somebody has connected.
+    /// The number of accepted connections.
     pub fn accepted(&self) -> usize {
         self.shared.state().accepted
     }
@@ -143,20 +144,20 @@ impl Proxy {
         self.shared.state().door = Door::Shut;
     }
 
-    /// New connections get no answer.
+    /// New connections are accepted and get no response.
     pub fn silence(&self) {
         self.shared.state().door = Door::Silent;
     }
 
-    /// Nothing more goes wrong; what went wrong already stays.
+    /// Clears the fault; connections that are broken stay so.
     pub fn relent(&self) {
         let mut state = self.shared.state();
         state.door = Door::Open;
         state.fault = None;
     }
 
-    /// Waits until the server has done all that it does by itself after its start, over a connection of its
-    /// own: its messages would be counted with those of a request.
+    /// Waits until the server has done its own work after the start, over a connection of its own: its
+    /// messages would be counted with those of a request.
     pub fn rest(&self) {
         let mut last = (0, Instant::now());
         wait_until("the server rests", || {
@@ -171,8 +172,8 @@ impl Proxy {
         });
     }
 
-    /// Closes all connections, and waits until the server has seen it. Those that it makes meanwhile, to
-    /// look after the database, are closed too.
+    /// Closes all connections, and waits until the server has noticed. Connections that it opens
+    /// meanwhile, to check the database, are closed too.
     pub fn end_all(&self) {
         wait_until("all connections are closed", || {
             self.round.as_ref().unwrap().send_modify(|round| *round += 1);
@@ -199,7 +200,7 @@ impl Shared {
         state.accepted += 1;
     }
 
-    /// A message passes: what is to happen to it.
+    /// The fault of a message that passes, if it has one.
     fn pass(&self, side: Side, kind: char) -> Option<(Place, Way)> {
         let mut state = self.state();
         state.seen.push((side, kind));
@@ -224,7 +225,7 @@ async fn serve(
     loop {
         let client = tokio::select! {
             accepted = listener.accept() => accepted.unwrap().0,
-            // The sender is gone when the proxy is.
+            // The sender is dropped with the proxy.
             changed = ended.changed() => if changed.is_err() { return } else { continue },
         };
         shared.count();
@@ -273,7 +274,7 @@ async fn connection(client: TcpStream, shared: &Shared, mut round: watch::Receiv
     }
 }
 
-/// What becomes of a connection after a message.
+/// What follows a message.
 enum Next {
     Go,
     Close,
@@ -281,21 +282,21 @@ enum Next {
     Wait,
 }
 
-/// Closes both ends, and waits until the server has seen it.
+/// Closes both ends, and waits until the server has noticed.
 async fn close([mut server, database]: [End; 2]) {
     drop(database);
     drop(server.stream.shutdown().await);
     while server.read().await {}
 }
 
-/// One end of a connection, and what came from there and was not yet passed on.
+/// One end of a connection, with the bytes received there and not yet forwarded.
 struct End {
     stream: TcpStream,
     side: Side,
     bytes: Vec<u8>,
     /// Bytes before the length of a message: its kind, if it has one.
     kind_bytes: usize,
-    /// The next one is a byte without a length: whether there is TLS.
+    /// The next one is a byte without a length: the reply to the TLS request.
     is_byte: bool,
 }
 
@@ -309,7 +310,7 @@ impl End {
         self.stream.read_buf(&mut self.bytes).await.is_ok_and(|count| count > 0)
     }
 
-    /// The first whole message, and its kind.
+    /// The first complete message, and its kind.
     fn take(&mut self) -> Option<(char, Vec<u8>)> {
         if self.is_byte && !self.bytes.is_empty() {
             self.is_byte = false;
@@ -322,7 +323,7 @@ impl End {
             return None;
         }
         let message: Vec<u8> = self.bytes.drain(..length).collect();
-        // After the question whether there is TLS the first message comes still.
+        // After the TLS request the startup message still follows.
         if message != ASKS_FOR_TLS {
             self.kind_bytes = 1;
         }
@@ -330,7 +331,7 @@ impl End {
     }
 }
 
-/// Passes on what has come from one end.
+/// Forwards the bytes received from one end.
 async fn forward(ends: &mut [End; 2], from: usize, shared: &Shared) -> Next {
     while let Some((kind, message)) = ends[from].take() {
         ends[1 - from].is_byte |= message == ASKS_FOR_TLS;
@@ -358,7 +359,7 @@ async fn forward(ends: &mut [End; 2], from: usize, shared: &Shared) -> Next {
     Next::Go
 }
 
-/// What is closed from here on is closed by a reset, with no word about what was sent.
+/// Makes the next close of this stream a reset.
 fn reset(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

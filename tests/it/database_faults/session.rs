@@ -1,6 +1,6 @@
-//! A session with PostgreSQL beside the server, kept open: to look at what is stored, and to hold locks.
+//! A PostgreSQL session next to the server, kept open to read what is stored and to hold locks.
 //!
-//! It speaks the simple query protocol, in text, to a server that asks for no password.
+//! It speaks the simple query protocol, in text, to a server without a password.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use crate::harness::PATIENCE;
 #[derive(Debug)]
 pub struct Session(TcpStream);
 
-/// PostgreSQL's code for what went wrong.
+/// PostgreSQL's error code (SQLSTATE).
 pub type Code = String;
 
 impl Session {
@@ -29,7 +29,7 @@ impl Session {
         session
     }
 
-    /// Rows of columns; what is null is empty.
+    /// The rows; a null is empty.
     pub fn rows(&mut self, sql: &str) -> Vec<Vec<String>> {
         self.try_rows(sql).unwrap_or_else(|code| panic!("{code} from {sql}"))
     }
@@ -44,13 +44,13 @@ impl Session {
         self.rows(sql).remove(0).remove(0)
     }
 
-    /// Sends a statement without waiting for its answer.
+    /// Sends a statement without waiting for its response.
     pub fn ask(&mut self, sql: &str) {
         let length = u32::try_from(5 + sql.len()).unwrap().to_be_bytes();
         self.0.write_all(&[b"Q", &length[..], sql.as_bytes(), b"\0"].concat()).unwrap();
     }
 
-    /// The answer to what was asked.
+    /// The response to the last statement sent.
     pub fn answer(&mut self) -> Result<Vec<Vec<String>>, Code> {
         let mut rows = Vec::new();
         let mut failed = None;
@@ -78,7 +78,7 @@ impl Session {
 fn columns(mut bytes: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
-        // Null has no length.
+        // Null has the length -1.
         let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
         let (text, rest) = rest.split_at(length);
         all.push(String::from_utf8(text.to_vec()).unwrap());

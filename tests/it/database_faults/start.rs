@@ -1,4 +1,4 @@
-//! A start without its database: what is said, and how long it takes.
+//! A start without its database: the message, and the time until it.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::proxy::Proxy;
 use super::{model, place, proxied};
 use crate::harness::{Ended, Folder, Postgres, Process, Setup, wait_until};
 
-/// Says so and ends, well before anybody gives up on it.
+/// The start fails with this message, well before a supervisor gives up on it.
 fn refused(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) {
     let folder = Folder::new();
     let start = Instant::now();
@@ -23,8 +23,8 @@ fn refused(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) {
 }
 
 #[test]
-fn nobody_listens() {
-    // Nobody else is given the port while this socket has it.
+fn start_without_a_listening_database_fails() {
+    // The port stays reserved while this socket is bound to it.
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     let port = held.local_addr().unwrap().as_socket().unwrap().port().to_string();
@@ -39,7 +39,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn somebody_listens_and_never_answers() {
+fn start_with_a_silent_database_times_out() {
     let proxy = Proxy::start(place(&Postgres::of_the_tests()));
     proxy.silence();
     let port = proxy.address.port().to_string();
@@ -57,7 +57,7 @@ fn somebody_listens_and_never_answers() {
 }
 
 #[test]
-fn there_is_no_such_database() {
+fn start_with_a_missing_database_fails() {
     let server = Postgres::of_the_tests();
     let port = place(&server).port().to_string();
     refused(
@@ -70,7 +70,7 @@ fn there_is_no_such_database() {
 }
 
 #[test]
-fn there_is_no_such_user() {
+fn start_with_a_missing_user_fails() {
     let server = place(&Postgres::of_the_tests());
     let setup = Setup::replica(format!("postgres://nobody@{server}/postgres?sslmode=disable"));
     refused(
@@ -82,16 +82,16 @@ fn there_is_no_such_user() {
     );
 }
 
-/// Stands for a server that asks for a password: one message is enough to say so.
+/// Stands for a PostgreSQL server with a password: one message is enough.
 #[test]
-fn a_password_is_asked_for() {
+fn start_without_the_needed_password_fails() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let asks = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
         stream.write_all(&[b'R', 0, 0, 0, 8, 0, 0, 0, 3]).unwrap();
-        // Until the other side is gone.
+        // Waits until the client disconnects.
         drop(stream.read(&mut [0; 1]));
     });
     let address = format!("postgres://nouns@127.0.0.1:{port}/nouns?sslmode=disable");
@@ -105,9 +105,9 @@ fn a_password_is_asked_for() {
     asks.join().unwrap();
 }
 
-/// It says once that it waits, and serves when the database comes.
+/// The server logs once that it waits, and serves when the database is up.
 #[test]
-fn a_patient_start() {
+fn start_waiting_for_the_database_serves_when_it_is_up() {
     let proxy = Proxy::start(place(&Postgres::of_the_tests()));
     proxy.shut();
     let folder = Folder::new();
@@ -116,7 +116,7 @@ fn a_patient_start() {
     let setup = Setup::replica(address).model(&model(""));
     let mut command = setup.command(&folder);
     let process = Process::spawn(command.arg("--wait"));
-    // It was told, and has tried once more since.
+    // It has logged that it waits, and has tried once more since.
     wait_until("it says that it waits", || {
         process.stderr().contains("waiting for the database").then_some(())
     });

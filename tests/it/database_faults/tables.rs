@@ -1,9 +1,10 @@
-//! Each kind of request, with the connection to the database lost at each message.
+//! Tables of connection losses: each kind of request, with the connection to PostgreSQL lost at each
+//! message.
 //!
-//! A row for each message, `>` to the database and `<` from it, as they go over a connection that is in
-//! use already; a column for each way to lose it; in each cell what the client is told when it is lost
-//! before the message, and in the middle of it; the last row is behind the last message.
-//! o: as if nothing had happened. u: unavailable. t: timed out. b: busy. ?: outcome unknown.
+//! A row for each message, `>` to the database and `<` from it, over a connection that is in use
+//! already; a column for each kind of loss; in each cell the kind of response when the connection is
+//! lost before the message, and in the middle of it; the last row is behind the last message.
+//! o: as without a fault. u: unavailable. t: timed out. b: busy. ?: outcome unknown.
 
 use std::fmt::Write;
 
@@ -21,7 +22,7 @@ pub(super) fn check(kind: Kind, expected: &Expect) {
     for Point { label, side, number, places } in points::points(&usual.messages) {
         write!(text, "\n{label:14}").unwrap();
         for (_, way) in ways {
-            // Nobody can come back, wherever in the message it was.
+            // New connections are refused too, wherever in the message it was.
             let places = if way == Way::Away { &places[..1] } else { places };
             let told: String = places
                 .iter()
@@ -36,7 +37,7 @@ pub(super) fn check(kind: Kind, expected: &Expect) {
 }
 
 #[test]
-fn a_create() {
+fn connection_loss_during_create() {
     check(
         points::create,
         &expect![[r#"
@@ -53,7 +54,7 @@ fn a_create() {
 }
 
 #[test]
-fn a_create_with_a_number() {
+fn connection_loss_during_create_with_integer_id() {
     check(
         points::create_with_a_number,
         &expect![[r#"
@@ -77,7 +78,7 @@ fn a_create_with_a_number() {
 }
 
 #[test]
-fn a_create_with_a_parent_and_a_reference() {
+fn connection_loss_during_create_with_parent_and_reference() {
     check(
         points::create_below,
         &expect![[r#"
@@ -108,7 +109,7 @@ fn a_create_with_a_parent_and_a_reference() {
 }
 
 #[test]
-fn a_create_of_many() {
+fn connection_loss_during_bulk_create() {
     check(
         points::create_many,
         &expect![[r#"
@@ -137,7 +138,7 @@ fn a_create_of_many() {
 }
 
 #[test]
-fn a_replace() {
+fn connection_loss_during_replace() {
     check(
         points::put,
         &expect![[r#"
@@ -167,7 +168,7 @@ fn a_replace() {
 }
 
 #[test]
-fn a_replace_that_changes_nothing() {
+fn connection_loss_during_unchanged_replace() {
     check(
         points::put_the_same,
         &expect![[r#"
@@ -191,7 +192,7 @@ fn a_replace_that_changes_nothing() {
 }
 
 #[test]
-fn a_delete_with_all_below() {
+fn connection_loss_during_cascading_delete() {
     check(
         points::delete,
         &expect![[r#"

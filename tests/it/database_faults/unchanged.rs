@@ -1,5 +1,5 @@
-//! Requests that change nothing, with the connection to the database lost at each message: reads, and what
-//! is refused. The letters are those of `tables`.
+//! Tables of connection losses for requests that change nothing: reads and refused writes. `tables`
+//! explains the letters.
 
 use expect_test::expect;
 
@@ -7,7 +7,7 @@ use super::points;
 use super::tables::check;
 
 #[test]
-fn a_create_that_is_refused() {
+fn connection_loss_during_refused_create() {
     check(
         points::create_taken,
         &expect![[r#"
@@ -31,7 +31,7 @@ fn a_create_that_is_refused() {
 }
 
 #[test]
-fn a_create_of_many_of_which_the_last_is_refused() {
+fn connection_loss_during_bulk_create_with_refused_last_item() {
     check(
         points::create_many_taken,
         &expect![[r#"
@@ -67,7 +67,7 @@ fn a_create_of_many_of_which_the_last_is_refused() {
 }
 
 #[test]
-fn a_create_without_its_parent() {
+fn connection_loss_during_create_with_missing_parent() {
     check(
         points::create_below_nothing,
         &expect![[r#"
@@ -84,7 +84,7 @@ fn a_create_without_its_parent() {
 }
 
 #[test]
-fn a_replace_that_is_refused() {
+fn connection_loss_during_refused_replace() {
     check(
         points::put_taken,
         &expect![[r#"
@@ -121,7 +121,7 @@ fn a_replace_that_is_refused() {
 }
 
 #[test]
-fn a_read() {
+fn connection_loss_during_get() {
     check(
         points::get,
         &expect![[r#"
@@ -139,7 +139,7 @@ fn a_read() {
 }
 
 #[test]
-fn a_list() {
+fn connection_loss_during_list() {
     check(
         points::list,
         &expect![[r#"
@@ -164,7 +164,7 @@ fn a_list() {
 }
 
 #[test]
-fn a_list_of_nothing() {
+fn connection_loss_during_list_with_missing_parent() {
     check(
         points::list_of_nothing,
         &expect![[r#"
@@ -195,7 +195,7 @@ fn a_list_of_nothing() {
 }
 
 #[test]
-fn a_replace_with_a_lost_reference() {
+fn connection_loss_during_replace_with_missing_reference() {
     check(
         points::put_lost,
         &expect![[r#"
@@ -225,7 +225,7 @@ fn a_replace_with_a_lost_reference() {
 }
 
 #[test]
-fn a_replace_of_nothing() {
+fn connection_loss_during_replace_of_missing_item() {
     check(
         points::put_missing,
         &expect![[r#"
@@ -248,7 +248,7 @@ fn a_replace_of_nothing() {
 }
 
 #[test]
-fn a_delete_that_is_refused() {
+fn connection_loss_during_refused_delete() {
     check(
         points::delete_referenced,
         &expect![[r#"

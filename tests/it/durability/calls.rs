@@ -1,9 +1,9 @@
-//! The server is killed at its n-th write or sync: while it makes its tables, while it recovers, in the
-//! middle of a burst, in a checkpoint, and at its end.
+//! Kills at the n-th write or sync of the server: while it creates its tables, while it recovers, in
+//! the middle of a burst, in a checkpoint, and while it stops.
 //!
-//! `NOUNS_SOAK=1` goes through every n up to 300; without it a spread of them.
-//! The one surprising thing: strace kills as the call begins, so the n-th write itself is not done;
-//! that it is done is what n + 1 shows.
+//! `NOUNS_SOAK=1` tests every n up to 300; without it a spread of them.
+//! The one surprising thing: strace kills as the call begins, so the n-th write itself is not done; n +
+//! 1 tests the state in which it is done.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use super::trace::{ANY, BOTH, CHANGES, DATABASE, Injection, SYNC};
 use crate::harness::{Folder, Server};
 
 const KILL: &str = "signal=SIGKILL";
-/// A server that is still alive after so many will not be killed.
+/// A server that is still alive after this many requests will not be killed.
 const REQUESTS_EACH_MAX: usize = 1_500;
 
 fn is_soak() -> bool {
@@ -33,7 +33,7 @@ fn kill_at<'a>(calls: &'a str, files: &'a [&'a str], number: usize) -> Injection
     Injection { calls, files, what: KILL, when: number.to_string() }
 }
 
-/// Starts with a kill in wait; a start that was killed leaves its folder.
+/// Starts a server with a planted kill; a start that was killed returns its folder.
 fn start_to_be_killed(folder: Folder, injection: &Injection<'_>) -> Result<Server, Folder> {
     let setup = injection.set_up(setup(), &folder);
     setup.try_start_in(folder).map_err(|(ended, folder)| {
@@ -42,9 +42,9 @@ fn start_to_be_killed(folder: Folder, injection: &Injection<'_>) -> Result<Serve
     })
 }
 
-/// The tables are made in one piece: the next start finds all of them or none, and serves.
+/// The tables are created in one transaction: the next start finds all of them or none, and serves.
 #[test]
-fn a_kill_in_the_first_start() {
+fn kill_during_the_first_start_next_start_serves() {
     for calls in CHANGES {
         let mut number = 0;
         let reached = loop {
@@ -59,15 +59,15 @@ fn a_kill_in_the_first_start() {
             check(&server, &mut ledger, &format!("after {injection:?}"));
         };
         println!("first start: serves before {calls} number {reached}");
-        // A new database costs at least that many.
+        // A new database needs at least that many calls.
         let least = if calls == "pwrite64" || calls == SYNC { 5 } else { 1 };
         assert!(reached > least, "{calls} was not reached: has the store another call for it?");
     }
 }
 
-/// A start that finds a log file, as a kill leaves it.
+/// A start that finds a WAL, as a kill leaves it.
 #[test]
-fn a_kill_in_a_start_that_recovers() {
+fn kill_during_recovery_loses_nothing() {
     let left = Left::grown();
     for calls in CHANGES {
         let mut number = 0;
@@ -84,7 +84,7 @@ fn a_kill_in_a_start_that_recovers() {
     }
 }
 
-/// Kills at this number of one call, in a burst on a copy of what was left.
+/// Kills at this number of one call, in a burst on a copy of the leftover database.
 fn kill_in_a_burst(injection: &Injection<'_>, left: &Left, connections: usize) -> Verdict {
     let of = format!("{}, {injection:?}", left.of);
     let mut ledger = left.ledger.clone().with_connections(connections);
@@ -100,14 +100,14 @@ fn kill_in_a_burst(injection: &Injection<'_>, left: &Left, connections: usize) -
     check(&start(folder), &mut ledger, &of)
 }
 
-/// Kills at each of these numbers, some of them at once: a round is mostly waiting.
+/// Kills at each of these numbers, some of them concurrently: a round is mostly waiting.
 fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &Left) {
     let (figures, next) = (&Mutex::new(Figures::default()), &AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..if is_soak() { 6 } else { 2 } {
             scope.spawn(|| {
                 while let Some(number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // So many syncs of 64 connections would take minutes with a tracer at every call.
+                    // This many syncs of 64 connections would take minutes with a tracer at every call.
                     let connections = if calls == SYNC && *number > 60 { 8 } else { CONNECTIONS };
                     let injection = kill_at(calls, files, *number);
                     let verdict = kill_in_a_burst(&injection, left, connections);
@@ -120,29 +120,29 @@ fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &Left) {
 }
 
 #[test]
-fn a_kill_at_the_nth_write() {
+fn kill_at_the_nth_write_loses_nothing() {
     kill_in_bursts("pwrite64", BOTH, &numbers(300, &[1, 3, 9, 40, 120, 271]), &Left::empty());
 }
 
 #[test]
-fn a_kill_at_the_nth_sync() {
+fn kill_at_the_nth_sync_loses_nothing() {
     kill_in_bursts(SYNC, BOTH, &numbers(300, &[1, 2, 5, 19, 60]), &Left::empty());
 }
 
-/// The database file itself is written by checkpoints alone.
+/// Only checkpoints write the database file itself.
 #[test]
-fn a_kill_at_the_nth_write_of_a_checkpoint() {
+fn kill_at_the_nth_write_of_a_checkpoint_loses_nothing() {
     kill_in_bursts("pwrite64", DATABASE, &numbers(300, &[1, 20, 170]), &Left::empty());
 }
 
 #[test]
-fn a_kill_at_the_nth_sync_of_a_checkpoint() {
+fn kill_at_the_nth_sync_of_a_checkpoint_loses_nothing() {
     kill_in_bursts(SYNC, DATABASE, &numbers(8, &[1, 2]), &Left::empty());
 }
 
-/// SIGTERM, and a kill in the last checkpoint: what was answered is in the log file or in the database.
+/// SIGTERM, and a kill in the last checkpoint: every answered write is in the WAL or in the database.
 #[test]
-fn a_kill_at_the_end_of_a_clean_stop() {
+fn kill_at_the_end_of_a_graceful_shutdown_loses_nothing() {
     let left = Left::empty();
     for calls in CHANGES {
         let mut number = 0;

@@ -1,6 +1,6 @@
-//! Chance that can be repeated: equal seeds give equal choices.
+//! A seeded random number generator: equal seeds give equal choices.
 //!
-//! It is SplitMix64, and good for nothing but tests.
+//! It is SplitMix64, and only for tests.
 //! The one surprising thing: `NOUNS_SEED` sets the seed of a run; without it the clock does.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,7 +31,7 @@ impl Chance {
     }
 }
 
-/// The seed of this run, printed so that a run that failed can be repeated.
+/// The seed of this run, printed so that a failed run can be repeated.
 pub fn seed(of: &str) -> u64 {
     let seed = match std::env::var("NOUNS_SEED") {
         Ok(text) => text.parse().expect("NOUNS_SEED is a whole number"),

@@ -1,4 +1,4 @@
-//! A disk that is slow to sync: answers to writes come late and are right, everything else goes on.
+//! A disk that is slow to sync: responses to writes are late and right, everything else is unaffected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,9 +16,10 @@ fn slow(left: &Left, what: &str, when: &str) -> Server {
     injection.set_up(setup(), &folder).start_in(folder)
 }
 
-/// Every sync but the first begins two seconds late: no write is answered sooner, no read waits for it.
+/// Every sync but the first begins two seconds late: no write is answered sooner, and no read waits for
+/// it.
 #[test]
-fn reads_go_on_while_a_sync_takes_two_seconds() {
+fn slow_sync_delays_writes_but_not_reads() {
     const DELAY: Duration = Duration::from_secs(2);
     let server = slow(&Left::empty(), "delay_enter=2s", "2+");
     let path = server.create("/customers", r#"{"customer":{"name":"a","email":"a@example.com"}}"#);
@@ -53,7 +54,7 @@ fn reads_go_on_while_a_sync_takes_two_seconds() {
 
 /// A burst while every sync takes 50 ms more, before or after it is done, and a kill.
 #[test]
-fn a_burst_on_a_slow_disk() {
+fn slow_sync_and_kill_in_a_burst_lose_nothing() {
     let left = Left::empty();
     for what in ["delay_enter=50ms", "delay_exit=50ms"] {
         let mut ledger: Ledger = left.ledger.clone();

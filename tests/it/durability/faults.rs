@@ -1,9 +1,9 @@
-//! A disk that answers with errors: no write is answered with success that is not there after a kill,
-//! none that was turned away is there, and the log says what happened.
+//! Disk errors: every write that was answered with success is there after a kill, no refused one is,
+//! and the log says what happened.
 //!
 //! `NOUNS_SOAK=1` fails many more calls than the few of `./test`.
-//! The one surprising thing: strace fails a call in place of making it, as a disk does that takes
-//! nothing; a disk that takes a part of a write is in `short.rs`.
+//! The one surprising thing: strace fails a call instead of making it, as a disk does that writes
+//! nothing; `partial_writes.rs` tests partial writes.
 
 use super::judge::Verdict;
 use super::ledger::Ledger;
@@ -18,16 +18,16 @@ fn is_soak() -> bool {
     std::env::var_os("NOUNS_SOAK").is_some()
 }
 
-/// What a fault makes of the server.
+/// The effect of a fault on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// Writes are turned away until the fault is gone.
+    /// Writes are refused until the fault is gone.
     GoesOn,
-    /// Nobody can know what the disk has: writing stops.
+    /// The state of the disk is unknown: the server stops writing.
     Stops,
 }
 
-/// Runs a burst into a fault, looks at what the server says, kills it, and judges what is left.
+/// Runs a burst with a fault, checks the server's state, kills it, and judges the database.
 fn fail_in_a_burst(
     left: &Left,
     injection: &Injection<'_>,
@@ -49,7 +49,7 @@ fn fail_in_a_burst(
     if then == Then::GoesOn {
         assert_eq!(verdict.open.len(), 0, "{of}: nobody was left without an answer");
     }
-    // What is left is as good as new.
+    // The database that is left works without restriction.
     burst(&server, &mut ledger, 1);
     let after = check(&server, &mut ledger, &of);
     assert_eq!(after.open.len(), 0, "{of}: {after:?}");
@@ -57,7 +57,7 @@ fn fail_in_a_burst(
 }
 
 fn post(server: &Server) -> (u16, Option<String>) {
-    // Not in the book: it must not be there, and the judge would complain of an owner it does not know.
+    // Not in the ledger: it must not be stored, and the judge would report an unknown owner.
     let answer = server.post("/customers", r#"{"customer":{"name":"x","email":"x@example.com"}}"#);
     (answer.status, (answer.status >= 400).then(|| answer.problem()))
 }
@@ -96,7 +96,8 @@ fn fail(left: &Left, calls: &str, files: &[&str], cases: &[(&str, Then)], number
         for number in numbers {
             for when in [number.to_string(), format!("{number}+")] {
                 let injection = Injection { calls, files, what: &what, when };
-                // A connection has one request in a commit at most, and a commit has two writes at least.
+                // A connection has at most one request in a commit, and a commit has at least two
+                // writes.
                 let requests_each = 8 + if calls == SYNC { 2 * number } else { number / 2 };
                 figures.add(&fail_in_a_burst(left, &injection, requests_each, *then));
             }
@@ -105,27 +106,27 @@ fn fail(left: &Left, calls: &str, files: &[&str], cases: &[(&str, Then)], number
     }
 }
 
-/// From the tenth on: a start has some of its own, which are below.
+/// From the tenth on: a start has some of its own, which the tests below cover.
 #[test]
-fn a_write_to_the_log_file_fails() {
+fn wal_write_error_loses_no_answered_write() {
     let numbers = if is_soak() { (10..160).step_by(6).collect() } else { vec![21] };
     let cases = [("EIO", Then::Stops), ("ENOSPC", Then::GoesOn)];
     fail(&Left::empty(), "pwrite64", LOG, &cases, &numbers);
 }
 
-/// ENOSPC as well: a file system that finds room only when it has to write may have lost some of it.
+/// ENOSPC as well: a file system with delayed allocation may have lost some of the data.
 #[test]
-fn a_sync_of_the_log_file_fails() {
+fn wal_sync_error_stops_writing() {
     let numbers = if is_soak() { (3..23).collect() } else { vec![4] };
     let cases = [("EIO", Then::Stops), ("ENOSPC", Then::Stops)];
     fail(&Left::empty(), SYNC, LOG, &cases, &numbers);
 }
 
-/// A checkpoint answers nobody; its failure must not be overlooked all the same.
+/// A checkpoint answers no request, but its failure must still be noticed.
 #[test]
-fn a_sync_of_the_database_fails() {
-    // One whose log file has frames makes a checkpoint when it starts, which `a_start_whose_nth_call_fails`
-    // is about.
+fn checkpoint_sync_error_stops_writing() {
+    // A start on a WAL with frames makes a checkpoint, which
+    // `start_with_failing_nth_call_fails_or_recovers` tests.
     let left = Left::empty();
     let injection =
         Injection { calls: SYNC, files: DATABASE, what: "error=EIO", when: "1".to_owned() };
@@ -144,7 +145,7 @@ fn a_sync_of_the_database_fails() {
     check(&server, &mut ledger, &left.of);
 }
 
-/// A start that the disk fails says so and does not serve, or gets over it; the next one serves.
+/// A start with a disk error fails with a message, or recovers; the next one serves.
 fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usize) {
     let stride = if is_soak() || calls != "pwrite64" { 1 } else { 6 };
     let mut borne = 0;
@@ -157,7 +158,7 @@ fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usi
         let folder = match injection.set_up(setup(), &folder).try_start_in(folder) {
             Ok(server) => {
                 let Some(met) = Injection::met(server.folder()) else { return (number, borne) };
-                // SQLite does not look at what the sync of a folder says.
+                // SQLite ignores the result of a folder's sync.
                 assert!(
                     met.contains(&format!("<{}>", server.folder().display())),
                     "{of}, on {}: {met}\n{}",
@@ -183,7 +184,7 @@ fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usi
 }
 
 #[test]
-fn a_start_whose_nth_call_fails() {
+fn start_with_failing_nth_call_fails_or_recovers() {
     const FEW: [(&str, &str); 3] = [(SYNC, "EIO"), ("pwrite64", "ENOSPC"), ("ftruncate", "EIO")];
     const REST: [(&str, &str); 3] =
         [(SYNC, "ENOSPC"), ("pwrite64", "EIO"), ("ftruncate", "ENOSPC")];
@@ -200,9 +201,9 @@ fn a_start_whose_nth_call_fails() {
     }
 }
 
-/// The last checkpoint fails: the log file stays, and with it what was answered.
+/// The last checkpoint fails: the WAL stays, and with it every answered write.
 #[test]
-fn a_stop_whose_checkpoint_fails() {
+fn shutdown_with_failing_checkpoint_loses_nothing() {
     let left = Left::empty();
     for calls in ["pwrite64", SYNC, "ftruncate"] {
         for error in ["error=EIO", "error=ENOSPC"] {

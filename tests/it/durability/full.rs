@@ -1,8 +1,9 @@
-//! A disk that fills up under a burst of 64 connections, and has room again.
+//! A disk that fills up during a burst of 64 connections, and has room again.
 //!
 //! The disk is a small tmpfs in a mount namespace of the server's own.
-//! The one surprising thing: the files are read through `/proc/PID/root` while the process stands still,
-//! since they go with it; a process that stands still has left what one killed there would leave.
+//! The one surprising thing: the files are read through `/proc/PID/root` while the process is stopped,
+//! since the mount vanishes with the process; a stopped process leaves the same files as one killed at
+//! that point.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::ledger::Ledger;
 use super::serving::{burst, check, setup, start};
 use crate::harness::{Folder, Server, wait_until};
 
-/// Mounts over the folder `$1` and runs the rest. Root may mount by itself, and in a chroot cannot have
+/// Mounts over the folder `$1` and runs the rest. Root may mount directly, and in a chroot cannot have
 /// a user namespace.
 const ON_A_SMALL_DISK: &str = r#"
     if unshare --mount true 2>/dev/null; then user=; else user=--map-root-user; fi
@@ -32,7 +33,7 @@ fn disk(server: &Server) -> PathBuf {
     root.join(server.folder().strip_prefix("/").unwrap())
 }
 
-/// Ends the server and gives a copy of its disk.
+/// Kills the server and returns a copy of its disk.
 fn kill(server: Server) -> Folder {
     server.pause();
     let folder = Folder::new();
@@ -62,7 +63,7 @@ fn fill(server: &Server, ledger: &mut Ledger) {
 }
 
 #[test]
-fn a_kill_while_the_disk_is_full() {
+fn disk_full_and_kill_lose_nothing() {
     let mut ledger = Ledger::new(seed("full"));
     let server = start_on_a_small_disk();
     fs::write(disk(&server).join("filler"), vec![0; FILLER_BYTES]).unwrap();
@@ -75,12 +76,12 @@ fn a_kill_while_the_disk_is_full() {
 }
 
 #[test]
-fn a_full_disk_that_has_room_again() {
+fn disk_full_then_freed_writes_resume() {
     let mut ledger = Ledger::new(seed("full"));
     let server = start_on_a_small_disk();
     let filler = disk(&server).join("filler");
     for round in 0..3 {
-        // From the second time on there is less room than that, and all of it is taken.
+        // From the second time on there is less room than that, and all of it is used.
         drop(fs::write(&filler, vec![0; FILLER_BYTES]));
         fill(&server, &mut ledger);
         fs::remove_file(&filler).unwrap();

@@ -1,10 +1,11 @@
-//! Holds a database against the book: every answered write is there, none is half there, and nothing
-//! that was refused is there.
+//! The judge: compares a database with the ledger. Every answered write is there completely, and no
+//! refused one is.
 //!
-//! It reads the files alone, so that it can judge what a server left behind as well as what one serves.
-//! The one surprising thing: the change log is the judge's witness. Played from its first entry on it
-//! must give the tables as they are, row by row, and each of its entries must be owned by exactly one
-//! request of the book.
+//! It reads the files alone, so that it can judge the database of a killed server as well as that of a
+//! running one.
+//! The one surprising thing: the change log is the evidence. Replayed from its first entry it must give
+//! the tables as they are, row by row, and each of its entries must belong to exactly one request of
+//! the ledger.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -16,15 +17,15 @@ use serde_json::{Map, Value, json};
 
 use super::ledger::{Answered, Asked, Entry, Expected, Outcome, token_of};
 
-/// What is in a database.
+/// The contents of a database.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Every item by its path.
     pub items: BTreeMap<String, Value>,
     pub log: Vec<Change>,
-    /// What the checks of SQLite itself complain of.
+    /// Errors of SQLite's own checks.
     pub complaints: Vec<String>,
-    /// Several write at once: their entries mix, and what is rolled back leaves a gap.
+    /// Writes were concurrent: their entries interleave, and a rollback leaves a gap.
     pub is_mixed: bool,
 }
 
@@ -39,22 +40,23 @@ pub struct Change {
     pub after: Option<Rc<Value>>,
 }
 
-/// What a judge found.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// All that is wrong; a sound database has none.
+    /// All faults; a sound database has none.
     pub faults: Vec<String>,
     /// Writes that were answered with success, and are there.
     pub answered: usize,
-    /// Requests that were refused by their own fault, and those that the storage refused (503).
+    /// Requests that were refused as invalid, and those that the storage refused (503).
     pub refused: usize,
     pub unavailable: usize,
-    /// For each open request, in the order of the book: the id under which it was done, if it was.
+    /// For each open request, in the order of the ledger: the request id under which it was done, if it
+    /// was.
     pub open: Vec<Option<String>>,
 }
 
 impl Verdict {
-    /// Fails with everything that is wrong.
+    /// Fails with all faults.
     pub fn assert_sound(&self, of: &str) {
         let shown: Vec<_> = self.faults.iter().take(20).map(String::as_str).collect();
         let count = self.faults.len();
@@ -63,8 +65,8 @@ impl Verdict {
 }
 
 impl Found {
-    /// Reads the database in a folder. A server may have it open, or it may be what one left behind; then
-    /// the log file beside it stays.
+    /// Reads the database in a folder. A server may have it open, or may have been killed; then the WAL
+    /// stays.
     pub fn read(folder: &Path) -> Result<Self, String> {
         Self::read_file(&folder.join("nouns.db")).map_err(|error| error.to_string())
     }
@@ -73,7 +75,7 @@ impl Found {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         connection.busy_timeout(crate::harness::PATIENCE)?;
-        // One state of the database, while a server goes on writing.
+        // One snapshot of the database, while a server continues to write.
         connection.execute_batch("BEGIN")?;
         let mut found = Self::default();
         for pragma in ["PRAGMA integrity_check", "PRAGMA foreign_key_check"] {
@@ -125,7 +127,7 @@ fn text<'a>(item: &'a Value, name: &str) -> &'a str {
     item[name].as_str().unwrap_or_default()
 }
 
-/// A row as the JSON of its item; what has no value is left out.
+/// A row as the JSON of its item, without null values.
 fn item(row: &Row<'_>, names: &[&str]) -> rusqlite::Result<Value> {
     use rusqlite::types::ValueRef;
     let mut members = Map::new();
@@ -142,7 +144,7 @@ fn item(row: &Row<'_>, names: &[&str]) -> rusqlite::Result<Value> {
     Ok(Value::Object(members))
 }
 
-/// What is no JSON is a fault that shows in the comparison.
+/// Invalid JSON is a fault that shows in the comparison.
 fn parse(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|error| json!(error.to_string()))
 }
@@ -154,7 +156,7 @@ fn change(row: &Row<'_>, last: &mut Last) -> rusqlite::Result<Change> {
     let subject: String = row.get(2)?;
     let (before, after): (Option<String>, Option<String>) = (row.get(4)?, row.get(5)?);
     let known = last.remove(&subject);
-    // Nearly always the text that the entry before this one has as its `after`.
+    // Nearly always the text that the previous entry has as its `after`.
     let before = before.map(|text| match known {
         Some((known, value)) if known == text => value,
         _ => Rc::new(parse(text.as_bytes())),
@@ -174,7 +176,7 @@ fn change(row: &Row<'_>, last: &mut Last) -> rusqlite::Result<Change> {
     })
 }
 
-/// Holds what was found against a view of the book: `Ledger::now` or `Ledger::as_of`.
+/// Compares the contents with a view of the ledger: `Ledger::now` or `Ledger::as_of`.
 pub fn judge(view: &[(&Entry, &Outcome)], found: &Found) -> Verdict {
     let mut verdict = Verdict { faults: found.complaints.clone(), ..Verdict::default() };
     play(found, &mut verdict.faults);
@@ -190,7 +192,7 @@ pub fn judge(view: &[(&Entry, &Outcome)], found: &Found) -> Verdict {
     verdict
 }
 
-/// Plays the log from its first entry on; it must give what is stored.
+/// Replays the change log from its first entry; it must give what is stored.
 fn play(found: &Found, faults: &mut Vec<String>) {
     let mut played: BTreeMap<&str, &Value> = BTreeMap::new();
     for (change, sequence) in found.log.iter().zip(1..) {
@@ -229,14 +231,14 @@ fn play(found: &Found, faults: &mut Vec<String>) {
     }
 }
 
-/// The log, by request and by token.
+/// The change log, indexed by request and by token.
 struct Witness<'a> {
     by_request: HashMap<&'a str, Vec<&'a Change>>,
     by_token: HashMap<&'a str, &'a Change>,
     deleted: HashMap<&'a str, &'a Change>,
-    /// Ids of requests whose answers say which entries are theirs.
+    /// Ids of requests whose responses say which entries are theirs.
     answered: BTreeSet<&'a str>,
-    /// What open requests may have removed.
+    /// Items that open requests may have removed.
     open_removals: Vec<&'a str>,
     owned: BTreeSet<&'a str>,
     is_mixed: bool,
@@ -330,7 +332,7 @@ impl<'a> Witness<'a> {
         }
     }
 
-    /// The request id under which an entry of the book was done, by its tokens or by what it removed.
+    /// The request id under which a ledger entry was done, by its tokens or by its removals.
     fn done_unanswered(&self, entry: &Entry) -> Option<&'a str> {
         let changes: Vec<&'a Change> = match (&entry.asked, entry.expected) {
             // Its token is that of an earlier write, or it removes what was removed before.
@@ -347,8 +349,8 @@ impl<'a> Witness<'a> {
         ids.find(|id| !self.answered.contains(id))
     }
 
-    /// The same for what must not have been done. A removal has no token: where an open request asks for
-    /// it once more, it is that one's.
+    /// The same for a request that must not have been done. A removal has no token: where an open
+    /// request asks for it as well, it belongs to that one.
     fn done_after_all(&self, entry: &Entry) -> Option<&'a str> {
         match &entry.asked {
             Asked::Remove { path }
@@ -360,7 +362,8 @@ impl<'a> Witness<'a> {
         }
     }
 
-    /// All that the request changes is in the log under its id, in one piece, and as it was answered.
+    /// Asserts that all changes of the request are in the change log under its id, consecutively, and
+    /// as answered.
     fn must_be_whole(
         &mut self,
         entry: &Entry,
@@ -386,7 +389,7 @@ impl<'a> Witness<'a> {
                 matches!(changes.as_slice(), [one] if one.kind == "updated" && one.subject == *path)
                     && afters().map(token_of).eq([token_of(draft)])
             }
-            // What goes along lies below it.
+            // Cascaded removals lie below it.
             Asked::Remove { path } => {
                 changes
                     .iter()

@@ -1,4 +1,4 @@
-//! The judge himself: he finds nothing in a sound database, and each kind of damage in a damaged one.
+//! Tests of the judge: it finds no fault in a sound database, and each kind of damage in a damaged one.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::ledger::{Answered, Asked, Entry, Ledger, Outcome};
 use super::serving::{burst, start};
 use crate::harness::Folder;
 
-/// Makes of a database what it was after the first entries of its log.
+/// Reverts a database to its state after the first entries of its change log.
 const BACK_TO: &str = "
     DELETE FROM nouns_changes WHERE sequence > ?1;
     DELETE FROM orders;
@@ -26,7 +26,7 @@ const BACK_TO: &str = "
             after ->> 'updated_at', after ->> 'version' FROM last WHERE resource = 'order';
 ";
 
-/// The files of a store that has served a burst, with the book of it.
+/// The files of a store that has served a burst, with its ledger.
 fn used() -> (Folder, Ledger) {
     let mut ledger = Ledger::new(seed("judge"));
     let server = start(Folder::new());
@@ -44,7 +44,7 @@ fn verdict(folder: &Folder, view: &[(&Entry, &Outcome)]) -> Verdict {
     judge(view, &Found::read(folder.path()).unwrap())
 }
 
-/// Fails unless the judge says each of these.
+/// Fails unless the judge reports each of these.
 fn finds(verdict: &Verdict, all: &[&str]) {
     for what in all {
         let found = verdict.faults.iter().any(|fault| fault.contains(what));
@@ -53,7 +53,7 @@ fn finds(verdict: &Verdict, all: &[&str]) {
 }
 
 #[test]
-fn a_sound_database_has_no_faults() {
+fn judge_sound_database_has_no_faults() {
     let (folder, ledger) = used();
     let verdict = verdict(&folder, &ledger.now());
     verdict.assert_sound("after a clean stop");
@@ -62,7 +62,7 @@ fn a_sound_database_has_no_faults() {
 }
 
 #[test]
-fn each_kind_of_damage_is_found() {
+fn judge_finds_each_kind_of_damage() {
     let (folder, ledger) = used();
     let file = folder.path().join("nouns.db");
     let sound = fs::read(&file).unwrap();
@@ -93,12 +93,12 @@ fn each_kind_of_damage_is_found() {
     }
 }
 
-/// A database that is whole, but older than what was answered: what a lost sync would leave.
+/// A consistent database that is older than its answered writes: the effect of a lost sync.
 #[test]
-fn a_write_that_was_answered_and_is_lost_is_found() {
+fn judge_finds_a_lost_answered_write() {
     let (folder, ledger) = used();
     let count = Found::read(folder.path()).unwrap().log.len();
-    // More than the largest bulk, which would only be half there.
+    // More than the largest bulk, of which only half would be there.
     let to = count - 100;
     change(&folder, &BACK_TO.replace("?1", &to.to_string()));
     let verdict = verdict(&folder, &ledger.now());
@@ -109,12 +109,12 @@ fn a_write_that_was_answered_and_is_lost_is_found() {
 }
 
 #[test]
-fn a_bulk_that_is_half_there_is_found_although_nobody_was_answered() {
+fn judge_finds_a_partial_unanswered_bulk() {
     let (folder, ledger) = used();
     let found = Found::read(folder.path()).unwrap();
     let ids = |at: usize| found.log[at].request_id.as_str();
     let is_inside = |at: &usize| found.log[*at].kind == "created" && ids(*at) == ids(*at + 1);
-    // Late enough for every connection to have been answered once.
+    // Late enough for every connection to have had a response.
     let inside = (found.log.len() / 2..found.log.len() - 1).find(is_inside).unwrap();
     let answered: Vec<_> =
         found.log[..inside].iter().map(|change| change.request_id.clone()).collect();
@@ -138,7 +138,7 @@ fn a_bulk_that_is_half_there_is_found_although_nobody_was_answered() {
 }
 
 #[test]
-fn a_refused_write_that_is_there_is_found() {
+fn judge_finds_a_stored_refused_write() {
     let (folder, ledger) = used();
     let log = Found::read(folder.path()).unwrap().log;
     let refusal = Outcome::Answered(Answered {
@@ -154,7 +154,7 @@ fn a_refused_write_that_is_there_is_found() {
     ];
     for is_wanted in wanted {
         let mut view = ledger.now();
-        // An update that changed nothing has left nothing.
+        // An update that changed nothing has left no entry.
         let is_logged = |id: &str| log.iter().any(|change| change.request_id == id);
         let done = |(entry, outcome): &(&Entry, &Outcome)| {
             is_wanted(&entry.asked)

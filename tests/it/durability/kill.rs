@@ -1,9 +1,9 @@
-//! kill -9 at a random moment of a burst of 64 connections.
+//! SIGKILL at a random moment of a burst of 64 connections.
 //!
 //! `NOUNS_SOAK=1` kills a thousand times in place of twenty.
-//! `NOUNS_SEED` repeats the choices of a run, though not what the scheduler made of them.
-//! The one surprising thing: a database is killed five times before a new one begins, so that what
-//! recovers is also what was recovered.
+//! `NOUNS_SEED` repeats the choices of a run, though not those of the scheduler.
+//! The one surprising thing: a database is killed five times before a new one begins, so that recovery
+//! also runs on a recovered database.
 
 use std::fs::File;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ fn kills() -> usize {
     if std::env::var_os("NOUNS_SOAK").is_some() { 1_000 } else { 20 }
 }
 
-/// Kills the server after a random number of answers, and a random bit later.
+/// Kills the server after a random number of responses, and a random bit later.
 fn kill_in_a_burst(server: Server, ledger: &mut Ledger, chance: &mut Chance) -> Folder {
     let answered = &AtomicUsize::new(0);
     let (answers, turns) = (chance.below(900), chance.below(20_000));
@@ -43,7 +43,7 @@ fn kill_in_a_burst(server: Server, ledger: &mut Ledger, chance: &mut Chance) -> 
     })
 }
 
-/// Kills one database five times, each time on what it has recovered. Its choices follow from its number.
+/// Kills one database five times, each time after its recovery. Its number determines its choices.
 fn kill_one_database(seed: u64, number: usize, figures: &Mutex<Figures>) {
     let mut chance = Chance::new(seed.wrapping_add(u64::try_from(number).unwrap()));
     let mut ledger = Ledger::new(chance.next());
@@ -60,7 +60,7 @@ fn kill_one_database(seed: u64, number: usize, figures: &Mutex<Figures>) {
 }
 
 #[test]
-fn a_kill_at_a_random_moment_loses_nothing() {
+fn kill_at_a_random_moment_loses_nothing() {
     let (seed, figures) = (seed("kill"), &Mutex::new(Figures::default()));
     let (next, count) = (&AtomicUsize::new(0), kills() / KILLS_OF_ONE_DATABASE);
     thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn a_kill_at_a_random_moment_loses_nothing() {
     println!("kill: {}", figures.lock().unwrap());
 }
 
-/// Kills the server once no answer has come for a while, because it waits for its disk.
+/// Kills the server once there was no response for a while, because it waits for its disk.
 fn kill_when_silent(server: Server, ledger: &mut Ledger) -> Folder {
     let answered = &AtomicUsize::new(0);
     let burst = Burst { address: server.address, requests_each_max: usize::MAX, answered };
@@ -94,11 +94,11 @@ fn kill_when_silent(server: Server, ledger: &mut Ledger) -> Folder {
     })
 }
 
-/// The n-th sync does not begin: an answer that did not wait for it has all the time to come. The log
-/// file is then cut off where its synced part ends, so that what was only written does not stand in for
-/// what was synced.
+/// The n-th sync does not begin: a response that did not wait for it has all the time to arrive. The
+/// WAL is then truncated to its synced part, so that data that was only written does not pass for
+/// synced.
 #[test]
-fn no_answer_comes_before_its_sync() {
+fn responses_to_writes_wait_for_their_sync() {
     let numbers: Vec<usize> =
         if std::env::var_os("NOUNS_SOAK").is_some() { (3..23).collect() } else { vec![3, 8] };
     let left = Left::empty();

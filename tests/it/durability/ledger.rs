@@ -1,10 +1,10 @@
-//! A workload, and the book of what it asked and what it was answered.
+//! The ledger: a workload, with a record of its requests and responses.
 //!
 //! 64 connections create, replace and remove customers and orders, one by one and many at once, and
-//! send requests that must be refused. Whether a database keeps what the book says is for `judge.rs`.
-//! The one surprising thing: each connection has items of its own, so that what it must be answered is
-//! known before it asks; three customers belong to everyone. Every new text in an item is a token that
-//! occurs once, by which the judge knows a write again although its answer never came.
+//! send requests that must be refused. `judge.rs` checks whether a database agrees with the ledger.
+//! The one surprising thing: each connection has items of its own, so that the right response is known
+//! before it asks; three customers are shared by all. Every new text in an item is a token that occurs
+//! once, by which the judge recognizes a write although its response never arrived.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,13 +22,13 @@ pub const CONNECTIONS: usize = 64;
 const SHARED: usize = 3;
 const TURNED_AWAY_MAX: usize = 8;
 
-/// A page in the log file, with its head.
+/// A page in the WAL, with its header.
 pub const FRAME_BYTES: u64 = 4_096 + 24;
-/// From so many pages on the log file is brought into the database: a quarter of its limit.
+/// From this many pages on the WAL is checkpointed: a quarter of its limit.
 pub const CHECKPOINT_PAGES: u64 = 500;
 
-/// The built-in store, where no two customers have one e-mail address: a bulk of new customers can so
-/// be refused after some of them were written. A small limit for the log file makes checkpoints frequent.
+/// The built-in store with unique e-mail addresses: so a bulk of new customers can be refused after
+/// some of them were written. A small limit for the WAL makes checkpoints frequent.
 pub fn model() -> String {
     let store = include_str!("../../../examples/store/nouns.toml");
     let unique = store.replace(r#"{ type = "email","#, r#"{ type = "email", unique = true,"#);
@@ -44,7 +44,7 @@ pub enum Asked {
     Remove { path: String },
 }
 
-/// What a request must be answered while the storage is sound.
+/// The expected response while the storage is sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     Change,
@@ -83,15 +83,15 @@ impl Answered {
     }
 }
 
-/// What is known of a request's outcome.
+/// The known outcome of a request.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// Asked; no answer came, or one that says that it is not known.
+    /// Sent; there was no response, or one with an unknown outcome.
     Open,
     Answered(Answered),
-    /// No answer came, but a judge has seen it done, so it must stay.
+    /// There was no response, but a judge has seen it done, so it must stay.
     Seen(String),
-    /// No answer came, and a judge has seen that it was not done, so it must never be.
+    /// There was no response, and a judge has seen that it was not done, so it must never be.
     Missing,
 }
 
@@ -105,18 +105,18 @@ pub struct Entry {
 #[derive(Debug, Clone)]
 pub struct Ledger {
     pages: Vec<Page>,
-    /// How many of them take part.
+    /// How many connections take part.
     connections: usize,
-    /// Customers that belong to everyone.
+    /// Customers that all connections share.
     shared: Vec<Item>,
 }
 
-/// How long a burst goes on, and who watches it.
+/// The length of a burst, and its observer.
 #[derive(Debug)]
 pub struct Burst<'a> {
     pub address: SocketAddr,
     pub requests_each_max: usize,
-    /// Counts the answers while they come.
+    /// Counts the responses as they arrive.
     pub answered: &'a AtomicUsize,
 }
 
@@ -129,18 +129,18 @@ impl Ledger {
     pub fn of(seed: u64, connections: usize) -> Self {
         let mut chance = Chance::new(seed);
         let page = |number| Page::new(number, chance.next());
-        // The last page is for what everyone shares.
+        // The last page is for the shared items.
         let pages = (0..=connections).map(page).collect();
         Self { pages, connections, shared: Vec::new() }
     }
 
-    /// Lets only some of the connections go on.
+    /// Lets only some of the connections continue.
     pub fn with_connections(mut self, count: usize) -> Self {
         self.connections = count;
         self
     }
 
-    /// A page for each connection, and what belongs to everyone, which is made by this line.
+    /// A page for each connection, and the shared items, which this connection creates.
     pub fn open(&mut self, line: &mut Line) -> (&mut [Page], &[Item]) {
         let Some((own, pages)) = self.pages.split_last_mut() else { panic!("no pages") };
         own.share(line);
@@ -148,8 +148,8 @@ impl Ledger {
         (pages, &self.shared)
     }
 
-    /// Sends requests on all connections at once, until each has sent its number of them, the server is
-    /// gone, has said that it does not know an outcome, or turns away one request after the other.
+    /// Sends requests on all connections concurrently, until each has sent its number of them, or the
+    /// server is gone, has reported an unknown outcome, or refuses one request after the other.
     pub fn burst(&mut self, burst: &Burst<'_>) {
         let Some((own, pages)) = self.pages.split_last_mut() else { return };
         if let Some(mut line) = Line::connect(burst.address) {
@@ -182,15 +182,15 @@ impl Ledger {
         self.pages.iter().flat_map(|page| &page.entries)
     }
 
-    /// How many answers with this status there are by now.
+    /// How many responses with this status there are by now.
     pub fn answers(&self, status: u16) -> usize {
         let has = |entry: &&Entry| matches!(&entry.outcome, Outcome::Answered(answered) if answered.status == status);
         self.entries().filter(has).count()
     }
 
-    /// The book as it stood when only the answers that `is_answered` knows by their request ids had
-    /// come: each connection had then asked one thing more at most. `is_settled`: what became of those
-    /// without an answer had been seen.
+    /// The ledger as it was when only the responses whose request ids `is_answered` knows had arrived:
+    /// each connection then had at most one more request in flight. `is_settled`: the outcomes of
+    /// requests without a response had been determined.
     pub fn as_of(
         &self,
         is_answered: impl Fn(&str) -> bool,
@@ -204,7 +204,7 @@ impl Ledger {
                     Outcome::Answered(answered) if is_answered(&answered.request_id) => {
                         view.push((entry, &entry.outcome));
                     }
-                    // Whoever asked it goes on with something else at the next server.
+                    // The connection that sent it continues with something else at the next server.
                     Outcome::Seen(_) | Outcome::Missing => {
                         view.push((entry, if is_settled { &entry.outcome } else { OPEN }));
                     }
@@ -218,12 +218,12 @@ impl Ledger {
         view
     }
 
-    /// The book as it stands.
+    /// The ledger as it is.
     pub fn now(&self) -> Vec<(&Entry, &Outcome)> {
         self.entries().map(|entry| (entry, &entry.outcome)).collect()
     }
 
-    /// Writes down what became of the open requests, in the order of `now`, and what is stored, by path.
+    /// Records the outcomes of the open requests, in the order of `now`, and what is stored, by path.
     pub fn settle(&mut self, open: &[Option<String>], stored: &[(String, Value)]) {
         let mut open = open.iter();
         for entry in self.pages.iter_mut().flat_map(|page| &mut page.entries) {
@@ -266,7 +266,7 @@ fn owner(body: &Value) -> usize {
 }
 
 impl Page {
-    /// Makes the customers that belong to everyone, as far as they are missing.
+    /// Creates the shared customers that are missing.
     fn share(&mut self, line: &mut Line) {
         for _ in self.customers.len()..SHARED {
             let asked = self.new_customers(1);
@@ -276,7 +276,7 @@ impl Page {
         }
     }
 
-    /// Writes down what it asks, asks, and writes down the answer. False when there is none.
+    /// Records the request, sends it, and records the response. False when there is none.
     pub fn ask(&mut self, line: &mut Line, asked: Asked, expected: Expected) -> bool {
         let (request, body) = asked.request();
         let entry = Entry { asked, expected, outcome: Outcome::Open };
@@ -295,8 +295,8 @@ impl Page {
         true
     }
 
-    /// After a request without an answer: the customer it concerned is asked for nothing more, since
-    /// nobody knows how it stands.
+    /// After a request without a response: its customer is not used any more, since its state is
+    /// unknown.
     pub fn forget_last(&mut self) {
         let Some(Entry { asked, .. }) = self.entries.last() else { return };
         let (Asked::Create { collection: path, .. }
@@ -310,7 +310,7 @@ impl Page {
         matches!(self.entries.last().map(|entry| &entry.outcome), Some(Outcome::Answered(answered)) if answered.status == 503)
     }
 
-    /// Keeps in mind what an answered write has made.
+    /// Records the items that an answered write has made.
     fn apply(&mut self, asked: &Asked, items: &[Value]) {
         match asked {
             Asked::Create { collection, .. } => {

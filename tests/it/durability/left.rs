@@ -1,4 +1,4 @@
-//! What a server left behind, for others to start on, again and again.
+//! A leftover database of a stopped or killed server, from which tests start again and again.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::harness::{Folder, wait_until};
 #[derive(Debug)]
 pub struct Left {
     pub folder: Folder,
-    /// What was answered.
+    /// The ledger of its responses.
     pub ledger: Ledger,
     /// The seed, for messages.
     pub of: String,
@@ -24,12 +24,12 @@ impl Left {
         Self { folder: start(Folder::new()).stop(), ledger, of: format!("NOUNS_SEED={seed}") }
     }
 
-    /// A store with its tables and nothing else, stopped as it should be.
+    /// A store with empty tables, stopped gracefully.
     pub fn empty() -> Self {
         Self::new()
     }
 
-    /// A store that was killed when its log file was nearly long enough for a checkpoint.
+    /// A store that was killed when its WAL was nearly long enough for a checkpoint.
     pub fn grown() -> Self {
         let Self { folder, mut ledger, of } = Self::new();
         let server = start(folder);

@@ -1,7 +1,7 @@
-//! A connection to a server that may be gone at any moment.
+//! A connection to a server that may be killed at any moment.
 //!
-//! It checks nothing about the framing: `harness::Client` does, and panics where this one gives up.
-//! The one surprising thing: an answer of which a part is missing counts as no answer.
+//! It does not check the framing: `harness::Client` does, and panics where this one gives up.
+//! The one surprising thing: an incomplete response counts as none.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ impl Line {
         Some(Self { stream, address })
     }
 
-    /// The whole answer, or nothing when the server was gone before its last byte.
+    /// The complete response, or `None` when the server was gone before its last byte.
     pub fn ask(&mut self, request: &str, body: &str) -> Option<Answer> {
         self.ask_with(request, "Content-Type: application/json\r\n", body)
     }
@@ -54,7 +54,7 @@ impl Line {
     }
 }
 
-/// The answer in `bytes`, once all of it is there.
+/// The response in `bytes`, once it is complete.
 fn whole(bytes: &[u8]) -> Option<Answer> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).unwrap();

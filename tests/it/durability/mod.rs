@@ -1,10 +1,10 @@
-//! An answered write is on disk, whatever happens to the process or the disk.
+//! Durability of answered writes on SQLite, whatever happens to the process or the disk.
 //!
-//! `ledger.rs` asks and keeps what was asked and answered, `judge.rs` holds a database against it; the
-//! other files bring the server to its end.
+//! `ledger.rs` sends requests and records them with their responses, `judge.rs` compares a database
+//! with the record; the other files end the server.
 //! The one surprising thing: all of it is about the files of SQLite, so nothing here runs on every
-//! backend; what a database server does with its own disk is for its own tests to show. The book and the
-//! judge are `tests/it/replicas/`'s as well.
+//! backend; PostgreSQL's durability is for its own tests. `tests/it/replicas/` uses the ledger and the
+//! judge as well.
 
 mod calls;
 pub mod chance;

@@ -1,8 +1,8 @@
-//! A server with a book: starts it, lets the burst run, and judges what it serves.
+//! A server with a ledger: starts it, runs the burst, and judges what it serves.
 //!
-//! How the server ends is for the tests.
-//! The one surprising thing: what is served is read twice, over HTTP and from the files below the
-//! running server, and both must be equal.
+//! The tests end the server.
+//! The one surprising thing: the data is read twice, over HTTP and from the files of the running
+//! server, and both must be equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
@@ -13,14 +13,14 @@ use super::judge::{Found, Verdict, judge};
 use super::ledger::{Burst, Ledger, model};
 use crate::harness::{Backend, Client, Folder, Server, Setup};
 
-/// Orders of so many customers are read over HTTP; the files are read whole.
+/// Orders of this many customers are read over HTTP; the files are read completely.
 const CUSTOMERS_LOOKED_INTO: usize = 40;
 
 pub fn setup() -> Setup {
     Setup::new(Backend::Sqlite).model(&model())
 }
 
-/// Starts on what was left in the folder.
+/// Starts on the database in the folder.
 pub fn start(folder: Folder) -> Server {
     setup().start_in(folder)
 }
@@ -31,8 +31,8 @@ pub fn burst(server: &Server, ledger: &mut Ledger, requests_each_max: usize) {
     ledger.burst(&Burst { address: server.address, requests_each_max, answered });
 }
 
-/// Judges what a running server has, writes down what became of the open requests, and fails unless
-/// all is well.
+/// Judges the database of a running server, records the outcomes of the open requests, and fails on any
+/// fault.
 pub fn check(server: &Server, ledger: &mut Ledger, of: &str) -> Verdict {
     let found = Found::read(server.folder()).unwrap_or_else(|error| panic!("{of}: {error}"));
     let mut verdict = judge(&ledger.now(), &found);
@@ -42,7 +42,7 @@ pub fn check(server: &Server, ledger: &mut Ledger, of: &str) -> Verdict {
     verdict
 }
 
-/// What HTTP shows is what the files hold.
+/// Compares the data over HTTP with the files.
 pub fn compare_served(server: &Server, found: &Found) -> Vec<String> {
     let mut client = server.client();
     let mut served = BTreeMap::new();
@@ -88,7 +88,7 @@ fn list(client: &mut Client, collection: &str, into: &mut BTreeMap<String, Value
     }
 }
 
-/// Sums up several verdicts for a line at the end of a test.
+/// The sum of several verdicts, for a line at the end of a test.
 #[derive(Debug, Default)]
 pub struct Figures {
     pub rounds: usize,
@@ -100,7 +100,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// A verdict on a book that was new.
+    /// Adds a verdict on a new ledger.
     pub fn add(&mut self, verdict: &Verdict) {
         self.answered += verdict.answered;
         self.refused += verdict.refused;
@@ -108,7 +108,7 @@ impl Figures {
         self.add_open(verdict);
     }
 
-    /// A verdict of a round after which the same book goes on: only what was open is new.
+    /// Adds a verdict of a round after which the same ledger continues: only the open requests are new.
     pub fn add_open(&mut self, verdict: &Verdict) {
         self.rounds += 1;
         let done = verdict.open.iter().flatten().count();

@@ -1,9 +1,10 @@
-//! A write of which the disk takes only a part.
+//! Partial writes: the disk takes only a part of a write.
 //!
-//! strace could only claim that a part was written; the kernel does it, with a limit on the size of
-//! files: the write that crosses the limit ends there, at any byte, and the next one fails. It stands
-//! for a file system that runs out in the middle of a page, and says so with another error than ENOSPC.
-//! The one surprising thing: the signal that comes with it has to be ignored, or it ends the server.
+//! strace could only pretend that a part was written; the kernel does it, with a limit on the size of
+//! files: the write that crosses the limit ends there, at any byte, and the next one fails. This stands
+//! for a file system that runs out in the middle of a page, with another error than ENOSPC.
+//! The one surprising thing: the signal that comes with it (SIGXFSZ) has to be ignored, or it ends the
+//! server.
 
 use std::fs;
 
@@ -20,12 +21,12 @@ fn rounds() -> usize {
 }
 
 #[test]
-fn a_write_is_cut_short_at_any_byte() {
+fn partial_write_at_any_byte_loses_nothing() {
     let left = Left::empty();
     let mut chance = Chance::new(seed("short"));
     let mut figures = Figures::default();
     for _ in 0..rounds() {
-        // More than the database has; less than the log file would reach before its first checkpoint.
+        // More than the database has; less than the WAL would reach before its first checkpoint.
         let bytes = 80_000 + chance.below(1_500_000);
         let of = format!("{}, files of at most {bytes} bytes", left.of);
         let mut ledger = left.ledger.clone();

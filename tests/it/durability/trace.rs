@@ -1,9 +1,9 @@
-//! strace between the server and its disk: it can kill the server at a call, fail the call, or hold it.
+//! Fault injection by strace between the server and its disk: it can kill the server at a call, fail
+//! the call, or delay it.
 //!
-//! What it does is done by the kernel's rules, to the executable as it is.
-//! The one surprising thing: strace counts calls for each thread by itself. Tables are made and brought
-//! up by the main thread, requests are written by the writer, so `when=7` is the first seventh call of
-//! either.
+//! The kernel does the rest, and the executable is not modified.
+//! The one surprising thing: strace counts calls per thread. The main thread creates and upgrades the
+//! tables, the writer thread writes requests, so `when=7` is the first seventh call of either.
 
 use std::fs;
 use std::path::Path;
@@ -11,22 +11,22 @@ use std::process::Command;
 
 use crate::harness::{Folder, Process, Server, Setup, wait_until};
 
-/// The files of a database, by their ends.
+/// The files of a database, by their suffixes.
 pub const DATABASE: &[&str] = &[""];
 pub const LOG: &[&str] = &["-wal"];
 pub const BOTH: &[&str] = &["", "-wal"];
-/// Any file, also those that are there for a moment.
+/// Any file, also temporary ones.
 pub const ANY: &[&str] = &[];
 
-/// Either, as SQLite was built; one executable uses one of them, for files and folders.
+/// Either, depending on SQLite's build; one executable uses one of them, for files and folders.
 pub const SYNC: &str = "fsync,fdatasync";
-/// The calls by which the store changes files.
+/// The system calls by which the store changes files.
 pub const CHANGES: [&str; 4] = ["pwrite64", SYNC, "ftruncate", "unlink"];
 
-/// Where strace writes the calls it has seen.
+/// The file to which strace writes the traced calls.
 const OUTPUT: &str = "calls.txt";
 
-/// What happens at which call.
+/// A fault at a system call.
 #[derive(Debug, Clone)]
 pub struct Injection<'a> {
     /// Such as `pwrite64`.
@@ -39,18 +39,18 @@ pub struct Injection<'a> {
 }
 
 impl Injection<'_> {
-    /// A server with this injection. As the tracer is no parent of it, the server stays our child.
+    /// A server with this injection. The tracer is not its parent, so the server stays our child.
     pub fn set_up(&self, setup: Setup, folder: &Folder) -> Setup {
         let mut words = self.words(folder.path());
         words.extend(["-D", "-qq"].map(str::to_owned));
-        // Quicker, since other calls do not stop; but a signal cannot be sent at such a stop.
+        // Faster, since other calls do not stop; but a signal cannot be injected at such a stop.
         if !self.what.starts_with("signal") {
             words.push("--seccomp-bpf".to_owned());
         }
         setup.under(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Lets a server that runs meet this injection from now on. Its calls are counted from here.
+    /// Attaches this injection to a running server. Calls are counted from here.
     pub fn attach(&self, server: &Server) -> Process {
         let words = self.words(server.folder());
         let mut command = Command::new(&words[0]);
@@ -80,12 +80,12 @@ impl Injection<'_> {
         text.lines().find(|line| line.contains("(INJECTED)")).map(str::to_owned)
     }
 
-    /// How many bytes of the log file were synced, as long as it only grew.
+    /// How many bytes of the WAL were synced, as long as it only grew.
     pub fn log_bytes_synced(folder: &Path) -> u64 {
         let (mut written, mut synced) = (0, 0);
         for line in fs::read_to_string(folder.join(OUTPUT)).unwrap().lines() {
             let Some((call, done)) = line.rsplit_once(" = ") else { continue };
-            // The last call may have been under way.
+            // The last call may be incomplete.
             let Ok(count) = done.parse::<u64>() else { continue };
             if call.contains("sync(") {
                 synced = written;

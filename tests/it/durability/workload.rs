@@ -1,8 +1,8 @@
-//! What one connection asks next.
+//! The workload of one connection: the choice of its next request.
 //!
-//! It sends nothing: it knows the items that the connection has, and chooses.
-//! The one surprising thing: it must not be told of an outcome that is not known, since a request that
-//! must be refused is chosen by what is there.
+//! It sends nothing: it knows the connection's items, and chooses.
+//! The one surprising thing: it must not learn of an unknown outcome, since a request that must be
+//! refused is chosen by what is stored.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub struct Customer {
     pub orders: Vec<Item>,
 }
 
-/// One connection's part of the book.
+/// One connection's page of the ledger.
 #[derive(Debug, Clone)]
 pub struct Page {
     pub number: usize,
@@ -38,7 +38,7 @@ impl Page {
         Self { number, chance, customers: Vec::new(), gone: None, entries: Vec::new() }
     }
 
-    /// What to ask next; where an item is missing for it, a new customer.
+    /// The next request; where it needs a missing item, the creation of a customer.
     pub fn choose(&mut self, shared: &[Item]) -> (Asked, Expected) {
         let chosen = match self.chance.below(100) {
             0..20 => None,
@@ -74,7 +74,7 @@ impl Page {
                     Asked::Create { collection: "/customers".to_owned(), drafts: vec![draft] };
                 (asked, Expected::Refusal(422, "invalid-fields"))
             }
-            // All but the last of them could be written.
+            // All but the last of them are valid.
             1 | 2 => {
                 let email = self.some_customer()?.item.body["email"].clone();
                 let count = 1 + self.chance.below(4);
@@ -139,7 +139,7 @@ impl Page {
         Some(Asked::Create { collection, drafts })
     }
 
-    /// An order: most fit into a page of the database many times, some fill several.
+    /// An order: most fit into a database page many times, some fill several.
     fn order(&mut self, index: usize) -> Value {
         let count = if self.chance.below(40) == 0 { 100 } else { 1 + self.chance.below(4) };
         let items: Vec<_> = (0..count)

@@ -1,4 +1,4 @@
-//! Readers that others wrote, who say what is in an export.
+//! Exports read by third-party parsers.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{CSV, NDJSON};
 use crate::harness::{Backend, Process, Server, Setup};
 
-/// Texts that a careless writer gets wrong.
+/// Texts that a careless writer encodes wrongly.
 const NASTY: [&str; 14] = [
     "plain",
     "",
@@ -43,7 +43,7 @@ fn notes(backend: Backend) -> Server {
 }
 
 on_every_backend! {
-    fn what_is_read_is_what_is_stored(backend: Backend) {
+    fn export_read_by_other_parsers_equals_the_stored_data(backend: Backend) {
         let server = notes(backend);
         let get = |accept| server.request("GET /notes", &[("Accept", accept)], "");
         let table = get(CSV);
@@ -55,14 +55,14 @@ on_every_backend! {
         };
         let rows: Vec<Vec<String>> = stored.iter().map(row).collect();
 
-        // One in Rust.
+        // A parser in Rust.
         let mut reader = csv::Reader::from_reader(table.body.as_slice());
         let read: Vec<Vec<String>> = reader.records().map(|record| record.unwrap().iter().map(str::to_owned).collect()).collect();
         assert_eq!(read, rows);
         let names: Vec<_> = reader.headers().unwrap().iter().collect();
         assert_eq!(names, ["id", "text", "tags", "created_at", "updated_at", "version"]);
 
-        // One in Python.
+        // A parser in Python.
         fs::write(server.folder().join("export.csv"), &table.body).unwrap();
         let ended = Process::spawn(Command::new("python3").args(["-c", PYTHON]).current_dir(server.folder())).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -1,4 +1,4 @@
-//! Clients that leave, or stand still while others write: what they held is free, and nobody waits.
+//! Export clients that disconnect or stall: their resources are freed, and no writer waits for them.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn threads(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/task", server.process_id())).unwrap().count()
 }
 
-/// Sends lists of new items, and says how long each took.
+/// Sends bulk creates; returns the duration of each.
 fn write(server: &Server, times: usize, mut after: impl FnMut()) -> Vec<Duration> {
     let text = "y".repeat(300);
     let new: Vec<Value> = (0..500).map(|number| json!({"number": number, "text": text})).collect();
@@ -33,7 +33,7 @@ fn write(server: &Server, times: usize, mut after: impl FnMut()) -> Vec<Duration
 }
 
 on_every_backend! {
-    fn a_client_that_leaves_frees_everything(backend: Backend) {
+    fn export_client_disconnect_frees_all_resources(backend: Backend) {
         let server = entries(backend, ROWS, "");
         assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
         until_metric(&server, "nouns_exports_under_way", 0);
@@ -48,7 +48,7 @@ on_every_backend! {
         until_metric(&server, "nouns_flows_ended_total{end=\"left\"}", 8);
         wait_until("the threads are gone", || (threads(&server) <= before).then_some(()));
         if backend == Backend::Postgres {
-            // The pool may have grown meanwhile; what an export had beside it is in nobody's hands.
+            // The pool may have grown meanwhile; the connection of an export is not in use any more.
             wait_until("the connections are closed", || {
                 let open: Option<u64> = server.metric("nouns_pool_connections_open");
                 (open.is_some() && server.metric("nouns_pool_connections_idle") == open).then_some(())
@@ -65,11 +65,11 @@ fn log_bytes(server: &Server) -> u64 {
     fs::metadata(server.folder().join("nouns.db-wal")).map_or(0, |file| file.len())
 }
 
-/// A reader that stands still keeps the log file of SQLite from beginning anew; it is ended before the
-/// file has grown far, and the writers do not wait for it.
+/// A stalled reader keeps SQLite from restarting the WAL; the server ends the export before the WAL has
+/// grown far, and writers do not wait for it.
 #[test]
-fn a_stalled_client_does_not_make_the_log_grow_or_writers_slow() {
-    // Clients that do not read may make it grow to a sixteenth: 16 MiB.
+fn export_stalled_is_cut_before_the_wal_grows_or_writers_wait() {
+    // Clients that do not read may make it grow to a sixteenth of the limit: 16 MiB.
     let server = entries(
         Backend::Sqlite,
         ROWS,
@@ -96,7 +96,7 @@ fn a_stalled_client_does_not_make_the_log_grow_or_writers_slow() {
     wait_until("the log says why", || {
         server.log().contains("the log file of the database has grown too large").then_some(())
     });
-    // Once it is gone, the file begins anew.
+    // Once the export is gone, the WAL restarts.
     write(&server, 20, || ());
     wait_until("the file begins anew", || {
         write(&server, 1, || ());
@@ -104,14 +104,14 @@ fn a_stalled_client_does_not_make_the_log_grow_or_writers_slow() {
     });
 }
 
-/// One that reads may go on, up to the whole limit.
+/// A client that reads may continue, up to the whole limit.
 #[test]
-fn a_client_that_reads_may_make_the_log_grow_further() {
+fn export_being_read_may_let_the_wal_grow_further() {
     let server = entries(Backend::Sqlite, ROWS, "export_log_bytes_max = 67108864");
     let mut export = Export::begin(&server, NDJSON);
     until_metric(&server, "nouns_exports_under_way", 1);
     let mut bytes = 0;
-    // It reads with every write, and so never stands still for long.
+    // It reads with every write, and so never stalls for long.
     write(&server, 10, || {
         for _ in 0..8 {
             bytes += export.next().unwrap().len();

@@ -1,4 +1,4 @@
-//! How many, how long, and what is said of those that are too many or too long.
+//! Limits of exports: their number and their duration, and the response to those that exceed them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::{CSV, End, Export, NDJSON, entries, model, until_metric};
 use crate::harness::{Backend, Postgres, Server, Setup, sql, wait_until};
 
-/// Enough that the system cannot keep all of it for a client that does not read.
+/// More than the socket buffers hold for a client that does not read.
 const ROWS: usize = 60_000;
 
-/// The lines of the log about exports that were cut.
+/// The log lines about exports that were cut.
 fn cuts(server: &Server) -> Vec<Value> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -31,7 +31,7 @@ fn cut_because(server: &Server, words: &str) -> Value {
 }
 
 on_every_backend! {
-    fn so_many_for_one_caller(backend: Backend) {
+    fn export_limit_per_caller_refuses_further_exports(backend: Backend) {
         let server = entries(backend, ROWS, "streams_per_caller_max = 2");
         let mut exports = [(); 2].map(|()| Export::begin(&server, NDJSON));
         until_metric(&server, "nouns_flows_under_way", 2);
@@ -39,7 +39,7 @@ on_every_backend! {
         let third = server.request("GET /entries", &headers, "");
         assert_eq!((third.status, third.problem()), (429, "too-many-streams".to_owned()));
         assert_eq!(third.header("Retry-After"), Some("1"));
-        // What is no stream is served as ever.
+        // Other requests are served as usual.
         assert_eq!(server.get("/entries").status, 200);
         assert_eq!(server.request("GET /entries?limit=1", &headers, "").status, 200);
         assert_eq!(exports[0].rest().1, End::Whole);
@@ -47,7 +47,7 @@ on_every_backend! {
         assert_eq!(Export::begin(&server, CSV).status(), 200);
     }
 
-    fn so_many_in_all(backend: Backend) {
+    fn export_limit_in_total_refuses_further_exports(backend: Backend) {
         for limit in ["streams_max = 1", "exports_max = 1"] {
             let server = entries(backend, ROWS, limit);
             let mut first = Export::begin(&server, NDJSON);
@@ -62,10 +62,10 @@ on_every_backend! {
         }
     }
 
-    fn a_client_that_does_not_read_is_cut(backend: Backend) {
+    fn export_is_cut_when_the_client_does_not_read(backend: Backend) {
         let server = entries(backend, ROWS, "stream_idle_seconds_max = 1\nsending_seconds_max = 20");
         let mut stalled = Export::begin(&server, NDJSON);
-        // All that it held is free, although the client has not looked yet.
+        // All its resources are freed, although the client has not noticed yet.
         until_metric(&server, "nouns_exports_under_way", 0);
         assert_eq!(stalled.rest().1, End::Cut);
         cut_because(&server, "the client read nothing for 1 second");
@@ -73,13 +73,13 @@ on_every_backend! {
     }
 
     /// It reads all the time, but not all of it in time.
-    fn a_client_that_takes_too_long_is_cut(backend: Backend) {
+    fn export_is_cut_when_it_takes_too_long(backend: Backend) {
         let server = entries(backend, ROWS, "stream_seconds_max = 1");
         let mut slow = Export::begin(&server, NDJSON);
         let began = Instant::now();
         let end = loop {
             match slow.next() {
-                // A client's own work; nothing is waited for.
+                // Simulates the client's own work; the test waits for nothing.
                 Ok(_) => thread::sleep(Duration::from_millis(2)),
                 Err(end) => break end,
             }
@@ -88,7 +88,7 @@ on_every_backend! {
         cut_because(&server, "it took longer than 1 second");
     }
 
-    fn a_fault_in_the_middle_is_a_cut(backend: Backend) {
+    fn export_is_cut_by_a_storage_fault(backend: Backend) {
         let folder = entries(backend, ROWS, "").stop();
         let server = Setup::new(backend).model(&model("")).fault("export:5000").start_in(folder);
         let (body, end) = Export::begin(&server, NDJSON).rest();
@@ -99,8 +99,8 @@ on_every_backend! {
         assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
     }
 
-    /// HTTP/1.0 has no chunks: a cut is a reset there, and no clean end.
-    fn a_cut_is_seen_over_http_1_0(backend: Backend) {
+    /// HTTP/1.0 has no chunks: a cut is a reset there, not a clean end.
+    fn export_cut_over_http_1_0_is_a_reset(backend: Backend) {
         let folder = entries(backend, 20_000, "").stop();
         let server = Setup::new(backend).model(&model("")).fault("export:15000").start_in(folder);
         let curl = || {
@@ -113,8 +113,8 @@ on_every_backend! {
         assert_eq!(curl(), Some(0), "the next one is whole");
     }
 
-    /// What is under way has the time of other requests to end; then it is cut.
-    fn the_end_of_the_server_is_a_cut(backend: Backend) {
+    /// Exports in flight get the grace period of other requests; then they are cut.
+    fn export_is_cut_by_a_graceful_shutdown(backend: Backend) {
         let server = entries(backend, ROWS, "");
         let mut stalled = Export::begin(&server, NDJSON);
         let mut whole = Export::begin(&server, NDJSON);
@@ -129,7 +129,7 @@ on_every_backend! {
 }
 
 #[test]
-fn a_lost_connection_to_the_database_is_a_cut() {
+fn export_is_cut_by_a_lost_database_connection() {
     let backend = Backend::Postgres;
     let server = entries(backend, ROWS, "");
     let mut export = Export::begin(&server, NDJSON);

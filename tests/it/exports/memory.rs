@@ -1,4 +1,4 @@
-//! What an export takes up does not depend on how much there is to export.
+//! Memory of an export, which does not depend on the size of the collection.
 //!
 //! `NOUNS_SOAK` selects a million rows.
 
@@ -9,14 +9,14 @@ use crate::harness::{Backend, Server};
 
 const GROWTH_MAX: u64 = 16 << 20;
 
-/// A number of kilobytes in the process's own account, in bytes.
+/// A figure of the process's memory, in bytes.
 fn account(server: &Server, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.process_id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// The most that was in use, counted anew from now on.
+/// Resets the peak memory.
 fn begin_anew(server: &Server) {
     fs::write(format!("/proc/{}/clear_refs", server.process_id()), "5").unwrap();
 }
@@ -39,10 +39,10 @@ fn count(server: &Server, accept: &str) -> (usize, usize) {
 }
 
 on_every_backend! {
-    fn it_is_bounded(backend: Backend) {
+    fn export_memory_is_bounded(backend: Backend) {
         let rows = if std::env::var_os("NOUNS_SOAK").is_some() { 1_000_000 } else { 50_000 };
         let server = entries(backend, rows, "stream_seconds_max = 3600");
-        // What is made once, whatever is asked.
+        // Warm-up, for allocations that are made once.
         assert_eq!(server.get("/entries?limit=1").status, 200);
         let before = account(&server, "VmRSS");
         begin_anew(&server);
@@ -55,8 +55,8 @@ on_every_backend! {
         assert!(growth < GROWTH_MAX, "{growth} bytes more");
     }
 
-    /// Each has a connection and, with SQLite, a thread, and holds a few pieces.
-    fn many_at_once_take_little_each(backend: Backend) {
+    /// Each has a connection and, with SQLite, a thread, and a few buffered chunks.
+    fn export_memory_is_small_for_each_of_many(backend: Backend) {
         let server = entries(backend, 40_000, "streams_per_caller_max = 100");
         assert_eq!(server.get("/entries?limit=1").status, 200);
         let before = account(&server, "VmRSS");

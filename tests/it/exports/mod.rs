@@ -1,7 +1,7 @@
-//! Collections that are sent whole, as they are read: NDJSON and CSV.
+//! Exports: whole collections streamed as NDJSON and CSV.
 //!
-//! The one surprising thing: rows are put in beside the server, by the database's own tool, because no
-//! interface could be asked for so many so quickly.
+//! The one surprising thing: the database's own tool inserts the rows, because the HTTP interface could
+//! not create so many so quickly.
 
 mod judges;
 mod leaving;
@@ -20,7 +20,7 @@ use crate::harness::{Backend, PATIENCE, Server, Setup, sql, wait_until};
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
 
-/// A server whose `entries` have so many rows of about 400 bytes each.
+/// A server whose `entries` have this many rows of about 400 bytes each.
 pub fn entries(backend: Backend, rows: usize, limits: &str) -> Server {
     let server = Setup::new(backend).model(&model(limits)).start();
     fill(&server, rows);
@@ -35,7 +35,7 @@ fn model(limits: &str) -> String {
     )
 }
 
-/// The text of a row: its number, and enough to make it large.
+/// The text of a row: its number, and padding.
 const TEXT: &str =
     "substr('                    ' || n, -20) || replace(hex(zeroblob(140)), '0', 'x')";
 const TEXT_POSTGRES: &str = "lpad(n::text, 20) || repeat('x', 280)";
@@ -62,13 +62,13 @@ fn until_metric(server: &Server, name: &str, value: u64) {
     });
 }
 
-/// An export that is read as the test wants it to be.
+/// An export that is read at the test's pace.
 pub(crate) struct Export {
     socket: TcpStream,
     head: String,
-    /// Of the body, as it came and was not taken yet.
+    /// Received bytes of the body that were not consumed yet.
     buffer: Vec<u8>,
-    /// Bytes of the chunk that is being read which are still to come.
+    /// Bytes of the current chunk that are still to come.
     left: usize,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum End {
 }
 
 impl Export {
-    /// Sends the request over a socket that keeps little, and reads the head.
+    /// Sends the request over a socket with a small receive buffer, and reads the head.
     fn begin(server: &Server, accept: &str) -> Self {
         Self::begin_with(server, &format!("Accept: {accept}\r\n"))
     }
@@ -127,7 +127,7 @@ impl Export {
                 self.left -= count;
                 return Ok(self.buffer.drain(..count).collect());
             }
-            // After a chunk comes its line end, before one its size.
+            // A chunk is followed by its line end, and preceded by its size.
             let skip = if self.buffer.starts_with(b"\r\n") { 2 } else { 0 };
             let line = self.buffer[skip..].windows(2).position(|window| window == b"\r\n");
             match line.filter(|_| self.left == 0) {
@@ -145,7 +145,7 @@ impl Export {
         }
     }
 
-    /// Reads on to the end: what came, and how it ended.
+    /// Reads to the end: the bytes, and how it ended.
     pub(crate) fn rest(&mut self) -> (Vec<u8>, End) {
         let mut body = Vec::new();
         loop {

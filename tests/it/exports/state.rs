@@ -1,4 +1,4 @@
-//! An export shows one state of the data: the one it began with.
+//! Snapshot isolation of exports: an export shows the data as it was at its start.
 
 use serde_json::{Value, json};
 
@@ -8,11 +8,11 @@ use crate::harness::{Backend, sql};
 const ROWS: usize = 40_000;
 
 on_every_backend! {
-    fn what_is_written_meanwhile_is_not_in_it(backend: Backend) {
+    fn export_excludes_concurrent_writes(backend: Backend) {
         let server = entries(backend, ROWS, "");
         let mut export = Export::begin(&server, NDJSON);
         assert_eq!(export.status(), 200);
-        // By the interface, where the writes are answered; and all over the table, beside it.
+        // Over HTTP, where the writes are answered, and by SQL all over the table.
         let new: Vec<Value> = (0..100).map(|number| json!({"number": number})).collect();
         assert_eq!(server.post("/entries", json!({"entries": new}).to_string()).status, 201);
         let last = format!("/entries/{ROWS}");
@@ -29,7 +29,7 @@ on_every_backend! {
             lines += 1;
         }
         assert_eq!(lines, ROWS);
-        // The next one sees all of it.
+        // The next export includes all of it.
         let (body, end) = Export::begin(&server, NDJSON).rest();
         assert_eq!(end, End::Whole);
         let count = sql(backend, server.folder(), "SELECT count(*) FROM entries");

@@ -1,4 +1,4 @@
-//! What is sent, to the byte, and what is refused before anything is.
+//! Responses to exports, to the byte, and refusals before an export begins.
 
 use std::process::Command;
 
@@ -34,7 +34,7 @@ fn all(server: &Server, path: &str, plural: &str) -> Vec<Value> {
 }
 
 on_every_backend! {
-    fn an_empty_collection(server: Server) {
+    fn export_of_an_empty_collection(server: Server) {
         let lines = get(&server, "/customers", NDJSON);
         expect![[r#"
             HTTP/1.1 200 OK
@@ -55,7 +55,7 @@ on_every_backend! {
         assert_eq!(table.text(), "id,name,email,created_at,updated_at,version\r\n");
     }
 
-    fn every_type_of_field(backend: Backend) {
+    fn export_of_every_field_type(backend: Backend) {
         let server = Setup::new(backend).model(KINDS).start();
         server.create("/people", r#"{"person":{"name":"Ann, \"A\"","nickname":null}}"#);
         server.create("/people", r#"{"person":{"name":"Bea\r\nLee","badge":"","nickname":""}}"#);
@@ -92,7 +92,7 @@ on_every_backend! {
         "#]].assert_eq(&shown.concat().join("\n"));
     }
 
-    fn a_collection_below_an_item(server: Server) {
+    fn export_of_a_child_collection(server: Server) {
         let ann = server.create("/customers", ANN);
         let order = r#"{"order":{"items":[{"product":"tea, \"green\"","quantity":2,"unit_price":350}],"note":""}}"#;
         server.create(&format!("{ann}/orders"), order);
@@ -112,8 +112,8 @@ on_every_backend! {
         }
     }
 
-    /// The same items as by pages, in pieces whose end is marked.
-    fn a_large_collection(backend: Backend) {
+    /// The same items as in pages, in chunks with a marked end.
+    fn export_of_a_large_collection_equals_its_pages(backend: Backend) {
         let server = entries(backend, 3_000, "");
         let answer = get(&server, "/entries", NDJSON);
         assert_eq!((answer.header("Transfer-Encoding"), answer.header("Content-Length")), (Some("chunked"), None));
@@ -123,13 +123,13 @@ on_every_backend! {
         assert_eq!(items, all(&server, "/entries", "entries"));
         let table = get(&server, "/entries", CSV);
         assert_eq!(table.text().matches("\r\n").count(), 3_001);
-        // RFC 9110 §9.3.2: the headers of a GET, but for what its content would tell.
+        // RFC 9110 §9.3.2: the headers of a GET, except those that depend on its content.
         let head = server.request("HEAD /entries", &[("Accept", CSV)], "");
         let names = |answer: &Answer| -> Vec<String> {
             answer.headers.iter().map(|(name, _)| name.clone()).filter(|name| name != "transfer-encoding").collect()
         };
         assert_eq!((head.status, names(&head)), (200, names(&table)));
-        // The connection goes on afterwards.
+        // The connection stays usable afterwards.
         let mut client = server.client();
         for _ in 0..2 {
             let again = client.request("GET /entries", &[("Accept", CSV)], "");
@@ -137,7 +137,7 @@ on_every_backend! {
         }
     }
 
-    fn a_limit_makes_it_a_page_and_a_cursor_a_rest(backend: Backend) {
+    fn export_with_limit_and_cursor_is_a_page(backend: Backend) {
         let server = entries(backend, 1_000, "");
         let page = get(&server, "/entries?limit=3", CSV);
         assert_eq!(page.text().lines().count(), 4);
@@ -157,8 +157,8 @@ on_every_backend! {
         assert_eq!(get(&server, "/entries?lmit=5", CSV).status, 400);
     }
 
-    /// Filters, orders and fields are those of pages.
-    fn a_query_means_what_it_means_of_pages(backend: Backend) {
+    /// Filters, sorting and fields work as in pages.
+    fn export_query_works_as_in_pages(backend: Backend) {
         let server = Setup::new(backend).model(SORTED).start();
         let items: Vec<Value> = (0..1_500).map(|number: u32| match number % 5 {
             0 => json!({"text": "none"}),
@@ -190,7 +190,7 @@ on_every_backend! {
         }
     }
 
-    fn it_is_offered_for_collections_alone(server: Server) {
+    fn export_types_are_offered_for_collections_only(server: Server) {
         let ann = server.create("/customers", ANN);
         for accept in [NDJSON, CSV] {
             assert_eq!(get(&server, &ann, accept).status, 406);
@@ -217,7 +217,7 @@ on_every_backend! {
             "what can be sent: application/json, application/x-ndjson, text/csv");
     }
 
-    fn it_has_no_validators(server: Server) {
+    fn export_has_no_validators(server: Server) {
         server.create("/customers", ANN);
         let table = get(&server, "/customers", CSV);
         assert_eq!((table.header("ETag"), table.header("Last-Modified")), (None, None));
@@ -229,7 +229,7 @@ on_every_backend! {
         assert_eq!(server.request("GET /customers", &headers, "").status, 304);
     }
 
-    fn rows_and_fields_out_of_reach_are_not_there(backend: Backend) {
+    fn export_omits_rows_and_fields_without_permission(backend: Backend) {
         let server = Setup::new(backend).model(GRANTS).closed().start();
         let (admin, ann) = (server.admin().basic(), Person::new("ann", "a long enough one"));
         server.add_user(&ann, &["clerk"]);
@@ -256,8 +256,8 @@ on_every_backend! {
         assert_eq!(server.request("GET /files", &[("Accept", CSV)], "").status, 401);
     }
 
-    /// The stream of HTTP/2 ends with a reset, which curl tells.
-    fn a_cut_is_seen_over_http_2(backend: Backend) {
+    /// The HTTP/2 stream ends with a reset, which curl reports.
+    fn export_cut_over_http_2_is_a_stream_reset(backend: Backend) {
         let server = entries(backend, 3_000, "");
         let folder = server.stop();
         let server = Setup::new(backend).model(&model("")).fault("export:2500").start_in(folder);

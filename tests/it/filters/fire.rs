@@ -1,9 +1,10 @@
-//! Lists are walked while others write: nothing that was there all the time, and did not move, is skipped
-//! or comes twice.
+//! Pagination during concurrent writes: no item that exists throughout and keeps its position is
+//! skipped or repeated.
 //!
-//! Some items are left alone by all writers, and they alone are counted: where they stand in the order does
-//! not change. The one surprising thing: the writers do not stop until the last walk has ended, so that
-//! every page is read under fire.
+//! Writers never touch some items, and only these are counted: their position in the order does not
+//! change.
+//! The one surprising thing: the writers do not stop until the last walk has ended, so that every page
+//! is read during writes.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -77,7 +78,7 @@ fn draft(chance: &mut Chance, is_left_alone: bool) -> Value {
     item
 }
 
-/// Ids of items that were made together.
+/// Creates items by one request; returns their ids.
 fn create(client: &mut Client, drafts: &[Value]) -> Vec<String> {
     let answer = client.request("POST /things", &[], json!({"things": drafts}).to_string());
     assert_eq!(answer.status, 201, "{answer:?}");
@@ -90,7 +91,7 @@ fn create(client: &mut Client, drafts: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// Inserts, changes and removes what nobody counts, until it is told to stop. How often it did.
+/// Inserts, changes and removes uncounted items until stopped; returns how often.
 fn write(address: SocketAddr, seed: u64, mut own: Vec<String>, is_over: &AtomicBool) -> usize {
     let (mut chance, mut client) = (Chance::new(seed), Client::connect(address));
     let mut writes = 0;
@@ -117,7 +118,7 @@ fn write(address: SocketAddr, seed: u64, mut own: Vec<String>, is_over: &AtomicB
     writes
 }
 
-/// One walk from the first page to the last; how many pages it had.
+/// One walk from the first page to the last; returns the number of pages.
 fn walk(client: &mut Client, order: &str, left_alone: &HashMap<String, usize>) -> usize {
     let mut seen = vec![0u8; left_alone.len()];
     let mut path = format!("/things?sort={order}&limit=500&fields=id");
@@ -141,13 +142,13 @@ fn walk(client: &mut Client, order: &str, left_alone: &HashMap<String, usize>) -
     unreachable!("a list without an end")
 }
 
-/// Loads a collection, half of which is left alone, and has every order walked under fire.
+/// Fills a collection, half of which the writers never touch, and walks every order during writes.
 fn run(address: SocketAddr, seed: u64, items: usize, orders: &[&str]) {
     let mut chance = Chance::new(seed);
     let mut client = Client::connect(address);
     let (mut left_alone, mut others) = (HashMap::new(), Vec::new());
     for _ in 0..items.div_ceil(1000) {
-        // Both kinds side by side in every order.
+        // Both kinds are adjacent in every order.
         let drafts: Vec<Value> =
             (0..1000).map(|number| draft(&mut chance, number % 2 == 0)).collect();
         for (number, id) in create(&mut client, &drafts).into_iter().enumerate() {
@@ -202,7 +203,7 @@ fn run(address: SocketAddr, seed: u64, items: usize, orders: &[&str]) {
 }
 
 on_every_backend! {
-    fn nothing_is_skipped_or_doubled_while_others_write(backend: Backend) {
+    fn pagination_during_writes_skips_and_repeats_nothing(backend: Backend) {
         let seed = seed("fire");
         let (runs, items) = if is_soak() { (20, 50_000) } else { (1, 4_000) };
         for number in 0..runs {

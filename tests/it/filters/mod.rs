@@ -1,7 +1,8 @@
-//! Lists against an evaluation in memory that shares no code with the server, and lists while others write.
+//! Filtered and sorted lists, compared with an evaluation in memory that shares no code with the
+//! server, and lists during concurrent writes.
 //!
-//! `NOUNS_SOAK=1` has 500 data sets in place of 20, each with every operator of every field, and 20 walks
-//! under fire in place of one. A failure prints the seed, which `NOUNS_SEED` makes that of a run.
+//! `NOUNS_SOAK=1` has 500 data sets in place of 20, each with every operator of every field, and 20
+//! walks during writes in place of one. A failure prints the seed, which `NOUNS_SEED` sets for a run.
 
 mod fire;
 mod oracle;
@@ -17,7 +18,7 @@ use self::random::{ASPECTS, OPERATORS, draft, filter, sort, text_of};
 use crate::durability::chance::{Chance, seed};
 use crate::harness::{Backend, Client, Setup};
 
-/// The fields that everything here has.
+/// The fields of every resource here.
 const FIELDS: &str = r#"
 t = { type = "text", filter = true }
 s = { type = "text", filter = true, max_length = 40, nullable = true }
@@ -38,7 +39,7 @@ count = { type = "integer", filter = true }
 o = { type = "object", fields = { t = { type = "text", filter = true }, i = { type = "integer", filter = true }, d = { type = "decimal", scale = 3, filter = true }, n = { type = "number", filter = true }, b = { type = "boolean", filter = true }, at = { type = "timestamp", filter = true }, day = { type = "date", filter = true }, in = { type = "object", fields = { t = { type = "text", filter = true, max_length = 20 } } } } }
 "#;
 
-/// Resources at the top, each good for one data set; the others are below a box of their own.
+/// Top-level resources, each for one data set; the others are children of a box of their own.
 const TOPS: usize = 4;
 
 fn model() -> String {
@@ -63,7 +64,7 @@ fn is_soak() -> bool {
     std::env::var_os("NOUNS_SOAK").is_some()
 }
 
-/// One collection and what is in it.
+/// One collection and its items.
 struct Set {
     path: String,
     singular: String,
@@ -82,7 +83,7 @@ fn make(client: &mut Client, chance: &mut Chance, number: usize, ids: &[Value; 2
         }
     };
     let mut set = Set { path, plural: format!("{singular}s"), singular, items: Vec::new() };
-    // Those of one request have the same times.
+    // Items of one request have the same timestamps.
     for _ in 0..3 {
         let drafts: Vec<Value> = (0..=chance.below(15)).map(|_| draft(chance, ids)).collect();
         let body = json!({&set.plural: drafts}).to_string();
@@ -113,12 +114,12 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// The query of filters and an order.
+/// The query string of filters and an order.
 fn query(filters: &[Filter], keys: &[Key]) -> String {
     let mut pairs: Vec<String> = filters
         .iter()
         .map(|filter| match filter.operator {
-            // The short form means the same, but for a name that is a parameter.
+            // The short form means the same, except for a name that is a parameter.
             "eq" if filter.value.len() % 2 == 0 && filter.name != "count" => {
                 format!("{}={}", filter.name, encoded(&filter.value))
             }
@@ -171,7 +172,7 @@ fn check(client: &mut Client, set: &Set, filters: &[Filter], keys: &[Key], limit
 }
 
 on_every_backend! {
-    fn lists_are_what_an_evaluation_in_memory_says(backend: Backend) {
+    fn list_filters_and_sorting_match_the_oracle(backend: Backend) {
         let server = Setup::new(backend).model(&model()).start();
         let mut client = server.client();
         let seed = seed("filters");
@@ -216,9 +217,9 @@ on_every_backend! {
     }
 }
 
-/// The evaluation itself, by a few cases that can be read.
+/// Tests of the evaluation itself, by a few readable cases.
 #[test]
-fn the_evaluation_is_right_where_it_can_be_seen() {
+fn oracle_matches_readable_cases() {
     let items = [
         json!({"id": 1, "t": "b", "d": "1.50"}),
         json!({"id": 2}),

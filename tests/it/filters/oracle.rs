@@ -1,4 +1,5 @@
-//! What a list holds, worked out from the items as they were shown: plain loops and comparisons.
+//! The oracle: the expected contents of a list, computed from the items as they were shown, by plain
+//! loops and comparisons.
 //!
 //! The one surprising thing: texts are sorted by their first 256 characters, as documented.
 
@@ -21,11 +22,11 @@ pub enum Kind {
     State,
     Target,
     Numbered,
-    /// Of the item itself, whatever its form.
+    /// The item's own id, whatever its form.
     Id,
 }
 
-/// A filter as it is sent, before anything is escaped.
+/// A filter before it is percent-encoded.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub name: &'static str,
@@ -41,7 +42,7 @@ pub struct Key {
     pub is_descending: bool,
 }
 
-/// A value that can be compared.
+/// A comparable value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     Nothing,
@@ -52,7 +53,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Of two values of one field.
+    /// Compares two values of one field.
     fn compare(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Text(one), Self::Text(other)) => one.chars().cmp(other.chars()),
@@ -72,7 +73,7 @@ pub fn fits(operator: &str, kind: Kind) -> bool {
     }
 }
 
-/// The units of a decimal.
+/// A decimal in its smallest units.
 fn units(text: &str, scale: u32) -> i128 {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
@@ -105,7 +106,7 @@ fn asked(text: &str, kind: Kind, is_number: bool) -> Cell {
         Kind::Boolean => Cell::Boolean(text == "true"),
         Kind::Uuid | Kind::Target => Cell::Text(text.to_lowercase()),
         Kind::Id if is_number => Cell::Whole(text.parse().unwrap()),
-        // Two hours ahead is the one other spelling that is sent.
+        // The offset +02:00 is the only other spelling that is sent.
         Kind::Moment => Cell::Text(match text.strip_suffix("T12:00:00+02:00") {
             Some(day) => format!("{day}T10:00:00.000000Z"),
             None => text.to_owned(),
@@ -156,7 +157,7 @@ fn holds(item: &Value, filter: &Filter) -> bool {
     }
 }
 
-/// Nothing is larger than everything.
+/// A missing value sorts after every other.
 fn in_order(one: Cell, other: Cell) -> Ordering {
     let cut = |cell| match cell {
         Cell::Text(text) => Cell::Text(text.chars().take(256).collect()),
@@ -170,7 +171,8 @@ fn in_order(one: Cell, other: Cell) -> Ordering {
     }
 }
 
-/// The items that all filters let pass, in the order of the keys; the id goes the way of the last one.
+/// The items that match all filters, in the order of the keys; ties are sorted by id, in the direction
+/// of the last key.
 pub fn expected<'a>(items: &'a [Value], filters: &[Filter], keys: &[Key]) -> Vec<&'a Value> {
     let mut found: Vec<&Value> =
         items.iter().filter(|item| filters.iter().all(|filter| holds(item, filter))).collect();

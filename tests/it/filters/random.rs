@@ -1,5 +1,5 @@
-//! Items, filters and orders by chance: few values, so that many are equal, and among them those at the
-//! edges of what a field can hold, and none.
+//! Random items, filters and orders: few values, so that many are equal, including missing ones and
+//! those at the limits of a field.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::durability::chance::Chance;
 pub const OPERATORS: &[&str] =
     &["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists"];
 
-/// All that can be filtered and sorted by.
+/// All fields that can be filtered and sorted by.
 pub const ASPECTS: &[(&str, Kind)] = &[
     ("id", Kind::Id),
     ("created_at", Kind::Moment),
@@ -108,7 +108,7 @@ pub fn text_of(id: &Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }
 
-/// A text at the length where an index ends, or a short one.
+/// A text as long as an index key, or a short one.
 fn text(chance: &mut Chance, chars_max: usize) -> String {
     let short = (*chance.one_of(TEXTS).unwrap()).to_owned();
     if chars_max < 300 || chance.below(4) > 0 {
@@ -142,7 +142,7 @@ fn value(chance: &mut Chance, (name, kind): (&str, Kind), ids: &[Value; 2]) -> V
     }
 }
 
-/// A new item; a third of its values is missing.
+/// A new item; a third of its values are missing.
 pub fn draft(chance: &mut Chance, ids: &[Value; 2]) -> Value {
     let mut item = json!({"c": "red"});
     let own = ["id", "created_at", "updated_at", "st"];
@@ -161,7 +161,7 @@ pub fn draft(chance: &mut Chance, ids: &[Value; 2]) -> Value {
     item
 }
 
-/// What some item has there, or any value.
+/// A value that some item has there, or any value.
 fn operand(
     chance: &mut Chance,
     items: &[Value],
@@ -194,7 +194,7 @@ pub fn filter(
     let mut one = || {
         let text = operand(chance, items, (name, kind), ids);
         match kind {
-            // Other spellings of the same.
+            // Other spellings of the same value.
             Kind::Decimal(_) if chance.below(2) == 0 && !text.contains('.') => format!("{text}.0"),
             Kind::Uuid if chance.below(2) == 0 => text.to_uppercase(),
             Kind::Moment if chance.below(4) == 0 => "2026-11-15T12:00:00+02:00".to_owned(),
@@ -225,7 +225,7 @@ pub fn filter(
     Filter { name, kind, operator, value }
 }
 
-/// Up to four keys; none may come twice, and behind the id nothing counts.
+/// Up to four keys; none may occur twice, and keys after the id have no effect.
 pub fn sort(chance: &mut Chance) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for _ in 0..chance.below(5) {

@@ -1,6 +1,6 @@
-//! A list that takes too long is cut short, and the client is told what to ask for instead.
+//! Lists that exceed their time limit: they are cancelled, and the problem suggests an alternative.
 //!
-//! What makes it slow is a search for words that nearly stand everywhere in long texts.
+//! A search for words that nearly match everywhere in long texts makes them slow.
 
 use serde_json::json;
 
@@ -19,20 +19,20 @@ owner = { type = "text" }
 note = { verbs = ["get"], where = "owner = $user" }
 "#;
 
-/// So many, so that one after the other they take seconds at the least.
+/// This many, so that one after the other they take seconds at the least.
 const NOTES: usize = 48;
 
-/// Words that stand at the end of each text alone: one looks like the text from its first letter on, the
-/// other from its last.
+/// Words that match only at the end of each text: one nearly matches from the text's first letter on,
+/// the other from its last.
 fn query() -> String {
     let (one, other) = ("x".repeat(180) + "y", "y".to_owned() + &"x".repeat(180));
     let terms = (0..19).map(|number| format!("text:contains={}", [&one, &other][number % 2]));
-    // Found nowhere, and looked for last: no text is enough, and all of them are searched.
+    // Found nowhere, and searched for last: every text has to be searched.
     terms.chain(["text:contains=z".to_owned()]).collect::<Vec<_>>().join("&")
 }
 
 on_every_backend! {
-    fn a_list_that_takes_too_long_is_cut_short_with_a_hint(backend: Backend) {
+    fn slow_list_is_cancelled_with_a_hint(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).closed().start();
         let ann = Person::new("ann", "reads what is hers");
         server.add_user(&ann, &["reader"]);
@@ -51,7 +51,7 @@ on_every_backend! {
             let detail = answer.json()["detail"].as_str().unwrap().to_owned();
             assert!(detail.starts_with("no index helps with text:contains, "), "{detail}");
             assert!(!answer.text().contains("owner"), "{answer:?}");
-            // Only who has a `where` is slow by it, and only the operator is told.
+            // Only a caller with a `where` is slowed by it, and only the operator is told.
             let id = answer.header("X-Request-Id").unwrap();
             let logged = wait_until("the request is logged", || {
                 server.log().lines().find(|line| line.contains(id)).map(str::to_owned)

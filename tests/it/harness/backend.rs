@@ -1,8 +1,8 @@
-//! Where a server keeps its items, and how an operator looks at them beside the server.
+//! The storage backends, and access to a server's database with the backend's own tool.
 //!
-//! It knows no table of ours.
-//! The one surprising thing: a database of PostgreSQL has the name of the test's folder, so that it is
-//! found again by whoever has the folder, after a stop and a start too.
+//! It knows none of our tables.
+//! The one surprising thing: a PostgreSQL database has the name of the test's folder, so that the owner
+//! of the folder finds it again, also after a restart.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use super::{Folder, Postgres, Process};
 
-/// Where a server keeps its items.
+/// The storage backend of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     Sqlite,
@@ -22,8 +22,8 @@ impl Backend {
         self
     }
 
-    /// The value of `--database` for a server that lives in `folder`. Where the database must be there
-    /// before the server, it is made at the first call.
+    /// The value of `--database` for a server in `folder`. Where the database must exist before the
+    /// server, the first call creates it.
     pub fn database(self, folder: &Folder, name: &str) -> String {
         match self {
             Self::Sqlite => format!("sqlite:{}", folder.path().join(name).display()),
@@ -35,7 +35,7 @@ impl Backend {
         }
     }
 
-    /// Where the first start on a database writes the password of the first user.
+    /// The file to which the first start on a database writes the password of the first user.
     pub fn password_file(self, database: &str, key_file: &Path) -> PathBuf {
         match self {
             Self::Sqlite => {
@@ -49,7 +49,7 @@ impl Backend {
         }
     }
 
-    /// A new folder with all that is stored in a database whose server has stopped.
+    /// A new folder with a copy of a stopped server's database.
     pub fn copy(self, of: &Folder) -> Folder {
         let copy = Folder::new();
         match self {
@@ -64,8 +64,8 @@ impl Backend {
     }
 }
 
-/// Runs SQL beside the server, as an operator with the database's own tool would. The columns of a row
-/// have `|` between them.
+/// Runs SQL next to the server, as an operator with the database's own tool would. The columns of a row
+/// are separated by `|`.
 pub fn sql(backend: Backend, folder: &Path, text: &str) -> String {
     match backend {
         Backend::Sqlite => {

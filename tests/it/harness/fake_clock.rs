@@ -1,12 +1,12 @@
-//! A wall clock for programs that a test starts, moved while they run, by `libfaketime`.
+//! A fake wall clock for programs that a test starts, moved while they run, by `libfaketime`.
 //!
-//! Time limits and intervals go by the monotonic clock, which stays as it is.
+//! Timeouts and intervals use the monotonic clock, which is not changed.
 
 use std::fs;
 
 use super::Folder;
 
-/// A clock that is ahead of the real time, or behind it, by so many seconds.
+/// A clock that is ahead of the real time, or behind it, by this many seconds.
 #[derive(Debug)]
 pub struct FakeClock(Folder);
 
@@ -17,14 +17,14 @@ impl FakeClock {
         clock
     }
 
-    /// At once: the file is read whenever a program looks at its clock.
+    /// Takes effect at once: a program reads the file whenever it reads its clock.
     pub fn set(&self, seconds: i64) {
         let new = self.0.path().join("new");
         fs::write(&new, format!("{seconds:+}")).unwrap();
         fs::rename(new, self.0.path().join("clock")).unwrap();
     }
 
-    /// What runs a program with this clock, for `Setup::under` and the like.
+    /// The prefix of a command that runs with this clock, for `Setup::under` and the like.
     pub fn program(&self) -> Vec<String> {
         let file = self.0.path().join("clock");
         [
@@ -32,7 +32,7 @@ impl FakeClock {
             "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1",
             &format!("FAKETIME_TIMESTAMP_FILE={}", file.display()),
             "FAKETIME_NO_CACHE=1",
-            // The first is how it was called before.
+            // The first is the variable's former name.
             "DONT_FAKE_MONOTONIC=1",
             "FAKETIME_DONT_FAKE_MONOTONIC=1",
         ]

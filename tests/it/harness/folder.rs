@@ -1,4 +1,4 @@
-//! A folder for one test, and the database that bears its name.
+//! A temporary folder for one test, and the database with its name.
 //!
 //! The one surprising thing: its name may have been taken by an earlier run that was killed.
 
@@ -14,7 +14,7 @@ use super::Postgres;
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The database of this name on PostgreSQL, if there is one; it goes with the folder.
+    /// The PostgreSQL database of this name, if there is one; it is dropped with the folder.
     database: OnceLock<String>,
 }
 
@@ -41,7 +41,7 @@ impl Folder {
         &self.path
     }
 
-    /// Makes the database of this folder unless it is there.
+    /// Creates the database of this folder unless it exists.
     pub fn with_database(&self, make: impl FnOnce(&str)) {
         self.database.get_or_init(|| {
             let name = Postgres::name(&self.path);
@@ -53,7 +53,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays behind is no reason to fail a test that passed.
+        // A folder that cannot be removed is no reason to fail a test that passed.
         drop(fs::remove_dir_all(&self.path));
         if let Some(name) = self.database.get() {
             Postgres::remove(name);

@@ -1,4 +1,5 @@
-//! Digest made by hand, by the formulas of RFC 7616: for what no library does, or does wrong on purpose.
+//! Hand-made Digest credentials, by the formulas of RFC 7616: for features that no library has, and for
+//! deliberate errors.
 
 use md5::{Digest as _, Md5};
 
@@ -15,14 +16,14 @@ pub fn parameter(text: &str, name: &str) -> String {
     last[start + name.len() + 2..].split('"').next().unwrap().to_owned()
 }
 
-/// One challenge of a server, in the hands of somebody.
+/// One challenge of a server, with a person who answers it.
 #[derive(Debug, Clone)]
 pub struct Held {
     pub realm: String,
     pub nonce: String,
     opaque: String,
     ha1: String,
-    /// As it is sent.
+    /// The user name as it is sent.
     pub name: String,
 }
 
@@ -36,7 +37,7 @@ impl Held {
         Self { realm, nonce, opaque, ha1: String::new(), name: String::new() }.by(person)
     }
 
-    /// The same challenge, answered by somebody else.
+    /// The same challenge, answered by another person.
     pub fn by(&self, person: &Person) -> Self {
         let ha1 = md5(format!("{}:{}:{}", person.name, self.realm, person.password));
         Self { ha1, name: person.name.clone(), ..self.clone() }

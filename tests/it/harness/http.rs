@@ -1,8 +1,9 @@
-//! A small HTTP/1.1 client that forgives nothing.
+//! A small, strict HTTP/1.1 client.
 //!
-//! It speaks over one connection, encrypted or not, and follows no redirects.
-//! The one surprising thing: it checks each answer's bytes while it reads (CR LF at the end of every
-//! line, three digits and a reason, no space before a colon), so every test tests the framing as well.
+//! It uses one connection, encrypted or not, and follows no redirects.
+//! The one surprising thing: it checks the bytes of each response while it reads (CR LF at the end of
+//! every line, three digits and a reason, no space before a colon), so that every test tests the
+//! framing as well.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -17,7 +18,7 @@ use socket2::{Domain, Socket, Type};
 use super::tls::Stream;
 use super::{Masks, PATIENCE, Secrets};
 
-/// One answer, as it came.
+/// One response, as received.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -28,7 +29,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of a header that may be there once.
+    /// The value of a header that may occur once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let first = found.next().map(|(_, value)| value.as_str());
@@ -50,7 +51,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
-    /// The slug of the problem in the body; fails unless the body is a whole problem.
+    /// The slug of the problem in the body; fails unless the body is a complete problem.
     pub fn problem(&self) -> String {
         let body = self.json();
         assert_eq!(body["status"], self.status, "{self:?}");
@@ -58,13 +59,13 @@ impl Answer {
         body["type"].as_str().unwrap().strip_prefix("/-/problems/").unwrap().to_owned()
     }
 
-    /// The whole answer as text, with everything that differs from run to run masked.
+    /// The whole response as text, with everything that differs from run to run masked.
     pub fn masked(&self) -> String {
         Masks::default().answer(self)
     }
 }
 
-/// The answer as it stood on the wire, but for the line ends.
+/// The response as received, except for the line ends.
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "HTTP/1.1 {} {}", self.status, self.reason)?;
@@ -87,9 +88,9 @@ impl std::fmt::Debug for Answer {
 pub struct Client {
     stream: Stream,
     address: SocketAddr,
-    /// What may be in no answer, where the server is one of ours.
+    /// Secrets that may be in no response, where the server is one of ours.
     secrets: Option<Arc<Secrets>>,
-    /// What was read and not yet used.
+    /// Received bytes that are not consumed yet.
     buffer: Vec<u8>,
 }
 
@@ -115,7 +116,7 @@ impl Client {
         Self { stream: Stream::Plain(stream), address, secrets, buffer: Vec::new() }
     }
 
-    /// Over TLS, with those certificates trusted that the configuration says.
+    /// Over TLS, trusting the certificates of the configuration.
     pub fn connect_tls(address: SocketAddr, config: Arc<ClientConfig>) -> Self {
         let mut client = Self::connect(address);
         if let Stream::Plain(socket) = client.stream {
@@ -124,12 +125,12 @@ impl Client {
         client
     }
 
-    /// The certificate that the server has shown; there after the first answer.
+    /// The server's certificate; available after the first response.
     pub fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.stream.certificate()
     }
 
-    /// Sends a request and reads its answer. `Host` and `Content-Length` are added unless given.
+    /// Sends a request and reads its response. `Host` and `Content-Length` are added unless given.
     pub fn request(
         &mut self,
         line: &str,
@@ -152,7 +153,7 @@ impl Client {
         self.send(&[head.as_bytes(), body].concat())
     }
 
-    /// Sends bytes that hold one request and reads its answer.
+    /// Sends bytes that hold one request and reads its response.
     pub fn send(&mut self, bytes: &[u8]) -> Answer {
         self.write(bytes);
         self.read_answer(bytes.starts_with(b"HEAD "))
@@ -162,16 +163,16 @@ impl Client {
         if let Some(secrets) = &self.secrets {
             secrets.learn_request(bytes);
         }
-        // A server may answer and close before it has read everything: what counts is the answer.
+        // A server may respond and close before it has read everything: what counts is the response.
         drop(self.stream.write_all(bytes).and_then(|()| self.stream.flush()));
     }
 
-    /// Says that nothing more will be sent.
+    /// Half-closes the connection.
     pub fn finish_writing(&mut self) {
         self.stream.finish_writing();
     }
 
-    /// Reads one answer; `to_head` says that the request was a HEAD, whose answer has no body.
+    /// Reads one response; `to_head` says that the request was a HEAD, whose response has no body.
     pub fn read_answer(&mut self, to_head: bool) -> Answer {
         let (status, reason) = status_line(&self.line());
         let mut headers = Vec::new();
@@ -264,7 +265,7 @@ impl Client {
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
-            // A read with a time limit is not resumed by the system after a signal.
+            // The kernel does not resume a read with a timeout after a signal.
             Err(error) if error.kind() == ErrorKind::Interrupted => self.fill(),
             Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&self.buffer)),
         }

@@ -1,4 +1,5 @@
-//! HTTP/2 frame by frame, for what no client does: streams that are reset, windows that stay shut.
+//! HTTP/2 frame by frame, for behaviour that no client has: streams that are reset, flow-control
+//! windows that stay closed.
 //!
 //! It keeps to the server's flow control when it sends, and opens windows only when told to. Header blocks of
 //! the server are not read.
@@ -8,12 +9,12 @@ use std::net::TcpStream;
 
 use super::{PATIENCE, Server};
 
-/// A connection that has said its preface.
+/// A connection that has sent the client preface.
 #[derive(Debug)]
 pub struct Http2 {
     socket: TcpStream,
     authority: String,
-    /// What may be sent on the connection, and on a new stream.
+    /// The bytes that may be sent on the connection, and on a new stream.
     window: i64,
     stream_window: i64,
 }
@@ -55,11 +56,11 @@ impl Http2 {
     fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let [_, high, middle, low] = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let head = [&[high, middle, low, kind, flags][..], &stream.to_be_bytes()].concat();
-        // The server may have closed already: what it said last counts.
+        // The server may have closed already: its last frame counts.
         drop(self.socket.write_all(&[&head, payload].concat()));
     }
 
-    /// Sends a whole request.
+    /// Sends a complete request.
     pub fn request(
         &mut self,
         stream: u32,
@@ -69,7 +70,7 @@ impl Http2 {
     ) {
         let text = |text: &str| {
             let length = text.len();
-            // RFC 7541 §5.1: an integer of seven bits, and what is beyond them.
+            // RFC 7541 §5.1: an integer with a prefix of seven bits.
             let mut bytes = match u8::try_from(length) {
                 Ok(short) if short < 127 => vec![short],
                 _ => vec![
@@ -137,13 +138,13 @@ impl Http2 {
         self.send(Self::RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
     }
 
-    /// Waits until the server has read all that was sent.
+    /// Waits until the server has read everything that was sent.
     pub fn ping(&mut self) {
         self.send(Self::PING, 0, 0, b"are you?");
         assert!(self.read_until(|frame| frame.kind == Self::PING));
     }
 
-    /// The next frame; none when the connection has ended.
+    /// The next frame; `None` when the connection has ended.
     pub fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.socket.read_exact(&mut head).ok()?;
@@ -170,7 +171,7 @@ impl Http2 {
         Some(frame)
     }
 
-    /// Reads on to such a frame; false when the connection, or a stream, ends before.
+    /// Reads up to such a frame; false when the connection, or a stream, ends before.
     pub fn read_until(&mut self, is_it: impl Fn(&Frame) -> bool) -> bool {
         loop {
             match self.next() {

@@ -1,9 +1,9 @@
-//! A foreign process that holds the write lock of a server's database, as a backup or a curious
-//! operator might.
+//! A foreign process that holds the write lock of a server's database, as a backup or an operator
+//! might.
 //!
 //! It changes nothing.
-//! The one surprising thing: it says that it has the lock by making a file, since what it prints
-//! would stay in its own buffer.
+//! The one surprising thing: it creates a file to report that it has the lock, since its standard
+//! output is buffered.
 
 use std::fs;
 use std::io::Write;
@@ -24,7 +24,7 @@ impl Lock {
                 command.args(["-bail", "nouns.db"]);
                 Self::hold_by(command, "BEGIN IMMEDIATE;\n.system touch locked\n", server.folder())
             }
-            // Writers wait, readers go on, as they do beside a writer of SQLite.
+            // Writers wait and readers do not, as with a writer of SQLite.
             Backend::Postgres => {
                 let command = Postgres::of_the_tests().psql(&Postgres::name(server.folder()));
                 let lines = "BEGIN;\nLOCK TABLE customers IN EXCLUSIVE MODE;\n\\! touch locked\n";
@@ -33,7 +33,7 @@ impl Lock {
         }
     }
 
-    /// Holds a table, after some statements that `commit` brings into force and the end undoes.
+    /// Locks a table, after some statements that `commit` commits and a drop rolls back.
     pub fn hold_on(server: &Server, table: &str, statements: &str) -> Self {
         match server.backend() {
             Backend::Sqlite => {

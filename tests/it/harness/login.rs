@@ -1,7 +1,7 @@
-//! People who log in, and the answers they give to challenges.
+//! Users who log in, and their responses to challenges.
 //!
-//! Digest is answered by a library that is not ours, so that the server is held against another
-//! reading of the standard. What a test wants to get wrong it writes by itself.
+//! A third-party library computes the Digest responses, so that the server is tested against another
+//! reading of the standard. Tests write wrong credentials by themselves.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use http_auth::{DigestClient, PasswordParams};
 
 use super::{Answer, Server};
 
-/// Somebody with a name and a password.
+/// A user with a name and a password.
 #[derive(Debug, Clone)]
 pub struct Person {
     pub name: String,
@@ -26,7 +26,7 @@ impl Person {
         format!("Basic {}", STANDARD.encode(format!("{}:{}", self.name, self.password)))
     }
 
-    /// A Digest session from the first challenge of an answer with this algorithm.
+    /// A Digest session from the first challenge of a response with this algorithm.
     pub fn digest(&self, challenged: &Answer, algorithm: &str) -> Session {
         let lines = challenged.all("WWW-Authenticate");
         let all = lines.iter().flat_map(|line| {
@@ -42,13 +42,13 @@ impl Person {
         Session { person: self.clone(), client: DigestClient::try_from(&challenge).unwrap() }
     }
 
-    /// A Digest session with a server, whose challenge for `path` is asked for first.
+    /// A Digest session with a server; requests the challenge for `path` first.
     pub fn log_in(&self, server: &Server, path: &str) -> Session {
         self.digest(&server.get(path), "MD5")
     }
 }
 
-/// A nonce in use: each answer counts up.
+/// A nonce in use: each request increments its count.
 #[derive(Debug)]
 pub struct Session {
     person: Person,
@@ -64,7 +64,7 @@ impl Session {
         self.client.respond(&asked).unwrap()
     }
 
-    /// Sends a request with this session's next answer.
+    /// Sends a request with this session's next credentials.
     pub fn request(&mut self, server: &Server, line: &str, body: &str) -> Answer {
         let answer = self.answer(line, body.as_bytes());
         server.request(line, &[("Authorization", &answer)], body)

@@ -1,16 +1,16 @@
-//! Masks: names in place of what differs from run to run.
+//! Masks: placeholders for values that differ from run to run.
 //!
-//! They hide no header and no member, only values, and number them by their first appearance, so
-//! that a snapshot still shows which two values are equal.
-//! The one surprising thing: an ETag keeps its version, `"2-<tag-1>"`: that part does not vary. The tag of a
-//! list does not keep its number, which may differ from one backend to the other.
+//! They hide no header and no member, only values, and number them by their first appearance, so that a
+//! snapshot still shows which two values are equal.
+//! The one surprising thing: an ETag keeps its version, `"2-<tag-1>"`: that part does not vary. The tag
+//! of a list does not keep its number, which may differ from one backend to the other.
 
 use regex::{Captures, Regex};
 use std::sync::LazyLock;
 
 use super::Answer;
 
-/// What is masked, in this order: name, and an expression whose group `v` is the value.
+/// The rules, in this order: name, and an expression whose group `v` is the value.
 const RULES: &[(&str, &str)] = &[
     (
         "date",
@@ -27,7 +27,7 @@ const RULES: &[(&str, &str)] = &[
 static COMPILED: LazyLock<Vec<(&str, Regex)>> =
     LazyLock::new(|| RULES.iter().map(|(name, rule)| (*name, Regex::new(rule).unwrap())).collect());
 
-/// The values met so far: give several answers to one `Masks` to number them together.
+/// The values seen so far: use one `Masks` for several responses to number them together.
 #[derive(Debug, Clone, Default)]
 pub struct Masks {
     seen: Vec<(&'static str, String)>,
@@ -56,7 +56,7 @@ impl Masks {
     }
 
     fn name(&mut self, name: &'static str, value: &str) -> String {
-        // Two dates are equal or not by chance, ports mean nothing: numbers would only make noise.
+        // Equal dates are a coincidence, and ports mean nothing: numbers would only be noise.
         if matches!(name, "date" | "port") {
             return format!("<{name}>");
         }
@@ -78,7 +78,7 @@ mod tests {
     use super::Masks;
 
     #[test]
-    fn equal_values_get_equal_names() {
+    fn masks_equal_values_get_equal_names() {
         let a = "0190e5d0-0000-7000-8000-000000000001";
         let b = "0190e5d0-0000-7000-8000-000000000002";
         let masked = Masks::default().text(&format!("{a} {b} {a}"));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_members_stay_visible() {
+    fn masks_keep_headers_and_members_visible() {
         let text = "ETag: \"2-ab12\"\nDate: Sun, 15 Nov 2026 02:28:14 GMT\nX-Request-Id: 01jcq\nHost: 127.0.0.1:43210\n\n\
             {\"request_id\":\"01jcq\",\"at\":\"2026-11-15T02:28:14.000000Z\",\"page\":{\"next\":\"abc\"}}";
         let masked = "ETag: \"2-<tag-1>\"\nDate: <date>\nX-Request-Id: <request-1>\nHost: 127.0.0.1:<port>\n\n\

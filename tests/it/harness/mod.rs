@@ -1,8 +1,8 @@
-//! Starts the real executable, talks to it, and takes it down again.
+//! The test harness: starts the real executable, sends requests to it, and stops it.
 //!
-//! It knows no rule of the interface: what an answer should be is for the tests to say.
-//! The one surprising thing: a server is given an empty environment and its own folder as the current
-//! one, so that no `NOUNS_…` variable and no `nouns.toml` of the developer's reaches a test.
+//! It knows no rule of the interface: the tests say what a response should be.
+//! The one surprising thing: a server gets an empty environment and its own folder as the working
+//! directory, so that no `NOUNS_…` variable and no `nouns.toml` of the developer reaches a test.
 
 mod backend;
 mod fake_clock;
@@ -45,19 +45,19 @@ pub use tls::{Pair, trust};
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The executable under test: the one cargo has built for these tests, or another one, such as that of a
-/// release, by its full path in `NOUNS_EXECUTABLE` while they are built.
+/// The executable under test: the one that cargo has built for these tests, or another one, such as a
+/// release build, by its full path in `NOUNS_EXECUTABLE` while they are built.
 pub const NOUNS: &str = match option_env!("NOUNS_EXECUTABLE") {
     Some(path) => path,
     None => DEBUG,
 };
 
-/// The debug build, the only one in which a panic can be planted.
+/// The debug build, the only one in which a panic can be injected.
 pub const DEBUG: &str = env!("CARGO_BIN_EXE_nouns");
 
-/// Makes each test a module with one test for each backend. A test is given what it names:
-/// `server: Server` is a server of the built-in store, `backend: Backend` is the backend alone.
-/// The file imports the kind it names.
+/// Makes each test a module with one test for each backend. A test declares its argument: `server:
+/// Server` is a server of the built-in store, `backend: Backend` is the backend alone.
+/// The file imports the type it names.
 ///
 /// A new backend is one more line here and one more arm in `harness/backend.rs`.
 macro_rules! on_every_backend {
@@ -77,7 +77,7 @@ macro_rules! on_every_backend {
     };
 }
 
-/// What a server is started with.
+/// The configuration with which a server is started.
 #[derive(Debug, Clone)]
 pub struct Setup {
     backend: Backend,
@@ -86,9 +86,9 @@ pub struct Setup {
     fault: Option<String>,
     /// A program that runs the server, with its arguments.
     under: Vec<String>,
-    /// A database that others share, in place of one of its own.
+    /// A shared database, in place of one of its own.
     shared: Option<String>,
-    /// Whether callers have to say who they are; and the key file, when it is not in the folder.
+    /// Whether requests need authentication; and the key file, when it is not in the folder.
     is_closed: bool,
     key_file: Option<PathBuf>,
     /// The certificate it serves, and the flags that tests add.
@@ -112,7 +112,7 @@ impl Setup {
         }
     }
 
-    /// One of several servers on the database at this address.
+    /// One of several servers on the database at this URL.
     pub fn replica(address: String) -> Self {
         Self { shared: Some(address), ..Self::new(Backend::Postgres) }
     }
@@ -123,25 +123,25 @@ impl Setup {
         self
     }
 
-    /// Another name of the database, from the server's folder on.
+    /// Another name of the database, relative to the server's folder.
     pub fn database(mut self, name: &'static str) -> Self {
         self.database = name;
         self
     }
 
-    /// Where the server panics: `PLACE:N`, as `src/fault.rs` has it.
+    /// Where the server panics: `PLACE:N`, as `src/fault.rs` defines it.
     pub fn fault(mut self, fault: &str) -> Self {
         self.fault = Some(fault.to_owned());
         self
     }
 
-    /// Callers have to say who they are; the first one is made at the first start.
+    /// Requests need authentication; the first start creates the first user.
     pub fn closed(mut self) -> Self {
         self.is_closed = true;
         self
     }
 
-    /// Closed, with the key of another server.
+    /// With authentication and the key of another server.
     pub fn key_file(mut self, path: PathBuf) -> Self {
         self.key_file = Some(path);
         self.closed()
@@ -159,7 +159,8 @@ impl Setup {
         self
     }
 
-    /// Runs the server by another program, such as a tracer, which must leave it the child of the tests.
+    /// Runs the server by another program, such as a tracer, which must leave it the child of the
+    /// tests.
     pub fn under(mut self, program: &[impl AsRef<str>]) -> Self {
         self.under = program.iter().map(|word| word.as_ref().to_owned()).collect();
         self
@@ -169,7 +170,7 @@ impl Setup {
         self.start_in(Folder::new())
     }
 
-    /// Starts on what an earlier server left in `folder`.
+    /// Starts on the database that an earlier server left in `folder`.
     pub fn start_in(self, folder: Folder) -> Server {
         let (ended, _folder) = match self.try_start_in(folder) {
             Ok(server) => return server,
@@ -178,7 +179,7 @@ impl Setup {
         panic!("it did not start: {ended:?}");
     }
 
-    /// Starts, or says how the start ended.
+    /// Starts the server, or returns how the start ended.
     pub fn try_start_in(self, folder: Folder) -> Result<Server, (Ended, Folder)> {
         let process = Process::spawn(&mut self.command(&folder));
         let Some(line) = process.line() else { return Err((process.end(), folder)) };
@@ -193,7 +194,7 @@ impl Setup {
         Ok(Server { address, setup: self, process, last_look, folder })
     }
 
-    /// The command line of the server, in its folder and without any of our environment.
+    /// The command line of the server, in its folder and with an empty environment.
     pub fn command(&self, folder: &Folder) -> Command {
         let nouns = if self.fault.is_some() { DEBUG } else { NOUNS };
         let mut command = match self.under.split_first() {
@@ -247,9 +248,9 @@ impl Setup {
 pub struct Server {
     pub address: SocketAddr,
     setup: Setup,
-    // Before the folder, so that the process is gone when the folder goes.
+    // Before the folder, so that the process is gone when the folder is removed.
     process: Process,
-    // In between, since it looks at what the process has left in the folder.
+    // In between, since it searches the files that the process has left in the folder.
     pub last_look: LastLook,
     folder: Folder,
 }
@@ -268,17 +269,17 @@ impl Server {
         self.folder.path()
     }
 
-    /// Where its key is, for replicas of it.
+    /// The path of its key file, for replicas of it.
     pub fn key_file(&self) -> PathBuf {
         self.setup.key_path(self.folder.path())
     }
 
-    /// Where the first start writes the password of the first user.
+    /// The file to which the first start writes the password of the first user.
     pub fn password_file(&self) -> PathBuf {
         self.setup.backend.password_file(&self.database(), &self.key_file())
     }
 
-    /// The first user, as made at the first start.
+    /// The first user, created at the first start.
     pub fn admin(&self) -> Person {
         let path = self.password_file();
         let password =
@@ -286,7 +287,7 @@ impl Server {
         Person::new("admin", password.trim_end())
     }
 
-    /// Makes a user with these roles.
+    /// Creates a user with these roles.
     pub fn add_user(&self, person: &Person, roles: &[&str]) -> String {
         let (name, password) = (&person.name, &person.password);
         let user =
@@ -297,7 +298,7 @@ impl Server {
         answer.header("Location").unwrap().to_owned()
     }
 
-    /// Where its data is, for replicas of it.
+    /// Its database, for replicas of it.
     pub fn database(&self) -> String {
         self.setup.address(&self.folder)
     }
@@ -306,12 +307,12 @@ impl Server {
         self.process.child.id()
     }
 
-    /// What the server wrote to stderr up to now.
+    /// The server's stderr so far.
     pub fn log(&self) -> String {
         self.process.stderr.lock().unwrap().clone()
     }
 
-    /// What the server wrote to stdout up to now.
+    /// The server's stdout so far.
     pub fn output(&self) -> String {
         self.process.stdout.lock().unwrap().clone()
     }
@@ -324,7 +325,7 @@ impl Server {
         }
     }
 
-    /// Writes bytes on a new connection and gives back all that comes until the server closes it.
+    /// Writes bytes on a new connection and returns everything until the server closes it.
     pub fn raw(&self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
         let mut client = self.client();
         client.write(bytes.as_ref());
@@ -345,7 +346,7 @@ impl Server {
         self.request(&format!("GET {path}"), &[], "")
     }
 
-    /// A number of `/-/metrics`; nothing when it is not there.
+    /// A value of `/-/metrics`; `None` when it is missing.
     pub fn metric<T: FromStr<Err: Debug>>(&self, name: &str) -> Option<T> {
         let answer = self.get("/-/metrics");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -365,14 +366,14 @@ impl Server {
         self.request(&format!("DELETE {path}"), &[], "")
     }
 
-    /// Creates an item and gives back its path.
+    /// Creates an item and returns its path.
     pub fn create(&self, path: &str, body: impl AsRef<[u8]>) -> String {
         let answer = self.post(path, body);
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.header("Location").expect("a created item has a Location").to_owned()
     }
 
-    /// Sends SIGHUP, at which the certificate is read again.
+    /// Sends SIGHUP, at which the server reloads the certificate.
     pub fn hang_up(&self) {
         self.process.signal("HUP");
     }
@@ -382,12 +383,12 @@ impl Server {
         self.process.signal("TERM");
     }
 
-    /// Sends signals, one directly behind the other. Whether the process was there.
+    /// Sends signals, one directly after the other. Returns whether the process existed.
     pub fn try_signals(&self, names: &[&str]) -> bool {
         self.process.try_signals(names)
     }
 
-    /// Makes the whole process stand still, until `resume`.
+    /// Stops the whole process with SIGSTOP, until `resume`.
     pub fn pause(&self) {
         self.process.signal("STOP");
         let stat = format!("/proc/{}/stat", self.process.child.id());
@@ -406,7 +407,7 @@ impl Server {
         (status, self.folder)
     }
 
-    /// Ends the server as an operator would, and keeps its folder.
+    /// Stops the server gracefully, and keeps its folder.
     pub fn stop(self) -> Folder {
         self.terminate();
         let log = self.process.stderr.clone();
@@ -415,7 +416,7 @@ impl Server {
         folder
     }
 
-    /// Ends the server as a power cut would, and keeps its folder.
+    /// Kills the server with SIGKILL, and keeps its folder.
     pub fn kill(mut self) -> Folder {
         self.process.kill();
         self.folder
@@ -433,7 +434,7 @@ pub fn run(folder: &Path, args: &[&str]) -> Ended {
     Process::spawn(Command::new(NOUNS).args(args).env_clear().current_dir(folder)).end()
 }
 
-/// Waits for something observable; the only place where a test sleeps.
+/// Polls until a condition holds; the only place where a test sleeps.
 pub fn wait_until<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,8 +1,8 @@
-//! A PostgreSQL server: the one that all tests share, or one of a test's own that may be restarted.
+//! PostgreSQL servers: the one that all tests share, or one of a test's own that may be restarted.
 //!
-//! `tests/with-postgres` starts and ends both.
-//! The one surprising thing: a server of a test's own is ended by closing the input of a process, so
-//! that it goes even when the test is killed.
+//! `tests/with-postgres` starts and stops both.
+//! The one surprising thing: a test's own server stops when the input of a process is closed, so that
+//! it ends even when the test is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Ended, FakeClock, Folder, Process};
 
-/// The script beside the tests that starts a server for a command and ends it.
+/// The script next to the tests that starts a server for a command and stops it.
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 
-/// Where a server is: `postgres://USER@HOST:PORT`, without a database.
+/// The URL of a server, `postgres://USER@HOST:PORT`, without a database.
 #[derive(Debug, Clone)]
 pub struct Postgres(String);
 
@@ -31,30 +31,30 @@ impl Postgres {
         format!("{}/{database}", self.0)
     }
 
-    /// The database of a test that lives in this folder.
+    /// The database name of a test with this folder.
     pub fn name(folder: &Path) -> String {
         folder.file_name().unwrap().to_str().unwrap().replace('-', "_")
     }
 
-    /// Makes an empty database on the server that all share.
+    /// Creates an empty database on the shared server.
     pub fn create(name: &str) {
         Self::of_the_tests().sql("postgres", &format!("CREATE DATABASE {name}"));
     }
 
-    /// Makes a database that holds what another one does, which nobody has open.
+    /// Creates a copy of another database, which no session may have open.
     pub fn copy(from: &str, name: &str) {
         let text = format!("CREATE DATABASE {name} TEMPLATE {from}");
         Self::of_the_tests().sql("postgres", &text);
     }
 
-    /// Ends all that have it open, and removes it.
+    /// Terminates all sessions of a database, and drops it.
     pub fn remove(name: &str) {
         let text = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-        // Called while a test fails too: what stays goes with the server.
+        // Also called while a test fails: an error is ignored, since the database goes with the server.
         drop(Self::of_the_tests().try_sql("postgres", &text));
     }
 
-    /// Fills an empty database with a dump of another one, as `pg_dump` makes it when it is told nothing.
+    /// Fills an empty database with a dump of another one, by `pg_dump` without options.
     pub fn dump_and_restore(from: &str, to: &str) {
         let server = Self::of_the_tests();
         let folder = Folder::new();
@@ -79,7 +79,7 @@ impl Postgres {
         Process::spawn(self.psql(database).args(["-c", text])).end()
     }
 
-    /// The tool, ready to be given statements, which prints as `sqlite3` does: rows alone.
+    /// `psql` with settings that make it print as `sqlite3` does: rows alone.
     pub fn psql(&self, database: &str) -> Command {
         let mut command = Command::new("psql");
         command.args(["-X", "-A", "-t", "-q", "-F", "|", "-v", "ON_ERROR_STOP=1", "-d"]);
@@ -89,12 +89,12 @@ impl Postgres {
     }
 }
 
-/// A server of a test's own that keeps what it has acknowledged; gone when dropped.
+/// A server of a test's own with durable commits; stopped when dropped.
 #[derive(Debug)]
 pub struct OwnPostgres {
     server: Postgres,
     folder: String,
-    /// Reads its input to the end, and then the server goes.
+    /// The process that reads its input to the end, and then stops the server.
     keeper: Child,
 }
 
@@ -103,17 +103,17 @@ impl OwnPostgres {
         Self::start_under(&[])
     }
 
-    /// Run by another program, such as one that makes a disk for it.
+    /// Run by another program, such as one that mounts a disk for it.
     pub fn start_under(program: &[&str]) -> Self {
         Self::start_by(&[program, &[WITH_POSTGRES, "--durable"]].concat())
     }
 
-    /// A copy of this server that streams from it.
+    /// A standby of this server, by streaming replication.
     pub fn start_standby(&self) -> Self {
         Self::start_by(&[WITH_POSTGRES, "--standby", &self.folder])
     }
 
-    /// By the script with these options, which may be run by another program.
+    /// By the script with these options, which another program may run.
     fn start_by(script: &[&str]) -> Self {
         let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
         let words = [script, &["sh", "-c", show]].concat();
@@ -134,13 +134,13 @@ impl OwnPostgres {
         Self::start_under(&program.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The process that all its others belong to.
+    /// The id of the postmaster process.
     pub fn process_id(&self) -> String {
         let file = Path::new(&self.folder).join("data/postmaster.pid");
         std::fs::read_to_string(file).unwrap().lines().next().unwrap().to_owned()
     }
 
-    /// Ends it as `pg_ctl` does in this mode, `fast` or `immediate`, and starts it again.
+    /// Stops it as `pg_ctl` does in this mode, `fast` or `immediate`, and starts it again.
     pub fn restart(&self, mode: &str) {
         self.control(&["-m", mode, "restart"]);
     }
@@ -169,11 +169,11 @@ impl Drop for OwnPostgres {
     }
 }
 
-/// A transaction that is begun, and commits when it is told to.
+/// An open transaction that commits on request.
 #[derive(Debug)]
 pub struct Late {
     psql: Child,
-    /// The number that its statement gave.
+    /// The number that its statement returned.
     pub number: i64,
 }
 
@@ -185,7 +185,7 @@ impl Drop for Late {
 }
 
 impl Late {
-    /// In the database of a server with this folder; the statements end with one that gives a number.
+    /// In the database of a server with this folder; the last statement returns a number.
     pub fn begin(folder: &Path, statements: &str) -> Self {
         let mut command = Postgres::of_the_tests().psql(&Postgres::name(folder));
         let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -195,7 +195,7 @@ impl Late {
         Self { psql, number: line.trim().parse().unwrap() }
     }
 
-    /// Runs more statements in it; the last gives a number, which is its own from then on.
+    /// Runs more statements in it; the last returns a number, which replaces the stored one.
     pub fn go_on(&mut self, statements: &str) {
         self.psql.stdin.as_mut().unwrap().write_all(statements.as_bytes()).unwrap();
         let mut line = String::new();

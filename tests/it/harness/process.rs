@@ -1,4 +1,4 @@
-//! A child process, whose output is collected while it runs.
+//! Child processes and their output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub struct Process {
     readers: Vec<thread::JoinHandle<()>>,
 }
 
-/// How a process ended, and what it wrote.
+/// How a process ended, and its output.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -43,13 +43,13 @@ impl Process {
     /// The first line on stdout; fails when the process ends without one.
     pub fn first_line(&self) -> String {
         self.line().unwrap_or_else(|| {
-            // Not inside of the panic, which would poison what `drop` wants to show.
+            // Not inside the panic, which would poison the lock that `drop` needs.
             let stderr = self.stderr.lock().unwrap().clone();
             panic!("no line on stdout; stderr:\n{stderr}");
         })
     }
 
-    /// The next line on stdout; nothing when the process ends without one.
+    /// The next line on stdout; `None` when the process ends without one.
     pub(super) fn line(&self) -> Option<String> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
@@ -58,7 +58,7 @@ impl Process {
         }
     }
 
-    /// What it wrote to stderr up to now.
+    /// Its stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()
     }
@@ -67,7 +67,7 @@ impl Process {
         assert!(self.try_signals(&[name]));
     }
 
-    /// Sends signals, one directly behind the other. Whether the process was there.
+    /// Sends signals, one directly after the other. Returns whether the process existed.
     pub(super) fn try_signals(&self, names: &[&str]) -> bool {
         // The shell's own `kill`: the separate program is not on every machine.
         let id = self.child.id();
@@ -114,7 +114,7 @@ impl Drop for Process {
             eprintln!("the process had ended: {status}; stderr:\n{}", self.stderr.lock().unwrap());
         }
         self.kill();
-        // What it wrote last is searched too. Somebody whom it has started may go on writing.
+        // Its last output is searched too. A process that it has started may continue to write.
         let deadline = Instant::now() + Duration::from_secs(1);
         while self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
@@ -122,7 +122,7 @@ impl Drop for Process {
     }
 }
 
-/// Reads lines on a thread of its own, so that the child never waits for a full pipe.
+/// Reads lines on a thread of its own, so that the child never blocks on a full pipe.
 fn collect(
     from: impl Read + Send + 'static,
     into: &Arc<Mutex<String>>,
@@ -146,7 +146,7 @@ pub(super) fn address_in(line: &str) -> SocketAddr {
     let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
     match found {
         Some((front, address)) if front.starts_with("nouns: serving ") => {
-            // All addresses of the machine are one that a client cannot name.
+            // A client cannot connect to the wildcard address.
             address.replace("0.0.0.0:", "127.0.0.1:").parse().unwrap()
         }
         _ => panic!("expected `nouns: serving TITLE at http://ADDR:PORT`, got {line:?}"),

@@ -1,7 +1,7 @@
-//! What must be seen nowhere: passwords, keys, and the HA1 that stand for passwords.
+//! The search for leaked secrets: passwords, keys, and the HA1 values that stand for passwords.
 //!
-//! Every secret that a test sends, or a server makes, is learned on its way; every answer, and at the
-//! end of a server its log, its arguments, its database and all files it leaves are searched for them.
+//! The harness records every secret that a test sends or a server creates; it searches every response,
+//! and when a server ends its log, its arguments, its database and all its files.
 //! So each test looks for leaks, whatever else it is about.
 //! The one surprising thing: secrets belong to a database, since replicas and restarts share them.
 
@@ -20,16 +20,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Answer, Backend, Process, md5};
 
-/// Shorter ones are found by chance.
+/// Shorter secrets would be found by chance.
 const BYTES_MIN: usize = 7;
-/// The beginning of a long one tells as much.
+/// The beginning of a long secret is enough.
 const BYTES_MAX: usize = 64;
-/// Files in which a secret is meant to be.
+/// Whether a secret may be in the file of this name.
 fn is_meant(name: &str) -> bool {
     name == "nouns.key" || is_password_file(name)
 }
 
-/// Made by the first start on a database, and named after it.
+/// The first start on a database creates it, and names it after the database.
 fn is_password_file(name: &str) -> bool {
     name.ends_with(".admin-password") || name.ends_with(".admin-password.new")
 }
@@ -43,9 +43,9 @@ struct Known {
     /// Names and passwords.
     people: Vec<(String, String)>,
     realms: Vec<String>,
-    /// What each is, and one of its forms.
+    /// The description of each secret, and one of its forms.
     needles: Vec<(String, Vec<u8>)>,
-    /// All forms at once.
+    /// One expression for all forms.
     compiled: Option<Regex>,
 }
 
@@ -54,12 +54,12 @@ static BY_SERVER: LazyLock<Mutex<HashMap<SocketAddr, Arc<Secrets>>>> =
     LazyLock::new(Mutex::default);
 
 impl Secrets {
-    /// Those of the database with this address.
+    /// The secrets of the database with this URL.
     pub fn of(database: &str) -> Arc<Self> {
         Arc::clone(locked(&BY_DATABASE).entry(database.to_owned()).or_default())
     }
 
-    /// Those of the database of the server that listens there.
+    /// The secrets of the database of the server at this address.
     pub fn at(server: SocketAddr) -> Option<Arc<Self>> {
         locked(&BY_SERVER).get(&server).cloned()
     }
@@ -99,7 +99,7 @@ impl Secrets {
         known.realms.push(realm.to_owned());
     }
 
-    /// The text of a key file, one key a line.
+    /// Records the keys of a key file, one key a line.
     pub fn learn_keys(&self, text: &str) {
         let mut known = locked(&self.0);
         for key in text.lines().map(str::trim).filter(|key| !key.is_empty()) {
@@ -110,7 +110,7 @@ impl Secrets {
         }
     }
 
-    /// What a server has made at its start, or since.
+    /// Records the secrets that a server has created at its start, or since.
     pub fn learn_files(&self, key_file: &Path) {
         if let Ok(text) = fs::read_to_string(key_file) {
             self.learn_keys(&text);
@@ -123,7 +123,7 @@ impl Secrets {
         }
     }
 
-    /// Credentials of Basic, and members of a body that are passwords.
+    /// Records Basic credentials, and the passwords in a body.
     pub fn learn_request(&self, bytes: &[u8]) {
         static BASIC: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r"(?im)^authorization:\s*basic\s+([0-9a-z+/=]+)").unwrap());
@@ -147,7 +147,7 @@ impl Secrets {
         }
     }
 
-    /// Fails when an answer holds a secret.
+    /// Fails when a response contains a secret.
     pub fn check_answer(&self, answer: &Answer) {
         static REALM: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r#"\brealm="([^"]*)""#).unwrap());
@@ -161,14 +161,14 @@ impl Secrets {
         self.check("the body of an answer", &answer.body);
     }
 
-    /// Fails when some bytes hold a secret.
+    /// Fails when some bytes contain a secret.
     pub fn check(&self, place: &str, bytes: &[u8]) {
         if let Some(what) = self.find(bytes) {
             panic!("{what} is in {place}: {}", String::from_utf8_lossy(bytes));
         }
     }
 
-    /// Which secret some bytes hold.
+    /// The secret that some bytes contain.
     pub fn find(&self, bytes: &[u8]) -> Option<String> {
         let mut known = locked(&self.0);
         if known.needles.is_empty() {
@@ -183,7 +183,7 @@ impl Secrets {
         locked(&self.0).needles.is_empty()
     }
 
-    /// For tests that put one where it does not belong.
+    /// For tests that plant a secret.
     pub fn forget(&self) {
         *locked(&self.0) = Known::default();
     }
@@ -221,7 +221,7 @@ impl Known {
     }
 }
 
-/// What a test that failed has left is good enough for the others.
+/// Ignores poisoning: the state that a failed test has left is good enough for the others.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -235,7 +235,7 @@ fn raw(hex: &str) -> Vec<u8> {
     digits.map(|two| u8::from_str_radix(two, 16).unwrap()).collect()
 }
 
-/// Searches what a server leaves behind when it is dropped: after the process, before the folder.
+/// Searches everything that a server leaves when it is dropped: after the process, before the folder.
 #[derive(Debug)]
 pub struct LastLook {
     pub secrets: Arc<Secrets>,
@@ -243,13 +243,13 @@ pub struct LastLook {
     database: String,
     folder: PathBuf,
     key_file: PathBuf,
-    /// Of the process, as everyone on the machine can read them.
+    /// The process's arguments, which every user of the machine can read.
     arguments: Vec<u8>,
     output: [Arc<Mutex<String>>; 2],
 }
 
 impl LastLook {
-    /// For a process that runs, with the folder and the key file that are its own.
+    /// For a running process, with its folder and its key file.
     pub fn new(
         process: &Process,
         backend: Backend,
@@ -270,7 +270,7 @@ impl LastLook {
         }
     }
 
-    /// Each secret that was found, with its place.
+    /// Each secret that was found, with its location.
     pub fn findings(&self) -> Vec<String> {
         self.secrets.learn_files(&self.key_file);
         if self.secrets.is_empty() {
@@ -306,13 +306,13 @@ impl Drop for LastLook {
     }
 }
 
-/// The plain files of a folder, which may be gone.
+/// The regular files of a folder, which may be gone.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(|path| path.is_file()).collect()
 }
 
-/// All rows of all tables. Nothing where the database is gone, or locked by the test.
+/// All rows of all tables. Empty where the database is gone, or locked by the test.
 pub fn dump(database: &str) -> Vec<u8> {
     let mut command = Command::new("psql");
     command.args(["-X", "-A", "-t", "-q", "-d", database]);
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_found_in_every_form() {
+    fn secrets_are_found_in_every_form() {
         let secrets = Secrets::default();
         assert_eq!(secrets.find(b"Circle of Life"), None, "nothing is known yet");
         secrets.learn_realm("store");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_learned() {
+    fn secrets_in_requests_are_recorded() {
         let secrets = Secrets::default();
         secrets.learn_request(
             b"GET / HTTP/1.1\r\nauthorization: basic YW5uOkNpcmNsZSBvZiBMaWZl\r\n\r\n",

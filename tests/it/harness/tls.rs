@@ -1,9 +1,9 @@
-//! Certificates for tests, and the client's side of TLS.
+//! Certificates for tests, and the client side of TLS.
 //!
-//! It is made of the libraries that the server is made of; what others make of the server is for `openssl`,
-//! `curl` and the like to say.
-//! The one surprising thing: an end without `close_notify` is an error here, so every test that reads to
-//! the end of a connection tests the goodbye as well.
+//! It uses the same libraries as the server; other tests use `openssl`, `curl` and the like for a
+//! second opinion.
+//! The one surprising thing: an end without `close_notify` is an error here, so that every test that
+//! reads to the end of a connection tests the TLS closure as well.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -28,7 +28,7 @@ const DAY: i64 = 86_400;
 pub struct Pair {
     pub certificate: String,
     pub key: String,
-    /// The certificate that vouches for it; itself, unless it was `issued`.
+    /// The issuer's certificate; itself, unless it was `issued`.
     pub authority: String,
 }
 
@@ -52,7 +52,7 @@ impl Pair {
         Self { authority: certificate.clone(), certificate, key: key.serialize_pem() }
     }
 
-    /// Vouched for by an authority, as most certificates are.
+    /// Issued by a CA, as most certificates are.
     pub fn issued() -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -67,7 +67,7 @@ impl Pair {
         Self { certificate, key: key.serialize_pem(), authority }
     }
 
-    /// Puts both files into a folder, each at once.
+    /// Writes both files into a folder, each atomically.
     pub fn write(&self, folder: &Path) {
         for (name, text) in [("cert.pem", &self.certificate), ("key.pem", &self.key)] {
             let new = folder.join(format!("{name}.new"));
@@ -80,7 +80,7 @@ impl Pair {
         CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()
     }
 
-    /// A client that trusts this certificate alone, and remembers sessions.
+    /// A client that trusts this certificate alone, and resumes sessions.
     pub fn trust(&self) -> Arc<ClientConfig> {
         trust(&[self])
     }
@@ -115,7 +115,7 @@ impl Stream {
         Self::Tls(Box::new(StreamOwned::new(session, socket)))
     }
 
-    /// Says that nothing more will be sent.
+    /// Half-closes the connection.
     pub(super) fn finish_writing(&mut self) {
         match self {
             Self::Plain(socket) => drop(socket.shutdown(Shutdown::Write)),
@@ -126,7 +126,7 @@ impl Stream {
         }
     }
 
-    /// The certificate that the server has shown, once the handshake has ended.
+    /// The server's certificate, once the handshake has ended.
     pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
         match self {
             Self::Plain(_) => None,

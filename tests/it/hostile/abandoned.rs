@@ -13,10 +13,10 @@ fn start(backend: Backend) -> Server {
     Setup::new(backend).model(model).start()
 }
 
-/// Of writes that wait for another process's lock, those whose clients are gone included.
+/// The number of writes that wait for a foreign lock, including those without a client.
 fn waiting(server: &Server) -> u64 {
     match server.backend() {
-        // The writer has one of them in its hands.
+        // The writer thread is executing one of them.
         Backend::Sqlite => server.metric::<u64>("nouns_writer_waiting").unwrap() + 1,
         Backend::Postgres => server.metric("nouns_requests_under_way").unwrap(),
     }
@@ -26,7 +26,7 @@ fn held_bytes(server: &Server) -> u64 {
     server.metric("nouns_held_bytes").unwrap()
 }
 
-/// Sends requests over HTTP/2, and resets them when so many wait for their turn.
+/// Sends requests over HTTP/2, and resets them when this many are queued.
 fn abandon(server: &Server, requests: u32, waiting_then: u64, body: &[u8]) {
     let mut client = Http2::connect(server);
     let streams = || (0..requests).map(|number| 2 * number + 1);
@@ -41,7 +41,7 @@ fn abandon(server: &Server, requests: u32, waiting_then: u64, body: &[u8]) {
 }
 
 on_every_backend! {
-    fn abandoned_writes_keep_their_memory_counted(backend: Backend) {
+    fn abandoned_writes_memory_stays_accounted_for(backend: Backend) {
         let server = start(backend);
         let name = "n".repeat(700_000);
         let body = format!("{{\"customer\":{{\"name\":\"{name}\"}}}}");
@@ -91,7 +91,7 @@ fn abandoned_reads_keep_their_places() {
 
 /// On PostgreSQL alone, where a lock is waited for as long as the test needs to send so much.
 #[test]
-fn abandoned_writes_leave_no_room_for_more() {
+fn abandoned_writes_fill_the_memory_limit_and_shed_load() {
     let server = start(Backend::Postgres);
     let mut body = br#"{"customers":[{"name":"Ann"}]}"#.to_vec();
     body.resize(usize::try_from(8 * MIB).unwrap(), b' ');

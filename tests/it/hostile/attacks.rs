@@ -18,7 +18,7 @@ const USUAL: Siege = Siege {
     megabytes_max: 40,
 };
 
-/// Frames that ask for nothing; the last word may be lost with the rest of the connection.
+/// Control-frame floods; the final GOAWAY may be lost with the rest of the connection.
 const FLOOD: Siege = Siege {
     connections: 4,
     actions_per_second: 40_000,
@@ -45,9 +45,9 @@ sieges! {
     slow_bodies: "slow bodies", Siege { cut: &[End::Status(408)], ..USUAL };
     slow_bodies_behind_large_heads: "slow bodies behind large heads", Siege { cut: &[End::Status(408)], ..USUAL };
     stalled_bodies: "large bodies that stall", Siege { cut: &[End::Status(408)], megabytes_max: 100, ..USUAL };
-    // More than the system's own buffers take.
+    // More than the kernel's socket buffers hold.
     never_reading: "answers never read", Siege { page_bytes: 1_000_000, cut: &[End::Reset], megabytes_max: 100, ..USUAL };
-    // With the default limits of time, so that only the memory they take up ends them so soon.
+    // With the default timeouts, so that only their memory use ends them so soon.
     slow_readers: "answers read byte by byte", Siege {
         limits: "",
         page_bytes: 7_750_000, connections: 30, actions_per_second: 30, milliseconds: 9_000,
@@ -70,7 +70,7 @@ sieges! {
         connections: 200,
         milliseconds: 1_500,
         cut: &[End::Status(503)],
-        // Those for whom there is not even time to be told.
+        // Connections that the server closes without a response, for lack of time.
         also: &[End::Closed, End::Reset],
         ..USUAL
     };
@@ -87,7 +87,7 @@ sieges! {
     ignored_frames: "HTTP/2 PRIORITY and unknown frames", FLOOD;
     zero_window: "HTTP/2 windows of zero", Siege { connections: 2, milliseconds: 4_000, cut: &[End::Reset], megabytes_max: 100, ..USUAL };
     window_drip: "HTTP/2 windows opened byte by byte", Siege { connections: 2, milliseconds: 7_000, cut: &[End::Reset], megabytes_max: 100, ..USUAL };
-    // Each request is told that it was too slow, and then the connection has nothing to do.
+    // Each request gets 408, and then the connection is idle.
     open_streams: "HTTP/2 streams left open", Siege {
         limits: "body_seconds_max = 1\nidle_seconds_max = 1\nheader_seconds_max = 1",
         connections: 5,
@@ -100,7 +100,7 @@ sieges! {
 }
 
 #[test]
-fn every_attack_has_its_test() {
+fn attacks_all_have_a_test() {
     let all: Vec<_> = ALL.iter().map(|attack| attack.name).collect();
     assert_eq!(all, NAMES);
 }

@@ -20,7 +20,7 @@ const CONTAINER_BYTES: u64 = 512 << 20;
 /// pages of its files and for sockets.
 const MEGABYTES_MAX: u64 = 470;
 
-/// Those that take up most memory, with fewer connections than the benchmark has.
+/// The attacks that use most memory, with fewer connections than in the benchmark.
 const ATTACKS: &[(&str, usize, u32)] = &[
     ("large bodies that stall", 200, 100),
     ("answers never read", 100, 20),
@@ -159,15 +159,15 @@ fn allocator_settings_are_ours_unless_the_operator_has_some() {
     assert!(!has(&server, tuned) && has(&server, "MALLOC_ARENA_MAX=1"));
 }
 
-/// Each took 15 kB, of which hyper's buffers were the most.
+/// Regression: each used 15 kB, mostly hyper's buffers.
 #[test]
-fn silent_connections_take_up_little_memory() {
+fn memory_of_silent_connections_is_small() {
     const CONNECTIONS: u64 = 1_000;
     let server = Server::on(Backend::Sqlite);
     assert_eq!(server.get("/-/health").status, 200);
     let before = megabytes(&server);
     let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| server.client()).collect();
-    // All that came before the last one are with their workers.
+    // All connections before the last one have been accepted by their workers.
     let last = clients.last_mut().unwrap();
     assert_eq!(last.request("GET /-/health", &[], "").status, 200);
     let after = megabytes(&server);

@@ -1,4 +1,4 @@
-//! Everything that is too large gets its status, and the server goes on.
+//! Oversized requests: each gets its status, and the server continues.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use bench::attack::CASES;
 
 use super::siege::start;
 
-/// The status of what comes back, also when the server answers before it has all of the request.
+/// The status of the response, also when the server responds before it has read the whole request.
 fn status(address: std::net::SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut sender = stream.try_clone().unwrap();
     thread::scope(|scope| {
-        // It may be cut off in the middle.
+        // The connection may be closed in the middle.
         scope.spawn(move || drop(sender.write_all(request)));
         let mut answer = Vec::new();
         drop(stream.read_to_end(&mut answer));
@@ -22,7 +22,7 @@ fn status(address: std::net::SocketAddr, request: &[u8]) -> String {
 }
 
 #[test]
-fn each_way_to_be_too_large_has_its_status() {
+fn oversized_requests_get_the_status_of_their_limit() {
     let server = start("");
     let mut faults = Vec::new();
     for case in CASES {

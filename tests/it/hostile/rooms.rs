@@ -1,4 +1,4 @@
-//! What is limited for all clients together, and that the limits do not meet those who do no harm.
+//! Limits that all clients share, and well-behaved clients that must not exceed them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,10 +11,11 @@ fn get(client: &mut Client) -> u16 {
     client.request("GET /-/health", &[], "").status
 }
 
-/// With few files there are few connections, and the rest are told so: when accepting failed, they
-/// waited without a word, and the database had no files left either.
+/// Regression: with few file descriptors the server accepts few connections and refuses the rest;
+/// formerly accepting failed, they waited without a response, and the database had no file descriptors
+/// left either.
 #[test]
-fn fewer_files_than_connections() {
+fn file_descriptor_limit_below_connection_limit_refuses_the_rest() {
     let few = ["sh", "-c", r#"ulimit -n 300; exec "$0" "$@""#];
     let server = Setup::new(Backend::Sqlite).under(&few).start();
     let log =
@@ -33,7 +34,7 @@ fn fewer_files_than_connections() {
             assert_eq!(client.read_answer(false).status, 200, "after {served}");
             served += 1;
         } else {
-            // Of those who are too many, 64 are told at a time.
+            // The server answers at most 64 excess connections at a time, and closes the others.
             assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 503 "), "{bytes:?}");
             refused += 1;
         }
@@ -52,8 +53,8 @@ fn fewer_files_than_connections() {
     assert_eq!(get(&mut clients[0]), 200);
 }
 
-/// A client of HTTP/2 that does as it should, and no more cleverly than that: it opens its windows anew
-/// after every frame, and asks whether the server is there with every request.
+/// A well-behaved but simple HTTP/2 client: it opens its flow-control windows after every frame, and
+/// sends a ping with every request.
 struct Honest {
     stream: TcpStream,
     next: u32,
@@ -74,7 +75,7 @@ impl Honest {
         Self { stream, next: 1 }
     }
 
-    /// The bytes of the answer's body.
+    /// The number of bytes in the response's body.
     fn get(&mut self, path: &str) -> usize {
         let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
         // RFC 7541, appendix A: GET, http, :authority and :path.
@@ -98,7 +99,7 @@ impl Honest {
                 let windows = [frame(8, 0, 0, &more), frame(8, 0, number, &more)].concat();
                 self.stream.write_all(&windows).unwrap();
             }
-            // The end of the stream, in data or in a head without any.
+            // The end of the stream, in DATA or in HEADERS without any.
             if kind <= 1 && flags & 1 == 1 {
                 return bytes;
             }
@@ -106,9 +107,9 @@ impl Honest {
     }
 }
 
-/// The frames that an honest client spends are paid for by its requests and by what it reads.
+/// Requests and reads earn the budget for the control frames that a well-behaved client sends.
 #[test]
-fn a_busy_client_of_http_2_is_not_cut() {
+fn http2_busy_client_is_not_disconnected() {
     let server = start("");
     fill(&server, 2_000_000);
     let mut client = Honest::connect(&server);

@@ -1,4 +1,4 @@
-//! One attack on one server, with another client beside it.
+//! One attack on one server, with another client during it.
 
 use std::fs;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -9,21 +9,21 @@ use bench::attack::{self, End, Force, Tally};
 
 use crate::harness::{Backend, Client, Server, Setup, wait_until};
 
-/// What an attack is made with, and what must come of it.
+/// The parameters of an attack, and its expected result.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Siege {
     /// Lines of `[server.limits]`.
     pub(super) limits: &'static str,
-    /// How large the list is that attackers ask for.
+    /// The size of the list that attackers request.
     pub(super) page_bytes: usize,
     pub(super) connections: usize,
     pub(super) actions_per_second: u32,
     pub(super) milliseconds: u64,
-    /// At least one connection ends so...
+    /// At least one connection ends like this...
     pub(super) cut: &'static [End],
     /// ... and none in another way than these or those.
     pub(super) also: &'static [End],
-    /// How much memory it may cost.
+    /// The maximum memory.
     pub(super) megabytes_max: u64,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn start(limits: &str) -> Server {
     Setup::new(Backend::Sqlite).model(&besieged(limits)).start()
 }
 
-/// Makes the first page of customers about so large.
+/// Makes the first page of customers about this large.
 pub(super) fn fill(server: &Server, page_bytes: usize) {
     const ITEMS: usize = 500;
     let note = "x".repeat(page_bytes / ITEMS);
@@ -52,7 +52,7 @@ pub(super) fn fill(server: &Server, page_bytes: usize) {
     }
 }
 
-/// Memory that is the process's own.
+/// Anonymous memory of the process.
 pub(super) fn megabytes(server: &Server) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/status", server.process_id())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -63,7 +63,7 @@ pub(super) fn open_files(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.process_id())).unwrap().count()
 }
 
-/// What another client does meanwhile; every answer must be a success.
+/// Another client during the attack; every response must be a success.
 struct Other {
     client: Client,
     item: String,
@@ -95,7 +95,7 @@ impl Siege {
         }
     }
 
-    /// Runs the attack of this name.
+    /// Runs the attack with this name.
     pub(super) fn run(&self, name: &'static str) -> Tally {
         let soak = std::env::var_os("NOUNS_SOAK").is_some();
         let server = start(if soak { "" } else { self.limits });
@@ -126,7 +126,7 @@ impl Siege {
     }
 
     fn judge(&self, tally: &Tally, soak: bool) {
-        // Whoever is in the middle of it when the time is over is still there.
+        // A connection may still be open when the time is over.
         let known =
             |end: &End| *end == End::Held || self.cut.contains(end) || self.also.contains(end);
         assert!(tally.actions > 0 && tally.ends.keys().all(known), "{tally}");
@@ -134,11 +134,11 @@ impl Siege {
     }
 }
 
-/// An attack is no fault of ours: no 500, no panic, no error.
+/// An attack is not a server fault: no 500, no panic, no error in the log.
 fn check_log(log: &str) {
     for line in log.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        // Who is refused because there are too many is an error of the operator's kind.
+        // A refusal for lack of capacity is logged as an error for the operator.
         assert!(line["level"] != "error" || line["status"] == 503, "{line}");
     }
 }

@@ -1,16 +1,16 @@
-//! Reads `json_bodies.txt`: bodies and the answers they must get.
+//! The parser of `json_bodies.txt`: bodies and their expected responses.
 //!
-//! The tests of the JSON reader include this file too, so it imports nothing. The format is told at
-//! the head of the table.
+//! The tests of the JSON parser include this file too, so it imports nothing. The head of the table
+//! explains the format.
 
 /// One line of the table.
 #[derive(Debug)]
 pub struct Row {
-    /// As it stands in the file, for messages.
+    /// The line in the file, for messages.
     pub line: String,
     /// The collection it is sent to.
     pub path: String,
-    /// The field that is looked at in a 201.
+    /// The field that is compared in a 201.
     pub field: String,
     pub body: Vec<u8>,
     pub expected: Expected,
@@ -66,7 +66,7 @@ fn expected(answer: &str) -> Expected {
     }
 }
 
-/// Puts bytes and repetitions in place of what stands in `⟨⟩`.
+/// Replaces what stands in `⟨⟩` by bytes and repetitions.
 fn expand(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;

@@ -1,7 +1,7 @@
-//! Every limit that can be set, at the limit and past it, with settings small enough to be met.
+//! Every configurable limit, at the limit and beyond it, with small settings.
 //!
-//! What is a limit and no setting is tested where it belongs.
-//! The one surprising thing: of a limit of time, "at" says that nothing is cut earlier; how much later
+//! Limits that cannot be set are tested with their features.
+//! The one surprising thing: for a timeout, "at" says that nothing is cancelled earlier; how much later
 //! depends on the machine.
 
 mod memory;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use crate::harness::{Backend, Folder, Server, Setup, run};
 
-/// Each limit, and the test that goes up to it and past it: a file of `tests/it` and its function.
+/// Each limit, and the test that reaches and exceeds it: a file of `tests/it` and its function.
 const ROWS: &[(&str, &str, &str)] = &[
     ("body_bytes_max", "limits/sizes.rs", "the_body_of_one_item"),
     ("bulk_bytes_max", "limits/sizes.rs", "the_body_of_a_list_of_new_items"),
@@ -49,14 +49,10 @@ const ROWS: &[(&str, &str, &str)] = &[
     (
         "export_log_bytes_max",
         "exports/leaving.rs",
-        "a_client_that_reads_may_make_the_log_grow_further",
+        "export_being_read_may_let_the_wal_grow_further",
     ),
-    ("idempotency_key_seconds", "retries/limits.rs", "an_answer_counts_no_more_when_it_is_old"),
-    (
-        "idempotency_wait_seconds_max",
-        "retries/limits.rs",
-        "whoever_waits_too_long_is_told_to_come_back",
-    ),
+    ("idempotency_key_seconds", "retries/limits.rs", "idempotency_stored_response_expires"),
+    ("idempotency_wait_seconds_max", "retries/limits.rs", "idempotency_wait_limit_exceeded_is_409"),
 ];
 
 /// A server of customers, with these lines in `[server.limits]`.
@@ -73,9 +69,9 @@ fn setup(backend: Backend, limits: &str) -> Setup {
     Setup::new(backend).model(&model)
 }
 
-/// A new limit is not done before it has its row here and its name in the document.
+/// A new limit is not complete before it has its row here and its name in the document.
 #[test]
-fn every_limit_has_its_test_and_its_line() {
+fn limits_all_have_a_test_and_documentation() {
     let folder = Folder::new();
     let schema = run(folder.path(), &["check", "--schema"]);
     let schema: serde_json::Value = serde_json::from_str(&schema.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Limits of numbers: exactly so many, and one more.
+//! Limits of counts: exactly that many, and one more.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use super::{limited, setup};
 use crate::harness::{Backend, Client, Lock, Person, sql, wait_until};
 
 on_every_backend! {
-    fn items_of_a_page(backend: Backend) {
+    fn page_items_limit_and_default(backend: Backend) {
         let server = limited(backend, "page_items_default = 2\npage_items_max = 3");
         assert_eq!(server.post("/customers", json!({"customers": vec![json!({}); 5]}).to_string()).status, 201);
         let count = |path: &str| server.get(path).json()["customers"].as_array().unwrap().len();
@@ -19,7 +19,7 @@ on_every_backend! {
         assert_eq!(answer.json()["detail"], "limit: expected a whole number from 1 to 3, got \"4\"");
     }
 
-    fn new_items_in_one_request(backend: Backend) {
+    fn bulk_items_limit(backend: Backend) {
         let server = limited(backend, "bulk_items_max = 3");
         let create = |count: usize| server.post("/customers", json!({"customers": vec![json!({}); count]}).to_string());
         assert_eq!(create(3).status, 201);
@@ -28,8 +28,8 @@ on_every_backend! {
         assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 3);
     }
 
-    /// The item itself does not count.
-    fn items_that_go_with_another(backend: Backend) {
+    /// The deleted item itself does not count.
+    fn cascade_items_limit(backend: Backend) {
         let server = limited(backend, "cascade_items_max = 3");
         for count in [3, 4] {
             let path = server.create("/customers", r#"{"customer":{}}"#);
@@ -45,8 +45,8 @@ on_every_backend! {
         assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM customers").trim(), "5");
     }
 
-    /// By Digest, which is not hashed for long: all of it has to happen within a minute.
-    fn failed_logins(backend: Backend) {
+    /// By Digest, which hashes quickly: all of it has to happen within a minute.
+    fn failed_logins_limit(backend: Backend) {
         let server = setup(backend, "failed_logins_max = 3").closed().start();
         let ann = Person::new("ann", "the right one, and long");
         server.add_user(&ann, &[]);
@@ -58,10 +58,10 @@ on_every_backend! {
     }
 }
 
-/// All of them are in use, none more is opened, and who finds none is told so.
+/// The server uses all of them and opens no more, and refuses a request that finds none.
 #[test]
-fn connections_to_postgres() {
-    // The threads of the server share them, and one of each thread's is for reads alone.
+fn database_connections_limit() {
+    // The server's threads share them, and each thread reserves one for reads.
     let threads = thread::available_parallelism().unwrap().get();
     let most = 3 * threads;
     let limits = format!(
@@ -82,7 +82,7 @@ fn connections_to_postgres() {
     });
     let all = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
     let open: usize = sql(Backend::Postgres, server.folder(), all).trim().parse().unwrap();
-    // One more is the lock's, and one that of the thread that sweeps.
+    // One more is the lock's, and one that of the sweeping thread.
     assert!(open <= most + 2, "{open} of {most}");
     drop(lock);
     let mut statuses: Vec<u16> =

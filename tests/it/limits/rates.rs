@@ -1,4 +1,4 @@
-//! How often a caller may ask, by role: exactly so often, and once more.
+//! Rate limits by role: exactly that often, and once more.
 
 use std::thread;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn ask(server: &Server, person: &Person, line: &str, body: &str) -> Answer {
     server.request(line, &[("Authorization", &person.basic())], body)
 }
 
-/// What is left, by the header; the seconds are checked apart, since time passes.
+/// The remaining requests in the header; the seconds are checked separately, since time passes.
 fn left(answer: &Answer) -> &str {
     let (left, seconds) = answer.header("RateLimit").unwrap().rsplit_once(";t=").unwrap();
     assert!((1..=7200).contains(&seconds.parse::<u64>().unwrap()), "{answer:?}");
@@ -48,11 +48,11 @@ fn left(answer: &Answer) -> &str {
 }
 
 on_every_backend! {
-    fn so_often_for_each_caller(backend: Backend) {
+    fn rate_limit_counts_each_caller_separately(backend: Backend) {
         let server = start(backend);
         let [ann, bob] = ["ann", "bob"].map(|name| user(&server, name, &["reader"]));
         for number in (0..5).rev() {
-            // What is refused counts too.
+            // Refused requests count too.
             let line = if number == 2 { "DELETE /notes/1" } else { "GET /notes" };
             let answer = ask(&server, &ann, line, "");
             assert_eq!(answer.status, if number == 2 { 403 } else { 200 }, "{answer:?}");
@@ -65,13 +65,13 @@ on_every_backend! {
         assert_eq!((left(&answer), answer.header("RateLimit-Policy")), ("\"reader\";r=0", Some("\"reader\";q=5;w=3600")));
         let wait: u64 = answer.header("Retry-After").unwrap().parse().unwrap();
         assert!((3_500..=3_600).contains(&wait), "{wait}");
-        // Another one with the same role has all of it, and nothing was done.
+        // Another caller with the same role has the full quota, and the refused writes changed nothing.
         let answer = ask(&server, &bob, "GET /notes", "");
         assert_eq!(left(&answer), "\"reader\";r=4");
         assert_eq!(answer.json()["notes"], serde_json::json!([]));
     }
 
-    fn the_widest_role_counts(backend: Backend) {
+    fn rate_limit_of_the_most_generous_role_applies(backend: Backend) {
         let server = start(backend);
         let ann = user(&server, "ann", &["reader", "wide", "quick"]);
         // 14 in two hours are more than 5 in one; 2 in 2 seconds are more than both.
@@ -85,14 +85,14 @@ on_every_backend! {
                 assert_eq!((answer.status, answer.header("RateLimit")), (200, None));
             }
         }
-        // Who has no role at all is as anyone, and yet counted by name.
+        // A user without roles has the limit of anonymous callers, and yet is counted by name.
         let dan = user(&server, "dan", &[]);
         assert_eq!(left(&ask(&server, &dan, "GET /notes", "")), "\"anyone\";r=2");
         assert_eq!(left(&server.get("/notes")), "\"anyone\";r=2");
     }
 
-    /// By their address. To be asked who one is costs nothing, so that all can log in.
-    fn callers_without_a_name(backend: Backend) {
+    /// Counted by address. A challenge costs nothing, so that every client can log in.
+    fn rate_limit_of_anonymous_callers_is_per_address(backend: Backend) {
         let server = start(backend);
         let ann = user(&server, "ann", &["reader"]);
         let ask_who = || {
@@ -106,15 +106,16 @@ on_every_backend! {
         assert_eq!(server.get("/notes").status, 429);
         ask_who();
         assert_eq!(ask(&server, &ann, "GET /notes", "").status, 200);
-        // Nor do those wait who look after the server.
+        // Nor does the limit apply to the management of the server.
         assert_eq!((server.get("/-/ready").status, server.get("/-/ready").header("RateLimit")), (200, None));
     }
 
-    fn it_begins_anew(backend: Backend) {
+    fn rate_limit_resets_after_its_window(backend: Backend) {
         let server = start(backend);
         let ann = user(&server, "ann", &["quick"]);
         let mut rounds = 0;
-        // Until three were asked within one span: on a busy machine it may be over between two.
+        // Retried until three requests were sent within one window: on a busy machine it may end in
+        // between.
         let refused = loop {
             let answer = ask(&server, &ann, "GET /notes", "");
             if answer.status == 429 {

@@ -1,9 +1,9 @@
-//! Limits of bytes, and of the lines of a head: exactly so many, and one more.
+//! Limits of bytes, and of the lines of a head: exactly that many, and one more.
 
 use super::limited;
 use crate::harness::{Answer, Backend, Client};
 
-/// A body of exactly so many bytes.
+/// A body of exactly this many bytes.
 fn padded(body: &str, bytes: usize) -> String {
     format!("{body}{}", " ".repeat(bytes - body.len()))
 }
@@ -23,7 +23,7 @@ const ONE: &str = r#"{"customer":{"text":"x"}}"#;
 const MANY: &str = r#"{"customers":[{"text":"x"}]}"#;
 
 on_every_backend! {
-    fn the_body_of_one_item(backend: Backend) {
+    fn body_bytes_limit(backend: Backend) {
         let server = limited(backend, "body_bytes_max = 100\nbulk_bytes_max = 100");
         let path = server.create("/customers", padded(ONE, 100));
         assert_eq!(server.put(&path, padded(ONE, 100)).status, 200);
@@ -36,8 +36,8 @@ on_every_backend! {
         assert_eq!(told(&chunked(&mut server.client(), &padded(ONE, 101))), too_large);
     }
 
-    /// What is no list has the smaller limit there too.
-    fn the_body_of_a_list_of_new_items(backend: Backend) {
+    /// A body that is not a list has the smaller limit there too.
+    fn bulk_bytes_limit(backend: Backend) {
         let server = limited(backend, "body_bytes_max = 100\nbulk_bytes_max = 200");
         assert_eq!(server.post("/customers", padded(MANY, 200)).status, 201);
         assert_eq!(chunked(&mut server.client(), &padded(MANY, 200)).status, 201);
@@ -48,15 +48,15 @@ on_every_backend! {
         assert_eq!(told(&server.post("/customers", padded(ONE, 101))), too_large);
     }
 
-    fn path_and_query(backend: Backend) {
+    fn target_bytes_limit(backend: Backend) {
         let server = limited(backend, "target_bytes_max = 100");
         let target = |bytes: usize| format!("/customers?limit={}7", "0".repeat(bytes - "/customers?limit=7".len()));
         assert_eq!(server.get(&target(100)).json()["page"]["limit"], 7);
         assert_eq!(told(&server.get(&target(101))), (414, "target-too-long".to_owned()));
     }
 
-    /// Of a line count its name, its value and four bytes more.
-    fn all_header_lines(backend: Backend) {
+    /// A header line counts as its name, its value and four bytes more.
+    fn headers_bytes_limit(backend: Backend) {
         let server = limited(backend, "headers_bytes_max = 300");
         let head = |bytes: usize| {
             let value = "v".repeat(bytes - "host".len() - "localhost".len() - 4 - "x".len() - 4);
@@ -66,7 +66,7 @@ on_every_backend! {
         assert_eq!(told(&server.send(head(301))), (431, "headers-too-large".to_owned()));
     }
 
-    fn the_number_of_header_lines(backend: Backend) {
+    fn headers_count_limit(backend: Backend) {
         let server = limited(backend, "headers_max = 5");
         let head = |count: usize| {
             format!("GET /customers HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "X: y\r\n".repeat(count - 1))

@@ -1,4 +1,4 @@
-//! Limits of time: nothing is cut earlier, and what takes longer is.
+//! Timeouts: nothing is cancelled earlier, and what takes longer is.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ fn cut(server: &Server) -> usize {
     server.metric("nouns_connections_cut_total{reason=\"unread\"}").unwrap_or(0)
 }
 
-/// In place of the table, something that gives its rows late.
+/// A view in place of the table, which returns its rows late.
 fn slow(backend: Backend, is_endless: bool) -> &'static str {
     match (backend, is_endless) {
         (Backend::Sqlite, true) => {
@@ -32,7 +32,7 @@ fn slow(backend: Backend, is_endless: bool) -> &'static str {
 }
 
 on_every_backend! {
-    fn a_read_that_takes_too_long(backend: Backend) {
+    fn statement_timeout_cancels_a_slow_read(backend: Backend) {
         let server = limited(backend, "statement_seconds_max = 1");
         server.create("/customers", r#"{"customer":{"text":"x"}}"#);
         let change = |text: &str| sql(backend, server.folder(), text);
@@ -52,9 +52,9 @@ on_every_backend! {
     }
 }
 
-/// A client that reads has all of it, one that does not is cut.
+/// A client that reads gets the whole response, one that does not is disconnected.
 #[test]
-fn an_answer_that_is_not_read() {
+fn sending_timeout_disconnects_a_client_that_does_not_read() {
     let server = limited(Backend::Sqlite, "sending_seconds_max = 1\nbody_bytes_max = 2000000");
     let words = "x".repeat(1 << 20);
     for _ in 0..7 {

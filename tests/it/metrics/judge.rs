@@ -1,8 +1,8 @@
-//! A second opinion on the text: a strict reader of Prometheus' format, version 0.0.4.
+//! A strict parser of the Prometheus text format, version 0.0.4.
 //!
-//! It is written from the description of the format and knows nothing of what a server counts.
-//! The one surprising thing: it asks for more than Prometheus does. Each family comes once, whole and
-//! explained, a counter ends in `_total`, and no series comes twice.
+//! It is written from the description of the format and knows nothing of the server's metrics.
+//! The one surprising thing: it is stricter than Prometheus. Each family occurs once, complete and with
+//! its help text, a counter ends in `_total`, and no series occurs twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub struct Sample {
 }
 
 impl Scrape {
-    /// Reads a text; fails where it breaks a rule.
+    /// Parses a text; fails where it breaks a rule.
     pub fn read(text: &str) -> Self {
         assert!(text.ends_with('\n') && !text.contains(['\r', '\t']), "{text}");
         let mut families: Vec<Family> = Vec::new();
@@ -63,7 +63,7 @@ impl Scrape {
         found.unwrap_or_else(|| panic!("no family {name}"))
     }
 
-    /// The value of a sample without labels, if it is there.
+    /// The value of a sample without labels, if there is one.
     pub fn get(&self, name: &str) -> Option<f64> {
         let samples = self.families.iter().flat_map(|family| &family.samples);
         let mut found = samples.filter(|sample| sample.name == name && sample.labels.is_empty());
@@ -118,7 +118,7 @@ impl Family {
         }
     }
 
-    /// Buckets go up in both ways, the last is without end and has them all.
+    /// Bounds and counts increase, the last bound is +Inf and counts everything.
     fn check_histogram(&self) {
         let mut by_labels: BTreeMap<_, Vec<&Sample>> = BTreeMap::new();
         for sample in &self.samples {
@@ -144,7 +144,7 @@ impl Family {
 }
 
 #[test]
-fn the_judge_is_strict() {
+fn metrics_parser_refuses_malformed_text() {
     let good = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\",y=\"\\\"\"} 2\n";
     assert_eq!(Scrape::read(good).family("a_total").samples[0].value, 2.0);
     let histogram = "# HELP h H.\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"2\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n";

@@ -1,7 +1,7 @@
-//! `/-/metrics`: what is counted is what was sent, and the text is one that Prometheus reads.
+//! `/-/metrics`: the counts match the requests, and Prometheus can parse the text.
 //!
-//! The one surprising thing: a request is counted before its answer is sent, so whoever has the answer
-//! finds it counted; only what happens beside requests is waited for.
+//! The one surprising thing: a request is counted before its response is sent, so a client that has the
+//! response finds it counted; tests only wait for what happens outside requests.
 
 mod judge;
 mod numbers;
@@ -16,7 +16,7 @@ use crate::harness::{Answer, Backend, Client, Server, Setup};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-/// What Prometheus 3 sends.
+/// The `Accept` header of Prometheus 3.
 const PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 
 fn scrape(client: &mut Client) -> Scrape {
@@ -40,7 +40,7 @@ fn requests(scrape: &Scrape) -> Counts {
     counts.collect()
 }
 
-/// What a second scrape has counted since the first, the first included.
+/// The growth of the counts from one scrape to a second, the first scrape included.
 fn grown(before: &Scrape, after: &Scrape) -> Vec<(String, u64)> {
     let before = requests(before);
     let counts = requests(after).into_iter().map(|(key, count)| {
@@ -57,7 +57,7 @@ fn expected(counts: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 on_every_backend! {
-    fn every_request_is_counted_once_by_resource_verb_and_status(server: Server) {
+    fn metrics_count_each_request_by_resource_verb_and_status(server: Server) {
         let mut client = server.client();
         let ann = server.create("/customers", ANN);
         let orders = format!("{ann}/orders");
@@ -67,7 +67,7 @@ on_every_backend! {
             ("POST /customers", ANN, 201), ("POST /customers", ANN, 201), ("POST /customers", "{", 400), ("POST /customers", r#"{"customer":{}}"#, 422),
             (&format!("GET {ann}"), "", 200), (&format!("PUT {ann}"), ANN, 200), ("GET /customers/none", "", 404), ("OPTIONS /customers", "", 204),
             (&format!("GET {orders}"), "", 200), (&format!("POST {orders}"), "{}", 400), (&format!("DELETE {orders}/none"), "", 404),
-            // What leads to no resource, or never gets that far.
+            // Requests without a resource, or refused before it is known.
             ("GET /", "", 200), ("GET /-/health", "", 200), ("GET /-/ready", "", 200), ("GET /-/problems/taken", "", 200), ("GET /nothing", "", 404),
             ("OPTIONS *", "", 204), ("PATCH /customers", "", 405), ("GET /customers/", "", 308), ("BREW /customers", "", 501), ("get /customers", "", 501),
             (&format!("DELETE {ann}"), "", 204), (&format!("DELETE {ann}"), "", 404),
@@ -81,13 +81,13 @@ on_every_backend! {
             ("customer POST 201", 2), ("customer POST 400", 1), ("customer POST 422", 1), ("customer PUT 200", 1), ("customer OPTIONS 204", 1),
             ("customer DELETE 204", 1), ("customer DELETE 404", 1),
             ("order GET 200", 1), ("order POST 400", 1), ("order DELETE 404", 1),
-            // The first scrape, and what is the server's own.
+            // The first scrape, and the server's own paths.
             ("- GET 200", 5), ("- GET 404", 1), ("- GET 308", 1), ("- OPTIONS 204", 1), ("- PATCH 405", 1), ("- other 501", 2),
         ]));
     }
 
-    /// Counts of all threads are put together.
-    fn clients_at_once_are_all_counted(server: Server) {
+    /// The counts of all threads are added up.
+    fn metrics_count_concurrent_clients(server: Server) {
         let ann = server.create("/customers", ANN);
         let mut client = server.client();
         let before = scrape(&mut client);
@@ -105,8 +105,8 @@ on_every_backend! {
         assert_eq!(grown(&before, &scrape(&mut client)), expected(&[("customer GET 200", 400), ("- GET 200", 1)]));
     }
 
-    /// Whatever a client sends, the names and values of labels are those of the model and of a short list.
-    fn hostile_requests_make_no_labels(server: Server) {
+    /// Whatever a client sends, the names and values of labels come from the model and a short list.
+    fn metrics_labels_are_bounded_under_hostile_requests(server: Server) {
         let ann = server.create("/customers", ANN);
         let id = ann.rsplit('/').next().unwrap().to_owned();
         let mut answers: Vec<Answer> = Vec::new();
@@ -139,7 +139,7 @@ on_every_backend! {
         assert!(values("stage").iter().all(|stage| ["head", "body", "plan", "store", "reply"].contains(stage)), "{:?}", values("stage"));
     }
 
-    fn it_is_text_and_takes_what_its_kind_takes(server: Server) {
+    fn metrics_path_content_type_and_methods(server: Server) {
         let answer = server.get("/-/metrics");
         assert_eq!(answer.header("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
         assert_eq!((answer.header("Cache-Control"), answer.header("Vary")), (Some("private, no-cache"), Some("Accept, Accept-Encoding")));
@@ -159,8 +159,8 @@ on_every_backend! {
         assert_eq!(server.get("/-/metrics/").status, 308);
     }
 
-    /// A panic where even the log line is lost is one request, and one 500.
-    fn a_request_that_ends_by_a_panic_is_counted(backend: Backend) {
+    /// A panic that loses even the log line counts as one request and one 500.
+    fn metrics_count_a_request_that_panics(backend: Backend) {
         let server = Setup::new(backend).fault("line:2").start();
         let mut client = server.client();
         let before = scrape(&mut client);
@@ -170,9 +170,9 @@ on_every_backend! {
     }
 }
 
-/// The table in the document and the text of a server are one list.
+/// The table in the document lists exactly the server's metrics.
 #[test]
-fn the_document_has_every_metric() {
+fn metrics_document_lists_every_metric() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/metrics.md");
     let document = fs::read_to_string(document).unwrap();
     let rows = document.lines().filter(|line| line.starts_with("| `"));

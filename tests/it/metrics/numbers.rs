@@ -1,4 +1,4 @@
-//! Times, sizes, queues and positions: the numbers beside the count of requests.
+//! Durations, sizes, queues and positions: the metrics other than the count of requests.
 
 use super::judge::Scrape;
 use super::{ANN, requests, scrape};
@@ -13,15 +13,15 @@ fn stage(scrape: &Scrape, stage: &str) -> f64 {
     found.next().map_or(0.0, |sample| sample.value)
 }
 
-/// Scrapes until a number without labels is this one.
+/// Scrapes until a metric without labels has this value.
 fn until(client: &mut Client, name: &str, value: f64) -> Scrape {
     wait_until(&format!("{name} is {value}"), || {
         Some(scrape(client)).filter(|seen| seen.get(name) == Some(value))
     })
 }
 
-/// Clients that have sent a write while another process keeps the database locked. They are connected
-/// before, because nobody waits for a lock for long.
+/// Clients that have sent a write while another process has the database locked. They connect before,
+/// because a request does not wait for a lock for long.
 fn hold_up(server: &Server, count: usize, line: &str, body: &str) -> (Lock, Vec<Client>) {
     let mut writers: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for writer in &mut writers {
@@ -38,14 +38,14 @@ fn hold_up(server: &Server, count: usize, line: &str, body: &str) -> (Lock, Vec<
 }
 
 on_every_backend! {
-    fn every_stage_of_every_request_is_timed(server: Server) {
+    fn metrics_time_every_stage_of_every_request(server: Server) {
         let ann = server.create("/customers", ANN);
         let mut client = server.client();
         let before = scrape(&mut client);
         for _ in 0..5 {
             assert_eq!(client.request(&format!("GET {ann}"), &[], "").status, 200);
         }
-        // Ends at its path, with nothing but a reply.
+        // It ends at its path, with nothing but a reply.
         assert_eq!(client.request("GET /nothing", &[], "").status, 404);
         let after = scrape(&mut client);
         let grown = |name: &str| stage(&after, name) - stage(&before, name);
@@ -58,8 +58,8 @@ on_every_backend! {
         assert!(sum > 0.0 && sum < 60.0, "{sum}");
     }
 
-    /// Also those that this server did not write.
-    fn the_change_log_says_how_far_it_goes(server: Server) {
+    /// Including entries that another server wrote.
+    fn metrics_show_the_position_of_the_change_log(server: Server) {
         let mut client = server.client();
         let empty = scrape(&mut client);
         assert_eq!(empty.get("nouns_changes_newest_sequence"), None, "there is no entry yet");
@@ -74,7 +74,7 @@ on_every_backend! {
         assert_eq!(seen.get("nouns_changes_newest_sequence"), numbers.last().copied());
     }
 
-    fn the_sweep_is_counted(server: Server) {
+    fn metrics_count_sweeps(server: Server) {
         let backend = server.backend();
         for _ in 0..4 {
             server.create("/customers", ANN);
@@ -85,12 +85,12 @@ on_every_backend! {
         // All of it is old; the newest stays.
         let mut client = server.client();
         until(&mut client, "nouns_changes_swept_total", 3.0);
-        // A scrape asks for the positions before it looks at what was counted.
+        // A scrape queries the positions before it reads the counters.
         let seen = scrape(&mut client);
         assert_eq!(seen.get("nouns_changes_oldest_sequence"), seen.get("nouns_changes_newest_sequence"));
     }
 
-    fn connections_are_counted(server: Server) {
+    fn metrics_count_connections(server: Server) {
         let mut client = server.client();
         let before = scrape(&mut client);
         assert_eq!((before.value("nouns_connections_accepted_total"), before.value("nouns_connections_open")), (1.0, 1.0));
@@ -106,8 +106,8 @@ on_every_backend! {
         assert_eq!(seen.value("nouns_connections_refused_total"), 0.0);
     }
 
-    /// Heads that cannot be read, and connections that are too many, are no requests of any verb.
-    fn refusals_are_counted(backend: Backend) {
+    /// Heads that cannot be parsed and refused connections have no verb.
+    fn metrics_count_refusals(backend: Backend) {
         let model = "title = \"T\"\n[server.limits]\nconnections_max = 2\n[resources.note.fields]\ntext = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
         let mut client = server.client();
@@ -132,8 +132,8 @@ on_every_backend! {
         assert_eq!(other(&after), [("- 400".to_owned(), 1), ("- 503".to_owned(), 1)]);
     }
 
-    /// The numbers can be read while the store takes nobody in.
-    fn who_waits_for_the_store_is_seen(backend: Backend) {
+    /// The metrics can be read while the store accepts no request.
+    fn metrics_show_requests_waiting_for_the_store(backend: Backend) {
         let model = "title = \"T\"\n[server.limits]\nrequests_max = 3\n[resources.customer.fields]\nname = { type = \"text\" }\nemail = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
         let mut client = server.client();
@@ -141,7 +141,7 @@ on_every_backend! {
         until(&mut client, "nouns_requests_waiting", 2.0);
         let seen = until(&mut client, "nouns_requests_under_way", 3.0);
         match backend {
-            // The writer has one of the three in its hands, and waits for the lock.
+            // The writer thread is executing one of the three, and waits for the lock.
             Backend::Sqlite => {
                 until(&mut client, "nouns_writer_waiting", 2.0);
                 assert_eq!(seen.value("nouns_writer_stopped"), 0.0);
@@ -159,7 +159,7 @@ on_every_backend! {
         assert_eq!((seen.value("nouns_requests_waiting"), seen.value("nouns_requests_under_way")), (0.0, 0.0));
     }
 
-    fn bodies_in_memory_are_seen(server: Server) {
+    fn metrics_show_bytes_of_bodies_in_memory(server: Server) {
         let mut client = server.client();
         let mut slow = server.client();
         slow.write(format!("POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{}", " ".repeat(150_000)).as_bytes());
@@ -169,7 +169,7 @@ on_every_backend! {
         until(&mut client, "nouns_held_bytes", 0.0);
     }
 
-    fn the_process_is_shown_as_every_program_shows_itself(server: Server) {
+    fn metrics_include_the_standard_process_metrics(server: Server) {
         let mut client = server.client();
         let seen = scrape(&mut client);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
@@ -186,9 +186,9 @@ on_every_backend! {
     }
 }
 
-/// One client, one request at a time: each has its commit for itself.
+/// One client with one request at a time: each has a commit of its own.
 #[test]
-fn commits_and_their_sizes_are_counted() {
+fn metrics_count_commits_and_group_sizes() {
     let server = Server::on(Backend::Sqlite);
     let mut client = server.client();
     let before = scrape(&mut client);
@@ -209,9 +209,9 @@ fn commits_and_their_sizes_are_counted() {
     assert!(after.family("nouns_pool_wait_seconds").samples.is_empty(), "there is no pool");
 }
 
-/// A connection is opened when one is needed, kept while it lives, and lost when the database ends it.
+/// A connection is opened on demand, kept in the pool, and lost when the database closes it.
 #[test]
-fn connections_to_the_database_are_counted() {
+fn metrics_count_database_connections() {
     let server = Server::on(Backend::Postgres);
     let ann = server.create("/customers", ANN);
     let mut client = server.client();
@@ -238,14 +238,15 @@ fn connections_to_the_database_are_counted() {
     });
 }
 
-/// Requests that wait together share a commit, and their number is the size of its group.
+/// Group commit: requests that wait at the same time share a commit, and their number is the group's
+/// size.
 #[test]
-fn a_shared_commit_is_one_group() {
+fn metrics_group_commit_counts_as_one_commit() {
     let server = Server::on(Backend::Sqlite);
     let mut client = server.client();
     let before = scrape(&mut client);
     let (lock, mut writers) = hold_up(&server, 30, "POST /customers", ANN);
-    // One is with the writer, which waits for the lock.
+    // The writer thread has one of them, and waits for the lock.
     until(&mut client, "nouns_writer_waiting", 29.0);
     drop(lock);
     for writer in &mut writers {
@@ -259,9 +260,9 @@ fn a_shared_commit_is_one_group() {
     assert!((1.0..30.0).contains(&groups), "{groups}");
 }
 
-/// A log file that has grown is brought into the database, and that is timed.
+/// A WAL that has grown is checkpointed, and the checkpoint is timed.
 #[test]
-fn checkpoints_are_counted() {
+fn metrics_count_checkpoints() {
     let server = Server::on(Backend::Sqlite);
     let name = "x".repeat(200);
     let customers: Vec<String> =

@@ -1,4 +1,4 @@
-//! A PostgreSQL that cannot be reached, and addresses that are wrong or say too much.
+//! PostgreSQL URLs: unreachable, malformed, or with a password on the command line.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::harness::{Ended, Folder, NOUNS, Process};
 
 const SERVE: [&str; 4] = ["serve", "--open", "--listen", "127.0.0.1:0"];
 
-/// Starts with these arguments and variables, and shows the one message. Port 1 is nobody's.
+/// Starts with these arguments and variables, and compares the message. Nothing listens at port 1.
 fn refused(arguments: &[&str], variables: &[(&str, &str)], model: Option<&str>, message: &Expect) {
     let folder = Folder::new();
     let mut command = Command::new(NOUNS);
@@ -24,7 +24,7 @@ fn refused(arguments: &[&str], variables: &[(&str, &str)], model: Option<&str>, 
 }
 
 #[test]
-fn nobody_is_there() {
+fn database_url_unreachable_fails_the_start() {
     refused(
         &["--database", "postgres://ann@127.0.0.1:1/shop"],
         &[],
@@ -36,19 +36,19 @@ fn nobody_is_there() {
 }
 
 #[test]
-fn a_password_that_everyone_could_read() {
+fn database_url_with_a_password_argument_is_refused() {
     let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
     let message = &expect![[r#"
         nouns: a password in --database can be read by everyone on this machine; leave it out there, and set NOUNS_DATABASE to the whole address, PGPASSWORD to the password, or put it into ~/.pgpass
     "#]];
     refused(&["--database", address], &[], None, message);
     refused(&[&format!("--database={address}")], &[], None, message);
-    // The same in the environment does not make it better.
+    // The same URL in the environment does not permit it on the command line.
     refused(&["--database", address], &[("NOUNS_DATABASE", address)], None, message);
 }
 
 #[test]
-fn a_password_in_its_place() {
+fn database_password_outside_the_command_line_is_accepted() {
     let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
     let message = &expect![[r#"
         nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, or check --database; with --wait it is tried again
@@ -63,7 +63,7 @@ fn a_password_in_its_place() {
 }
 
 #[test]
-fn an_address_that_is_wrong() {
+fn database_url_malformed_is_refused() {
     refused(
         &["--database", "postgres://127.0.0.1/shop"],
         &[],

@@ -9,9 +9,9 @@ use expect_test::expect;
 use super::{SERVE, check_refusal, contents, refused};
 use crate::harness::{Backend, Ended, Folder, NOUNS, Process, Setup, run};
 
-/// Basic in clear is for this machine alone.
+/// Basic without TLS is for loopback only.
 #[test]
-fn basic_for_other_machines() {
+fn basic_without_tls_on_other_addresses_is_refused() {
     let folder = Folder::new();
     refused(
         folder.path(),
@@ -22,9 +22,9 @@ fn basic_for_other_machines() {
     );
 }
 
-/// Every server of one database needs the same key, so it has to be named.
+/// Every server of one database needs the same key, so it has to be given.
 #[test]
-fn postgres_without_a_key() {
+fn key_file_missing_with_postgres_is_refused() {
     let folder = Folder::new();
     let database = "postgres://nobody@127.0.0.1:1/none";
     refused(
@@ -37,7 +37,7 @@ fn postgres_without_a_key() {
 }
 
 #[test]
-fn open_to_the_world() {
+fn open_flag_on_other_addresses_is_refused() {
     let folder = Folder::new();
     refused(
         folder.path(),
@@ -49,7 +49,7 @@ fn open_to_the_world() {
 }
 
 #[test]
-fn a_taken_port() {
+fn listen_port_in_use_fails_the_start() {
     let folder = Folder::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -68,7 +68,7 @@ fn a_taken_port() {
 }
 
 #[test]
-fn bad_flags() {
+fn flags_invalid_are_refused() {
     let folder = Folder::new();
     refused(
         folder.path(),
@@ -123,7 +123,7 @@ fn bad_flags() {
 }
 
 #[test]
-fn a_model_file_that_is_not_there() {
+fn model_file_missing_fails_the_start() {
     let folder = Folder::new();
     refused(
         folder.path(),
@@ -142,7 +142,7 @@ fn a_model_file_that_is_not_there() {
 }
 
 #[test]
-fn a_broken_model_file() {
+fn model_file_invalid_fails_the_start() {
     let folder = Folder::new();
     fs::write(
         folder.path().join("nouns.toml"),
@@ -179,7 +179,7 @@ fn init_writes_once_and_serves_without_an_edit() {
     }
 }
 
-/// Runs a command that only tells something, and gives back what it tells.
+/// Runs a command that only prints, and returns its output.
 fn told(args: &[&str]) -> String {
     let folder = Folder::new();
     let ended = run(folder.path(), args);
@@ -189,14 +189,14 @@ fn told(args: &[&str]) -> String {
 }
 
 #[test]
-fn version_and_schema() {
+fn version_and_schema_are_printed() {
     assert_eq!(told(&["--version"]), concat!("nouns ", env!("CARGO_PKG_VERSION"), "\n"));
     let schema: serde_json::Value = serde_json::from_str(&told(&["check", "--schema"])).unwrap();
     assert!(schema["$schema"].is_string(), "{schema}");
 }
 
 #[test]
-fn help() {
+fn help_is_printed() {
     expect![[r#"
         Declare the nouns. HTTP already has the verbs.
 
@@ -253,7 +253,7 @@ fn help() {
 }
 
 #[test]
-fn help_of_serve() {
+fn help_of_serve_is_printed() {
     expect![[r#"
         Serve a model over HTTP
 
@@ -305,7 +305,7 @@ fn help_of_serve() {
 }
 
 #[test]
-fn a_setting_is_taken_from_the_flag_then_the_environment_then_the_file() {
+fn setting_precedence_is_flag_then_environment_then_file() {
     let folder = Folder::new();
     let model = "title = \"Shop\"\n[server]\nopen = true\nlisten = [\"127.0.0.1:0\"]\ndatabase = \"sqlite:file.db\"\n[resources.cup.fields]\nsize = { type = \"integer\" }\n";
     fs::write(folder.path().join("nouns.toml"), model).unwrap();
@@ -340,7 +340,7 @@ fn with_variables(folder: &Folder, args: &[&str], variables: &[(&str, &str)]) ->
     Process::spawn(&mut command)
 }
 
-/// Settings that were not meant would be used in place of those that were.
+/// A misspelled variable would leave the default in force.
 #[test]
 fn environment_variable_misspelled_is_refused() {
     let folder = Folder::new();
@@ -360,9 +360,10 @@ fn environment_variable_misspelled_is_refused() {
     }
 }
 
-/// Kubernetes makes variables for a service called nouns; what is near no setting is told of and ignored.
+/// Kubernetes sets variables for a service called nouns; those unlike any setting are logged and
+/// ignored.
 #[test]
-fn environment_variable_unlike_any_setting_is_told_of() {
+fn environment_variable_unlike_any_setting_is_logged() {
     let folder = Folder::new();
     let variables = [
         ("NOUNS_LISTEN", "127.0.0.1:0"),

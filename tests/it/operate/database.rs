@@ -1,7 +1,7 @@
-//! A database that cannot be opened, or that another program or version has made.
+//! Databases that cannot be opened, or that another program or version has made.
 //!
-//! Read-only folders and full disks are made in a mount namespace (`unshare`), so that the tests
-//! need no privileges and root gets no exception.
+//! Read-only folders and full disks are made in a mount namespace (`unshare`), so that the tests need
+//! no privileges and root gets no exception.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn used_folder() -> Folder {
 
 /// Runs a shell script in a mount namespace of its own, with `$1` the folder and `$2` the executable.
 pub(super) fn in_namespace(folder: &Path, script: &str) -> Ended {
-    // Root may mount by itself, and in a chroot cannot have a user namespace.
+    // Root may mount directly, and in a chroot cannot have a user namespace.
     const UNSHARE: &str = r#"
         if unshare --mount true 2>/dev/null; then exec unshare --mount "$@"; fi
         exec unshare --map-root-user --mount "$@"
@@ -40,7 +40,7 @@ const READ_ONLY: &str = r#"
 "#;
 
 #[test]
-fn a_read_only_folder() {
+fn database_in_a_read_only_folder_fails_the_start() {
     let folder = Folder::new();
     let ended = in_namespace(folder.path(), READ_ONLY);
     check_refusal(
@@ -54,7 +54,7 @@ fn a_read_only_folder() {
 }
 
 #[test]
-fn a_read_only_folder_with_a_database() {
+fn database_existing_in_a_read_only_folder_fails_the_start() {
     let folder = used_folder();
     let before = contents(folder.path());
     let ended = in_namespace(folder.path(), READ_ONLY);
@@ -68,9 +68,9 @@ fn a_read_only_folder_with_a_database() {
     assert!(contents(folder.path()) == before);
 }
 
-/// The disk of a new database is full; the list of its files is printed before and after.
+/// The disk of a new database is full; the script prints the list of its files before and after.
 #[test]
-fn a_full_disk() {
+fn database_on_a_full_disk_fails_the_start() {
     let folder = Folder::new();
     let script = r#"
         mount -t tmpfs -o size=256k none "$1"
@@ -93,7 +93,7 @@ fn a_full_disk() {
 }
 
 #[test]
-fn a_folder_in_place_of_the_database() {
+fn database_path_that_is_a_folder_fails_the_start() {
     let folder = Folder::new();
     fs::create_dir(folder.path().join("nouns.db")).unwrap();
     refused(
@@ -106,7 +106,7 @@ fn a_folder_in_place_of_the_database() {
 }
 
 #[test]
-fn a_database_in_a_folder_that_is_not_there() {
+fn database_in_a_missing_folder_fails_the_start() {
     let folder = Folder::new();
     let args = ["serve", "--open", "--listen", "127.0.0.1:0", "--database", "sqlite:no/where.db"];
     refused(
@@ -119,7 +119,7 @@ fn a_database_in_a_folder_that_is_not_there() {
 }
 
 #[test]
-fn a_file_that_is_no_database() {
+fn database_file_of_another_format_fails_the_start() {
     let folder = Folder::new();
     fs::write(folder.path().join("nouns.db"), "This is a letter to my aunt.\n".repeat(500))
         .unwrap();
@@ -133,7 +133,7 @@ fn a_file_that_is_no_database() {
 }
 
 #[test]
-fn a_database_cut_short() {
+fn database_truncated_fails_the_start() {
     let folder = used_folder();
     let file = folder.path().join("nouns.db");
     let bytes = fs::read(&file).unwrap();
@@ -148,7 +148,7 @@ fn a_database_cut_short() {
 }
 
 #[test]
-fn a_database_with_a_damaged_page() {
+fn database_with_a_damaged_page_fails_the_start() {
     let folder = used_folder();
     let file = folder.path().join("nouns.db");
     let mut bytes = fs::read(&file).unwrap();
@@ -165,7 +165,7 @@ fn a_database_with_a_damaged_page() {
 }
 
 #[test]
-fn a_database_of_someone_else() {
+fn database_of_another_program_fails_the_start() {
     let folder = Folder::new();
     sql(Backend::Sqlite, folder.path(), "CREATE TABLE customers (name TEXT)");
     refused(
@@ -178,7 +178,7 @@ fn a_database_of_someone_else() {
 }
 
 #[test]
-fn a_database_of_a_newer_version() {
+fn database_of_a_newer_version_fails_the_start() {
     let folder = used_folder();
     sql(Backend::Sqlite, folder.path(), "PRAGMA user_version = 9999");
     refused(
@@ -191,10 +191,10 @@ fn a_database_of_a_newer_version() {
 }
 
 #[test]
-fn a_second_server_on_one_file() {
+fn database_file_in_use_by_another_server_fails_the_start() {
     let server = Setup::new(Backend::Sqlite).start();
     let path = server.create("/customers", ANN);
-    // While the first one stands still, any byte that changes is the second one's doing.
+    // While the first one is stopped with SIGSTOP, any changed byte is the second one's doing.
     server.pause();
     refused(
         server.folder(),
@@ -207,9 +207,9 @@ fn a_second_server_on_one_file() {
     assert_eq!(server.get(&path).status, 200);
 }
 
-/// The lock goes with its process, however that ends.
+/// The lock is released with its process, however that ends.
 #[test]
-fn a_killed_server_leaves_no_lock_and_loses_nothing_answered() {
+fn database_lock_is_released_by_a_kill_and_nothing_is_lost() {
     let server = Setup::new(Backend::Sqlite).start();
     let paths: Vec<_> = (0..20).map(|_| server.create("/customers", ANN)).collect();
     let server = Setup::new(Backend::Sqlite).start_in(server.kill());
@@ -219,7 +219,7 @@ fn a_killed_server_leaves_no_lock_and_loses_nothing_answered() {
 }
 
 #[test]
-fn a_model_that_does_not_fit_the_database() {
+fn model_incompatible_with_the_database_fails_the_start() {
     let folder = used_folder();
     let model = r#"
         title = "Store"
@@ -251,7 +251,7 @@ fn a_model_that_does_not_fit_the_database() {
 }
 
 #[test]
-fn a_model_that_adds_is_applied() {
+fn model_with_additions_is_applied() {
     let folder = used_folder();
     let store = run(folder.path(), &["init"]);
     assert_eq!(store.code, Some(0), "{store:?}");

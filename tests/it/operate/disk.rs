@@ -1,4 +1,4 @@
-//! A disk that fails while the server runs: full, which passes, and broken, which does not.
+//! Disk failures while the server runs: full, which is temporary, and broken, which is not.
 
 use std::process::Command;
 
@@ -9,9 +9,9 @@ use super::ANN;
 use super::database::in_namespace;
 use crate::harness::{Answer, Backend, Client, Folder, NOUNS, Process, Setup, wait_until};
 
-/// Nothing is lost, reads go on, and so does everything once there is space again.
+/// Nothing is lost, reads still succeed, and so does everything once there is space again.
 #[test]
-fn a_disk_that_fills_up_while_serving() {
+fn disk_full_while_serving_recovers_when_space_is_freed() {
     let folder = Folder::new();
     let script = r#"
         mount -t tmpfs -o size=1m none "$1"
@@ -47,10 +47,10 @@ fn a_disk_that_fills_up_while_serving() {
     .assert_eq(&ended.stdout);
 }
 
-/// A file that may not grow any more stands for a disk that does not take what is written: the commit
-/// fails, and nobody can know how much of it is there.
+/// A file size limit stands for a disk that does not take what is written: the commit fails, and it is
+/// unknown how much of it is stored.
 #[test]
-fn a_commit_that_fails_stops_writing_until_a_restart() {
+fn commit_failure_stops_writing_until_a_restart() {
     let folder = Folder::new();
     let script =
         "trap '' XFSZ; ulimit -f 300; exec \"$0\" serve --open --listen 127.0.0.1:0 --log json";
@@ -73,7 +73,7 @@ fn a_commit_that_fails_stops_writing_until_a_restart() {
     assert_eq!((failed.status, failed.problem().as_str()), (503, "outcome-unknown"));
     assert_eq!(failed.header("Retry-After"), Some("60"));
     assert!(answered > 0);
-    // Nothing is tried again; what needs no writing goes on.
+    // Writes are not retried; reads still succeed.
     assert_eq!(ask("POST /customers", ANN).problem(), "unavailable");
     assert_eq!(ask("GET /-/ready", "").problem(), "unavailable");
     assert_eq!((ask("GET /customers", "").status, ask("GET /-/health", "").status), (200, 200));

@@ -1,4 +1,4 @@
-//! The database by another name, and the files beside it without it.
+//! Database files under other names, and leftover files without their database.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use super::database::in_namespace;
 use super::{ANN, SERVE, check_refusal, refused};
 use crate::harness::{Backend, Folder, Setup, run, wait_until};
 
-/// A folder with `link.db`, which leads to `there/nouns.db`, and `chain.db`, which leads to `link.db`.
+/// A folder with `link.db`, which links to `there/nouns.db`, and `chain.db`, which links to `link.db`.
 fn linked_folder() -> Folder {
     let folder = Folder::new();
     fs::create_dir(folder.path().join("there")).unwrap();
@@ -19,9 +19,9 @@ fn linked_folder() -> Folder {
     folder
 }
 
-/// SQLite keeps the log file beside the file that a link leads to.
+/// SQLite keeps the WAL next to the file that a link leads to.
 #[test]
-fn a_database_behind_a_link_keeps_what_was_answered() {
+fn database_behind_a_symlink_keeps_answered_writes() {
     let linked = || Setup::new(Backend::Sqlite).database("link.db");
     let server = linked().start_in(linked_folder());
     let paths: Vec<_> = (0..20).map(|_| server.create("/customers", ANN)).collect();
@@ -39,14 +39,14 @@ fn a_database_behind_a_link_keeps_what_was_answered() {
     }
 }
 
-/// The lock was beside the link, so that two names of one file were two locks.
+/// Regression: the lock was next to the link, so that two names of one file were two locks.
 #[test]
-fn a_second_server_by_another_name_of_the_file() {
+fn database_lock_holds_for_another_name_of_the_file() {
     let names = [
         ("link.db", "sqlite:there/nouns.db"),
         ("there/nouns.db", "sqlite:link.db"),
         ("there/nouns.db", "sqlite:chain.db"),
-        // Here the chain leads nowhere until the first server makes the file.
+        // Here the chain is dangling until the first server creates the file.
         ("chain.db", "sqlite:there/nouns.db"),
     ];
     for (first, second) in names {
@@ -63,9 +63,9 @@ fn a_second_server_by_another_name_of_the_file() {
     }
 }
 
-/// SQLite would have thrown it away, and the writes it holds.
+/// SQLite would delete it, with the writes it holds.
 #[test]
-fn a_log_file_without_its_database() {
+fn wal_without_its_database_fails_the_start_and_is_kept() {
     let server = Setup::new(Backend::Sqlite).start();
     server.create("/customers", ANN);
     let folder = server.kill();
@@ -76,18 +76,18 @@ fn a_log_file_without_its_database() {
         nouns: nouns.db-wal is here, but the database it belongs to is not; put nouns.db back, or move nouns.db-wal away
     "#]];
     refused(folder.path(), SERVE, &message);
-    // An empty file in its place is no better.
+    // The same with an empty file in its place.
     fs::write(file("nouns.db"), "").unwrap();
     refused(folder.path(), SERVE, &message);
-    // Put back, it has everything.
+    // With the database restored, everything is there.
     fs::rename(file("kept.db"), file("nouns.db")).unwrap();
     let server = Setup::new(Backend::Sqlite).start_in(folder);
     assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
 }
 
-/// What was not there before a failed start is removed; the link was.
+/// A failed start removes what it created; the link existed before.
 #[test]
-fn a_link_that_leads_nowhere_was_removed_by_a_failed_start() {
+fn dangling_symlink_is_kept_by_a_failed_start() {
     let folder = Folder::new();
     let script = r#"
         mount -t tmpfs -o size=256k none "$1"
@@ -110,9 +110,9 @@ fn a_link_that_leads_nowhere_was_removed_by_a_failed_start() {
     );
 }
 
-/// Under a second name SQLite would keep a second log and second locks.
+/// Under a second name SQLite would keep a second WAL and second locks.
 #[test]
-fn hard_linked_database_is_refused() {
+fn database_with_a_hard_link_is_refused() {
     let server = Setup::new(Backend::Sqlite).start();
     server.create("/customers", ANN);
     fs::hard_link(server.folder().join("nouns.db"), server.folder().join("other.db")).unwrap();
@@ -140,9 +140,9 @@ fn hard_linked_database_is_refused() {
     assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
 }
 
-/// SQLite takes one byte for an empty database, and deletes the log beside it.
+/// SQLite takes one byte for an empty database, and deletes the WAL next to it.
 #[test]
-fn database_cut_off_to_a_few_bytes_is_refused_and_its_log_kept() {
+fn database_truncated_to_a_few_bytes_is_refused_and_its_wal_kept() {
     let server = Setup::new(Backend::Sqlite).start();
     server.create("/customers", ANN);
     let folder = server.kill();
@@ -181,9 +181,9 @@ fn database_cut_off_to_a_few_bytes_is_refused_and_its_log_kept() {
     assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
 }
 
-/// An empty file with a log is no new database for a command either.
+/// An empty file with a WAL is no new database for a command either.
 #[test]
-fn log_beside_an_empty_database_is_kept_by_commands() {
+fn wal_next_to_an_empty_database_is_kept_by_commands() {
     let server = Setup::new(Backend::Sqlite).start();
     server.create("/customers", ANN);
     let folder = server.kill();
@@ -217,7 +217,7 @@ fn command_that_cannot_lock_an_unrecovered_database_says_so() {
 
 /// A database that is gone while its key or its password file is there was lost: no new one is made.
 #[test]
-fn lost_database_is_refused_by_what_is_left_beside_it() {
+fn database_lost_is_refused_when_its_key_or_password_file_exists() {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--database", "sqlite:nouns.db"];
     let folder = Setup::new(Backend::Sqlite).closed().start().stop();
     let file = |name: &str| folder.path().join(name);
@@ -245,21 +245,21 @@ fn lost_database_is_refused_by_what_is_left_beside_it() {
             nouns: there is no database nouns.db, but nouns.key, which a server makes after it: the database was lost or moved; put it back, or restore it from a backup; if a new one is meant, move nouns.key away, or name the key with --key-file
         "#]],
     );
-    // A key that the operator names may be older than its database.
+    // A key that the operator gives may be older than its database.
     let key_file = file("nouns.key");
     let folder = Setup::new(Backend::Sqlite).key_file(key_file).start_in(folder).stop();
-    // And here it may be that of the other database.
+    // Here it may be that of the other database.
     Setup::new(Backend::Sqlite).closed().database("room.db").start_in(folder);
 }
 
-/// The mode of a file, as `chmod` wants it.
+/// The permission bits of a file.
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 /// The database holds password hashes.
 #[test]
-fn database_files_are_made_for_their_owner_alone() {
+fn database_files_are_created_with_owner_only_permissions() {
     let umask = ["sh", "-c", "umask 022; exec \"$@\"", "sh"];
     let server = Setup::new(Backend::Sqlite).under(&umask).start();
     server.create("/customers", ANN);
@@ -270,7 +270,7 @@ fn database_files_are_made_for_their_owner_alone() {
     const OTHERS: &str =
         "others on this machine can read the database, which holds password hashes";
     assert!(!server.log().contains(OTHERS));
-    // One that is there keeps its mode: a group may be meant to read it, others hardly.
+    // An existing file keeps its mode: a group may be meant to read it; a warning is logged for others.
     let folder = server.stop();
     for (now, is_told) in [(0o640, false), (0o644, true)] {
         let path = folder.path().join("nouns.db");

@@ -1,4 +1,4 @@
-//! Another process holds the database's write lock, or there is more to do than may be under way.
+//! A foreign write lock on the database, and more requests than may be in flight.
 
 use std::sync::mpsc;
 use std::thread;
@@ -10,14 +10,15 @@ use crate::harness::{Answer, Backend, Client, Lock, Server, Setup, wait_until};
 /// How long the server waits for another process's lock.
 const LOCKED_MAX: Duration = Duration::from_secs(5);
 
-/// Sends so many writes at once, each on its own connection; their answers come as they are given.
+/// Sends this many writes concurrently, each on its own connection; returns their responses as they
+/// arrive.
 fn write_at_once(server: &Server, count: usize) -> mpsc::Receiver<Answer> {
     let (sender, answers) = mpsc::channel();
     for _ in 0..count {
         let (sender, address) = (sender.clone(), server.address);
         thread::spawn(move || {
             let answer = Client::connect(address).request("POST /customers", &[], ANN);
-            // The test may have failed and gone.
+            // The test may have failed already.
             drop(sender.send(answer));
         });
     }
@@ -38,13 +39,13 @@ fn names(server: &Server) -> usize {
 }
 
 on_every_backend! {
-    /// Each of the writes that waited together waited five seconds for itself, one after another.
-    fn writes_waited_for_a_foreign_lock_one_after_another(server: Server) {
+    /// Regression: writes that waited at the same time each waited five seconds, one after another.
+    fn foreign_lock_all_waiting_writes_time_out_together(server: Server) {
         server.create("/customers", ANN);
         let lock = Lock::hold(&server);
         let began = Instant::now();
         let answers = write_at_once(&server, 6);
-        // Reading goes on meanwhile, and says that it can.
+        // Reads still succeed, and the readiness check says so.
         assert_eq!(names(&server), 1);
         assert_eq!(server.get("/-/ready").status, 200);
         assert!(began.elapsed() < LOCKED_MAX, "reads waited {:?}", began.elapsed());
@@ -61,8 +62,8 @@ on_every_backend! {
         assert_eq!(names(&server), 2, "what was refused was not done later");
     }
 
-    /// What has not begun by then never will: the client may have sent it again.
-    fn a_write_that_waits_too_long_is_given_up(backend: Backend) {
+    /// A write that has not begun by then never will: the client may have retried it.
+    fn write_queued_beyond_its_deadline_is_dropped(backend: Backend) {
         let server = limited(backend, "request_seconds_max = 1");
         let lock = Lock::hold(&server);
         let began = Instant::now();
@@ -75,8 +76,8 @@ on_every_backend! {
         assert_eq!(names(&server), 1);
     }
 
-    /// One request works, one waits, and the rest are told to come back, at once.
-    fn the_gate_is_full(backend: Backend) {
+    /// One request executes, one waits, and the rest are refused at once (load shedding).
+    fn admission_limit_reached_sheds_load(backend: Backend) {
         let server = limited(backend, "requests_max = 1");
         server.create("/customers", ANN);
         let lock = Lock::hold(&server);
@@ -85,11 +86,11 @@ on_every_backend! {
         let refused = answers.recv().unwrap();
         assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"));
         assert_eq!(refused.header("Retry-After"), Some("1"));
-        // Now one is at work and one waits, until the lock is gone.
+        // Now one executes and one waits, until the lock is released.
         for _ in 0..3 {
             assert_eq!(server.get("/customers").problem(), "busy");
             assert_eq!(server.post("/customers", ANN).problem(), "busy");
-            // What needs no data needs no place.
+            // Requests that need no data need no admission.
             assert_eq!(server.get("/").status, 200);
             assert_eq!(server.get("/-/health").status, 200);
         }

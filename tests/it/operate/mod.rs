@@ -1,6 +1,6 @@
-//! Starting and stopping: what an operator sees, above all when something is not as it should be.
+//! Operation of a server: starts, stops and their failures, as an operator sees them.
 //!
-//! A start that fails says so in one message, exits with 2, and leaves every byte as it was.
+//! A start that fails prints one message, exits with 2, and leaves every byte as it was.
 
 mod address;
 mod command;
@@ -38,7 +38,7 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// Runs a start that must fail in `folder`, and shows its one message.
+/// Runs a start that must fail in `folder`, and compares its one message.
 fn refused(folder: &Path, args: &[&str], message: &Expect) {
     let before = contents(folder);
     check_refusal(&run(folder, args), folder, message);

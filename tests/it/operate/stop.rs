@@ -1,4 +1,4 @@
-//! The end of a server, and what it leaves on standard output.
+//! Graceful shutdown, and the server's standard output.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use super::ANN;
 use crate::harness::{Backend, Client, Pair, Server, Setup, wait_until};
 
-/// Serves HTTP/2 too to whoever begins with it.
+/// Serves HTTP/2 with prior knowledge as well.
 const MODEL: &str = "title = \"Stop\"\n[server]\nhttp2_prior_knowledge = true\n\
                      [resources.customer.fields]\nname = { type = \"text\" }\nemail = { type = \"email\" }\n";
 
 on_every_backend! {
-    /// A request under way is finished, and only then does the server end.
-    fn a_signal_lets_requests_finish(server: Server) {
+    /// A request in flight is finished before the server ends.
+    fn shutdown_finishes_requests_in_flight(server: Server) {
         let mut client = server.client();
         let head = format!("POST /customers HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", server.address, ANN.len());
         client.write(head.as_bytes());
-        // The server asks for the body: the request is under way.
+        // The server sends 100 Continue: the request is in flight.
         assert_eq!(client.read_answer(false).status, 100);
         server.terminate();
         let address = server.address;
@@ -32,17 +32,17 @@ on_every_backend! {
         assert_eq!(server.get(answer.header("Location").unwrap()).status, 200);
     }
 
-    /// Whoever asks twice does not want to wait.
-    fn a_second_signal_ends_it_at_once(server: Server) {
+    /// An operator who signals twice does not want to wait.
+    fn shutdown_second_signal_ends_at_once(server: Server) {
         let path = server.create("/customers", ANN);
         let mut client = server.client();
         client.write(format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", ANN.len()).as_bytes());
-        // The server waits for the body, which never comes.
+        // The server waits for the body, which never arrives.
         assert_eq!(client.read_answer(false).status, 100);
         server.terminate();
         wait_until("the first signal is heard", || server.log().contains("ending: finishing").then_some(()));
         let (begun, backend) = (Instant::now(), server.backend());
-        // One that comes within 100 ms of the first is the first one again.
+        // A signal within 100 ms of the first counts as the same one.
         let process = format!("/proc/{}/stat", server.process_id());
         let has_ended = || std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "));
         wait_until("a signal ends it", || {
@@ -57,8 +57,8 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["customer"]["version"], 1);
     }
 
-    /// A wrapper passes a signal on that the server has got from the terminal too.
-    fn two_signals_at_once_count_as_one(server: Server) {
+    /// A wrapper forwards a signal that the terminal has sent to the server too.
+    fn shutdown_two_signals_within_100_ms_count_as_one(server: Server) {
         let mut client = server.client();
         let head = format!("POST /customers HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", server.address, ANN.len());
         client.write(head.as_bytes());
@@ -72,7 +72,7 @@ on_every_backend! {
         assert_eq!(status.code(), Some(0));
     }
 
-    fn idle_connections_do_not_hold_up_the_end(server: Server) {
+    fn shutdown_does_not_wait_for_idle_connections(server: Server) {
         let mut idle = server.client();
         assert_eq!(idle.request("GET /customers", &[], "").status, 200);
         let begun = Instant::now();
@@ -81,8 +81,9 @@ on_every_backend! {
         assert!(idle.is_closed());
     }
 
-    /// One half of a head made the stop wait for its whole time: no request is under way there.
-    fn stop_with_unfinished_heads_does_not_wait_for_them(backend: Backend) {
+    /// Regression: one half of a head delayed the shutdown for its whole grace period, without a
+    /// request in flight.
+    fn shutdown_does_not_wait_for_unfinished_heads(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let begin = |bytes: &[u8]| {
             let mut client = server.client();
@@ -90,7 +91,8 @@ on_every_backend! {
             client
         };
         let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-        // HTTP/2 that answers no ping, that has half of a head, and whose first frame is not whole.
+        // HTTP/2 connections: one answers no ping, one has sent half a head, and one an incomplete
+        // first frame.
         let half_block = [&hello[..], b"\0\0\x01\x01\x01\0\0\0\x01\x82"].concat();
         let mut waiting: Vec<Client> = [
             &b"GET /customers HTTP/1.1\r\nHos"[..],
@@ -105,7 +107,7 @@ on_every_backend! {
         let mut behind = begin(b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\nGET /cust");
         assert_eq!(behind.read_answer(false).status, 200);
         waiting.push(behind);
-        // Whose head was whole is waited for.
+        // A request with a complete head is awaited.
         let mut under_way = begin(format!("POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", ANN.len()).as_bytes());
         assert_eq!(under_way.read_answer(false).status, 100);
         let begun = Instant::now();
@@ -164,13 +166,13 @@ on_every_backend! {
     }
 }
 
-/// Nor does a handshake that is not finished.
+/// Nor does it wait for an unfinished handshake.
 #[test]
-fn stop_with_unfinished_handshake_does_not_wait_for_it() {
+fn shutdown_does_not_wait_for_an_unfinished_handshake() {
     let pair = Pair::new();
     let server = Setup::new(Backend::Sqlite).tls(&pair).start();
     let mut silent = TcpStream::connect(server.address).unwrap();
-    // The head of a record, and one byte of 256.
+    // The header of a record, and one byte of 256.
     silent.write_all(&[22, 3, 1, 1, 0, 1]).unwrap();
     let begun = Instant::now();
     server.stop();

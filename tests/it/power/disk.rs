@@ -1,12 +1,12 @@
-//! A disk that may lose what was not synced: after each step of a log, the files as a power cut could
-//! leave them.
+//! A simulated disk that may lose unsynced data: after each step of a log, the files as a power cut
+//! could leave them.
 //!
 //! It knows nothing of SQLite. It is stricter than most file systems: a name is durable only after a
-//! sync of the folder, a file's bytes and length only after a sync of the file, and nothing is kept in
-//! the order in which it was written. A sync that failed leaves its pages in the page cache, clean: the
-//! processes go on reading them, and no later sync writes them, until something is written to them anew.
-//! The one surprising thing: what is overwritten before a sync may still win. A sector can be as it was
-//! after any of the writes to it, and each sector goes its own way.
+//! sync of the folder, a file's bytes and length only after a sync of the file, and no order of writes
+//! is kept. A failed sync leaves its pages clean in the page cache: the processes still read them, and
+//! no later sync writes them, until they are written to again.
+//! The one surprising thing: overwritten data may survive. A sector can be as it was after any of the
+//! writes to it, independently of other sectors.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,11 +20,11 @@ const PAGE_SECTORS: usize = 8;
 /// Which of the unsynced changes survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survives {
-    /// Nothing.
+    /// None.
     Synced,
-    /// Everything that the page cache has: as after the end of the process alone.
+    /// Everything in the page cache: as after the end of the process alone.
     All,
-    /// Some of the calls, each of them whole.
+    /// Some of the calls, each of them completely.
     Calls,
     /// Each sector as it was after some call, and some length that the file had.
     Sectors,
@@ -36,7 +36,7 @@ pub enum Survives {
 #[derive(Debug)]
 struct Pending<T> {
     call: usize,
-    /// Only what has returned when a sync begins is synced by it.
+    /// A sync covers only calls that have returned when it begins.
     has_returned: bool,
     what: T,
 }
@@ -45,12 +45,12 @@ struct Pending<T> {
 struct File {
     synced: Vec<u8>,
     synced_hash: u64,
-    /// Sectors that a failed sync left clean: what the page cache has, and the disk has not.
+    /// Sectors that a failed sync left clean: in the page cache, and not on the disk.
     lost: BTreeMap<usize, Vec<u8>>,
     pending: Vec<Pending<Change>>,
 }
 
-/// A name in the folder: which file it leads to, if any.
+/// A name in the folder, and the file it refers to, if any.
 #[derive(Debug, Default)]
 struct Name {
     synced: Option<usize>,
@@ -61,11 +61,12 @@ struct Name {
 pub struct Disk {
     files: Vec<File>,
     names: BTreeMap<String, Name>,
-    /// What each sync that has begun will make durable: the calls that had returned before it.
+    /// For each sync that has begun, the calls that it makes durable: those that had returned before
+    /// it.
     syncs: HashMap<usize, Vec<usize>>,
 }
 
-/// The files after a power cut, as differences from what was synced.
+/// The files after a power cut, as differences from the synced state.
 #[derive(Debug)]
 pub struct State {
     files: BTreeMap<String, (usize, Layer)>,
@@ -96,7 +97,7 @@ impl Disk {
         disk
     }
 
-    /// Takes one step of the log. True when it changed what a power cut could leave.
+    /// Applies one step of the log. True when it changed what a power cut could leave.
     pub fn step(&mut self, step: Step, calls: &[Call]) -> bool {
         match step {
             Step::Begin(call) => self.begin(call, &calls[call]),
@@ -185,7 +186,7 @@ impl Disk {
         false
     }
 
-    /// Where a name leads for the processes that run.
+    /// The file that a name refers to for running processes.
     fn leads_to(&self, name: &str) -> Option<usize> {
         let name = self.names.get(name)?;
         name.pending.last().map_or(name.synced, |last| last.what)
@@ -240,7 +241,7 @@ fn returned<T>(pending: &[Pending<T>]) -> Vec<usize> {
     pending.iter().filter(|one| one.has_returned).map(|one| one.call).collect()
 }
 
-/// Takes the changes of these calls away.
+/// Removes and returns the changes of these calls.
 fn take<T>(pending: &mut Vec<Pending<T>>, calls: &[usize]) -> Vec<T> {
     pending.extract_if(.., |one| calls.contains(&one.call)).map(|one| one.what).collect()
 }
@@ -275,8 +276,8 @@ impl File {
         self.pending.iter().fold(self.synced.len(), |length, one| one.what.reach(length).1)
     }
 
-    /// A sync of these calls has failed: their pages are clean, and not on the disk. How long the file is
-    /// stands elsewhere, and is written by the next sync.
+    /// A sync of these calls has failed: their pages are clean, and not on the disk. The file's length
+    /// is metadata, which the next sync writes.
     fn lose(&mut self, failed: &[usize]) {
         let cached = self.cut(Survives::All, &mut Chance::new(0));
         let mut length = self.synced.len();
@@ -343,10 +344,10 @@ impl File {
         layer
     }
 
-    /// Each sector as it was after some of the changes to it, each for itself.
+    /// Each sector as it was after some of the changes to it, independently of the others.
     fn torn(&self, chance: &mut Chance) -> Layer {
         let mut layer = Layer { sectors: BTreeMap::new(), length: self.synced.len() };
-        // A sync that failed may have written a part.
+        // A failed sync may have written a part.
         let written = self.lost.iter().filter(|_| chance.below(2) == 0);
         layer.sectors.extend(written.map(|(sector, bytes)| (*sector, bytes.clone())));
         let mut lengths = vec![layer.length];
@@ -371,12 +372,12 @@ impl File {
                 is_kept
             });
         }
-        // What lies beyond is cut off; what lies before it and did not survive is old, or zero.
+        // What lies beyond is truncated; what lies before it and did not survive is old, or zero.
         layer.cut_off(&self.synced, lengths[chance.below(lengths.len())]);
         layer
     }
 
-    /// The hash of all sectors, from that of the synced ones and the changes alone.
+    /// The hash of all sectors, computed from that of the synced ones and the changes alone.
     fn hash(&self, layer: &Layer) -> u64 {
         layer.sectors.iter().fold(self.synced_hash, |hash, (sector, bytes)| {
             hash ^ sector_hash(*sector, &old(&self.synced, *sector)) ^ sector_hash(*sector, bytes)

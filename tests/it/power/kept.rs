@@ -1,4 +1,4 @@
-//! Tests of the disk that loses things: what it keeps, and that its hashes tell states apart.
+//! Tests of the simulated disk: which data survives, and that its hashes distinguish states.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ fn after(calls: &[Call], open: usize) -> Disk {
     disk
 }
 
-/// The file by this name, if it is there.
+/// The file with this name, if it exists.
 fn file(disk: &Disk, name: &str, survives: Survives, seed: u64) -> Option<Vec<u8>> {
     let state = disk.cut(survives, &mut Chance::new(seed));
     disk.files(&state).remove(name)
@@ -39,7 +39,7 @@ fn text(disk: &Disk, survives: Survives) -> String {
 }
 
 #[test]
-fn only_what_had_returned_when_a_sync_began_is_synced() {
+fn sync_covers_only_calls_that_returned_before_it() {
     let mut calls = vec![write(0, b"n"), write(1, b"e")];
     assert_eq!(text(&after(&calls, 0), Survives::Synced), "old");
     assert_eq!(text(&after(&calls, 0), Survives::All), "ned");
@@ -63,7 +63,7 @@ fn only_what_had_returned_when_a_sync_began_is_synced() {
 }
 
 #[test]
-fn a_name_is_durable_after_a_sync_of_the_folder() {
+fn file_name_is_durable_after_a_folder_sync() {
     let other = || "nouns.db-wal".to_owned();
     let mut calls = vec![
         Call::Create(other()),
@@ -85,7 +85,7 @@ fn a_name_is_durable_after_a_sync_of_the_folder() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_loses_its_end_when_that_is_synced() {
+fn truncation_is_durable_after_a_sync() {
     let resize = |length| Call::Resize { file: NAME.to_owned(), length };
     let mut calls = vec![resize(1)];
     assert_eq!(text(&after(&calls, 0), Survives::Synced), "old");
@@ -94,7 +94,7 @@ fn a_file_that_is_cut_off_loses_its_end_when_that_is_synced() {
     assert_eq!(text(&after(&calls, 0), Survives::Synced), "o\0\0", "the end does not come back");
 }
 
-/// What a failed sync was to write is in the page cache alone, until its page is written to again.
+/// Data of a failed sync is in the page cache alone, until its page is written to again.
 #[test]
 fn failed_sync_leaves_pages_clean_and_lost() {
     let failed = || Call::SyncFailed(NAME.to_owned());
@@ -107,20 +107,20 @@ fn failed_sync_leaves_pages_clean_and_lost() {
     calls.extend([write(4_096, b"x"), sync()]);
     let found = file(&after(&calls, 0), NAME, Survives::Synced, 0).unwrap();
     assert_eq!((&found[..6], found.len(), found[4_096]), (&b"old\0\0\0"[..], 4_097, b'x'));
-    // The same page: it is written whole.
+    // The same page: it is written completely.
     calls.extend([write(1, b"E"), sync()]);
     let found = file(&after(&calls, 0), NAME, Survives::Synced, 0).unwrap();
     assert_eq!((&found[..6], found.len()), (&b"nEwer\0"[..], 4_097));
-    // What is cut off is in no cache.
+    // Truncated data is not in the page cache.
     let resize = |length| Call::Resize { file: NAME.to_owned(), length };
     let calls = [write(0, b"newer"), failed(), resize(2), resize(4)];
     assert_eq!(text(&after(&calls, 0), Survives::All), "ne\0\0");
 }
 
-/// A write of three sectors over old ones: each of them is old or new, all eight ways come up, and
-/// nothing else does.
+/// A write of three sectors over old ones: each of them is old or new; all eight combinations occur,
+/// and no other.
 #[test]
-fn each_sector_is_torn_for_itself() {
+fn sectors_are_torn_independently() {
     let calls = [write(0, &[b'a'; 1536]), sync(), write(0, &[b'b'; 1536])];
     let disk = after(&calls, 0);
     let mut seen = HashMap::new();
@@ -139,9 +139,9 @@ fn each_sector_is_torn_for_itself() {
     assert!(seen.keys().flatten().all(|byte| matches!(byte, b'a' | b'b')));
 }
 
-/// The hash of a state says exactly whether its files are those of another.
+/// Two states have the same hash exactly if they have the same files.
 #[test]
-fn hashes_are_equal_for_equal_files_alone() {
+fn state_hashes_are_equal_only_for_equal_files() {
     let mut chance = Chance::new(1);
     for _ in 0..40 {
         let calls: Vec<Call> = (0..30)

@@ -1,9 +1,10 @@
-//! Power cuts: the server's calls are logged while it works, and its files are made again as a power
-//! cut at each point of the log could leave them.
+//! Power-loss simulation: the server's system calls are traced while it works, and its files are
+//! reconstructed as a power cut at each point of the trace could leave them.
 //!
-//! `strace.rs` reads the log, `run.rs` makes one, `disk.rs` is a disk that loses what was not synced, and
-//! `replay.rs` has each state judged by the book of what had been answered.
-//! The one surprising thing: it is all about the files of SQLite, so nothing here runs on every backend.
+//! `strace.rs` parses the trace, `run.rs` records one, `disk.rs` is a disk that loses unsynced data,
+//! and `replay.rs` judges each state by the ledger of what had been answered.
+//! The one surprising thing: it is all about the files of SQLite, so nothing here runs on every
+//! backend.
 //! `NOUNS_SOAK=1` runs 516 requests and judges every state in place of 120 and a sample.
 
 mod disk;
@@ -60,10 +61,10 @@ fn tell(of: &str, figures: &Figures, began: Instant) {
     println!("{of}: {figures}; {:?}", began.elapsed());
 }
 
-/// Nothing that was answered is lost, and nothing is damaged, wherever the power goes. The same states
-/// without the syncs of commits do lose some: the test can fail.
+/// No answered write is lost, and nothing is damaged, at whatever point the power fails. The same
+/// states without the syncs of commits do lose some: the test can fail.
 #[test]
-fn an_answered_write_survives_a_power_cut() {
+fn power_cut_loses_no_answered_write() {
     let seed = chance::seed("power cuts");
     let requests_each = if is_soak() { 43 } else { 10 };
     let (begin, syncs) = (Begin::GROWN, Syncs::Done);
@@ -83,9 +84,9 @@ fn an_answered_write_survives_a_power_cut() {
     assert_eq!(figures.damaged, 0, "{:#?}", figures.examples);
 }
 
-/// The harness finds what a disk loses that says it has synced and has not.
+/// The simulation finds the losses of a disk that claims to have synced and has not.
 #[test]
-fn a_disk_that_does_not_sync_loses_answered_writes() {
+fn power_cut_with_a_lying_disk_loses_answered_writes() {
     let seed = chance::seed("syncs left out");
     let (begin, syncs) = (Begin::GROWN, Syncs::LeftOut);
     let run = record(Work { seed, begin, connections: 4, requests_each: 6, syncs });
@@ -95,10 +96,10 @@ fn a_disk_that_does_not_sync_loses_answered_writes() {
     assert!(run.log.syncs_left_out > 0 && figures.with_losses > 0);
 }
 
-/// Wherever the power goes while the first server makes its database, the next one finds a folder that
-/// it can use, and everything that was answered.
+/// At whatever point the power fails while the first server creates its database, the next one finds a
+/// usable folder, and every answered write.
 #[test]
-fn a_first_start_survives_a_power_cut() {
+fn power_cut_during_the_first_start_leaves_a_usable_folder() {
     let seed = chance::seed("first start");
     let (begin, syncs) = (Begin::Nothing, Syncs::Done);
     let run = record(Work { seed, begin, connections: 1, requests_each: 2, syncs });
@@ -111,11 +112,11 @@ fn a_first_start_survives_a_power_cut() {
     assert!(figures.served > 0);
 }
 
-/// A sync of the log file fails, the server is killed, and the next one goes on: what it answers, and what
-/// it shows of the commit that failed, survives a power cut although the disk never got the pages of the
+/// A sync of the WAL fails, the server is killed, and the next one continues: its responses, and what
+/// it shows of the failed commit, survive a power cut although the disk never got the pages of the
 /// failed sync. `NOUNS_SOAK=1` runs it 1,000 times.
 #[test]
-fn failed_sync_then_restart_survives_a_power_cut() {
+fn power_cut_after_a_failed_sync_and_restart_loses_nothing() {
     let seed = chance::seed("failed syncs");
     let runs = if is_soak() { 1_000 } else { 6 };
     let (next, sum) = (AtomicUsize::new(0), Mutex::new(Figures::default()));
@@ -144,8 +145,8 @@ fn failed_sync_then_restart_survives_a_power_cut() {
     assert_eq!((figures.with_losses, figures.damaged), (0, 0), "{:#?}", figures.examples);
 }
 
-/// One run in twenty has a log file that is soon brought into the database, so that a sync of a
-/// checkpoint may be the one that fails.
+/// One run in twenty has a WAL that is soon checkpointed, so that the sync of a checkpoint may be the
+/// one that fails.
 fn fail_one_sync(seed: u64, number: usize) -> Figures {
     let mut chance = Chance::new(seed);
     let is_grown = number % 20 == 5;

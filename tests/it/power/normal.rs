@@ -1,9 +1,9 @@
-//! The log of a server whose commits are not synced, made from that of one whose commits are.
+//! The trace of a server whose commits are not synced, derived from that of one whose commits are.
 //!
 //! It is what SQLite does with `synchronous=NORMAL`: the same writes in the same order, and every sync
-//! but those of commits. The server has no such setting, so its own log stands in for it.
-//! The one surprising thing: a sync of the log file is a commit's when frames were written since the one
-//! before; that after the head of the log file, and that before a checkpoint, are made in both modes.
+//! but those of commits. The server has no such setting, so its own trace stands in for it.
+//! The one surprising thing: a sync of the WAL belongs to a commit when frames were written since the
+//! one before; the sync after the WAL's header, and the one before a checkpoint, occur in both modes.
 
 use super::strace::{Call, Log, Step};
 
@@ -32,7 +32,7 @@ pub fn steps(log: &Log) -> Vec<Step> {
     log.steps.iter().filter(of_commit).copied().collect()
 }
 
-/// How often the log file was brought into the database, and how often it was begun anew.
+/// How often the WAL was checkpointed, and how often it was restarted.
 pub fn checkpoints_and_restarts(log: &Log) -> (usize, usize) {
     let mut database_written = false;
     let (mut checkpoints, mut restarts) = (0, 0);

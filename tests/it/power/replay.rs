@@ -1,9 +1,9 @@
-//! A log, played once for each way in which the power can go, and everything that is left judged.
+//! The replay of a trace with every kind of power cut, and the judgement of each resulting state.
 //!
-//! What a sound database is says `durability::judge`; here each state is made, opened as a restart
-//! would open it, and held against what had been answered at that point of the log.
-//! The one surprising thing: equal states are opened once. What was found in a state is known by a hash
-//! of it, and is held against each list of answers that it must agree with.
+//! `durability::judge` defines a sound database; here each state is created, opened as a restart would
+//! open it, and compared with what had been answered at that point of the trace.
+//! The one surprising thing: equal states are opened once. A hash identifies a state and its contents,
+//! which are then compared with each list of responses that they must agree with.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -22,28 +22,28 @@ use super::strace::{Call, Step};
 use crate::durability::chance::Chance;
 use crate::durability::judge::{Found, judge};
 
-/// How much of what is possible is tried.
+/// The share of possible states that is tested.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     pub seed: u64,
     /// Random choices of calls, and of sectors, at each point.
     pub choices: usize,
-    /// Before each sync, so many times all unsynced calls but one.
+    /// Before each sync, this many times all unsynced calls but one.
     pub left_out_max: usize,
-    /// One of so many states is judged.
+    /// One of this many states is judged.
     pub one_of: usize,
-    /// On one of so many sound states a server is started; on none, when it is zero.
+    /// On one of this many sound states a server is started; on none, when it is zero.
     pub served_one_of: u64,
     pub threads: usize,
 }
 
 #[derive(Debug, Default, Clone)]
 pub struct Figures {
-    /// Points of the log at which the power was cut.
+    /// Points of the trace at which the power was cut.
     pub points: usize,
-    /// All of them are judged.
+    /// All states; each is judged.
     pub states: usize,
-    /// Those with different files: each of these is opened.
+    /// States with different files: each of these is opened.
     pub distinct: usize,
     /// Different contents of the database, by their hashes.
     pub contents: HashSet<u64>,
@@ -54,7 +54,7 @@ pub struct Figures {
     pub damaged: usize,
     /// States on which a server was started.
     pub served: usize,
-    /// Of each kind, the first that was met.
+    /// The first fault of each kind.
     pub examples: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl Figures {
     }
 }
 
-/// Plays the steps of a run; some of its syncs may have been taken out of them.
+/// Replays the steps of a run, from which some syncs may have been removed.
 pub fn replay(run: &Run, steps: &[Step], effort: Effort) -> Figures {
     let mut figures = Figures::default();
     thread::scope(|scope| {
@@ -107,27 +107,27 @@ pub fn replay(run: &Run, steps: &[Step], effort: Effort) -> Figures {
     figures
 }
 
-/// One thread's part: it plays the whole log, and judges the states whose hash is its own.
+/// One thread's part: it replays the whole trace, and judges the states whose hash belongs to it.
 struct Player<'a> {
     run: &'a Run,
     effort: Effort,
     own: usize,
     disk: Disk,
     scratch: Scratch,
-    /// What was found in a state, by its hash: the hash of its content, or why there is none.
+    /// The result for a state, by its hash: the hash of its content, or the reason why there is none.
     opened: HashMap<u64, Result<u64, String>>,
-    /// The last contents, read.
+    /// The contents that were read last.
     read: VecDeque<(u64, Found)>,
-    /// Which files there are, and whether the database has tables.
+    /// The shapes of the files already served, and whether the database has tables.
     shapes: HashSet<(bool, Shape)>,
-    /// Contents that agreed with the answers up to here, or what was wrong.
+    /// Contents that agreed with the responses up to here, or the faults.
     verdicts: HashMap<(u64, usize), Vec<String>>,
     /// The last call that had begun.
     last: usize,
     figures: Figures,
 }
 
-/// So many contents are kept in memory.
+/// The maximum number of contents in memory.
 const READ_MAX: usize = 12;
 
 impl<'a> Player<'a> {
@@ -149,7 +149,7 @@ impl<'a> Player<'a> {
 
     fn play(mut self, steps: &[Step]) -> Figures {
         for (index, step) in steps.iter().enumerate() {
-            // Every worker makes the same choices.
+            // Every thread makes the same random choices.
             let mut chance = Chance::new(self.effort.seed ^ (index as u64) << 24);
             if let Step::End(call) = step {
                 self.leave_out(index, &self.run.log.calls[*call], &mut chance);
@@ -219,15 +219,15 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Whether a server is to be started on a sound state that was not met before: by chance, or because
-    /// there was none yet with these files.
+    /// Whether a server is to be started on a new sound state: at random, or because there was none yet
+    /// with these files.
     fn is_served(&mut self, state: &State) -> bool {
         let shape = (self.read[0].0 == EMPTY, state.shape());
         self.effort.served_one_of > 0
             && (self.shapes.insert(shape) || state.hash.is_multiple_of(self.effort.served_one_of))
     }
 
-    /// All that is wrong with a state, given what had been answered.
+    /// All faults of a state, given the responses so far.
     fn faults(&mut self, state: &State) -> Vec<String> {
         let content = match self.opened.get(&state.hash) {
             Some(known) => known.clone(),
@@ -260,7 +260,7 @@ impl<'a> Player<'a> {
         faults
     }
 
-    /// Makes the state, opens it as a restart would, and gives back a hash of all that it holds.
+    /// Creates the state, opens it as a restart would, and returns a hash of all that it holds.
     fn open(&mut self, state: &State) -> Result<u64, String> {
         self.put(state);
         content(&self.scratch.path().join("nouns.db")).map_err(|error| error.to_string())?
@@ -268,7 +268,7 @@ impl<'a> Player<'a> {
 
     fn put(&mut self, state: &State) {
         let files = self.disk.files(state);
-        // SQLite plays a journal back, and removes it.
+        // SQLite rolls back a journal, and removes it.
         let has_journal = files.contains_key("nouns.db-journal");
         self.scratch.put(files);
         if has_journal {
@@ -280,13 +280,13 @@ impl<'a> Player<'a> {
 /// The content of a database without tables, or of none.
 const EMPTY: u64 = 0;
 
-/// A hash of all rows of all tables; or what SQLite's own checks complain of.
+/// A hash of all rows of all tables, or the errors of SQLite's own checks.
 fn content(path: &Path) -> rusqlite::Result<Result<u64, String>> {
     if !path.exists() {
         return Ok(Ok(EMPTY));
     }
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // The state has to stay as it is.
+    // The state must not be changed.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     for pragma in ["integrity_check", "foreign_key_check"] {
         let mut statement = connection.prepare(&format!("PRAGMA {pragma}"))?;
@@ -313,7 +313,7 @@ fn content(path: &Path) -> rusqlite::Result<Result<u64, String>> {
                     ValueRef::Text(text) => bytes.extend_from_slice(text),
                     other => bytes.extend(format!("{other:?}").into_bytes()),
                 }
-                // In no text.
+                // Occurs in no text.
                 bytes.push(0xFF);
             }
         }

@@ -1,8 +1,8 @@
-//! A run of the real server under strace: what it did to its files, and what it answered when.
+//! A run of the real server under strace: its system calls on files, and the times of its responses.
 //!
-//! It judges nothing but itself: the files that follow from the log must be those on disk.
-//! The one surprising thing: an answer counts from the moment at which the server began to send it,
-//! in the same log as its writes and syncs, so at no point is it open what had been answered.
+//! It only checks itself: the files derived from the trace must equal those on disk.
+//! The one surprising thing: a response counts from the moment at which the server began to send it, in
+//! the same trace as its writes and syncs, so that it is known at every point what had been answered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -20,40 +20,40 @@ use crate::harness::{Folder, Process, Server, wait_until};
 
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Whether the disk does what it is told.
+/// Whether the disk syncs as it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syncs {
     Done,
-    /// Answered with success, and not done.
+    /// Reported as done, and not done.
     LeftOut,
-    /// Of a server that runs already, the sync of this number fails, counted from the beginning of the
-    /// log on. Another server then goes on.
+    /// The sync with this number fails, at a server that already runs, counted from the beginning of
+    /// the trace. Another server then continues.
     Fails(usize),
 }
 
-/// What is to be run.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
     pub seed: u64,
     pub begin: Begin,
     pub connections: usize,
-    /// Of each connection, of each of the servers.
+    /// Requests of each connection, of each of the servers.
     pub requests_each: usize,
     pub syncs: Syncs,
 }
 
-/// What is there when the log begins.
+/// The state at the beginning of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
     Nothing,
-    /// A server that runs, with a log file of at least so many bytes.
+    /// A running server, with a WAL of at least this many bytes.
     Running {
         log_bytes: u64,
     },
 }
 
 impl Begin {
-    /// Soon the server will bring the log file into the database.
+    /// The server will soon checkpoint the WAL.
     pub const GROWN: Self = Self::Running { log_bytes: CHECKPOINT_PAGES * 9 / 10 * FRAME_BYTES };
 }
 
@@ -64,17 +64,17 @@ enum End {
     Stop,
 }
 
-/// Everything that is known of a run.
+/// The record of a run.
 #[derive(Debug)]
 pub struct Run {
     pub before: Files,
     pub log: Log,
     pub ledger: Ledger,
-    /// The calls that sent the answers, by their request ids.
+    /// The calls that sent the responses, by their request ids.
     answers: HashMap<String, usize>,
-    /// Those that were answered before the log began.
+    /// Requests that were answered before the trace began.
     answered_before: BTreeSet<String>,
-    /// The call from which on it was known what had become of the requests without an answer.
+    /// The call after which the outcomes of the requests without a response were known.
     settled_from: usize,
 }
 
@@ -130,7 +130,7 @@ impl Run {
         let unknown = |id: &&str| !answers.contains_key(*id) && !answered_before.contains(*id);
         assert_eq!(answered(&ledger).find(unknown), None, "an answer is not in the log");
         if let Syncs::Fails(_) = work.syncs {
-            // Those that were told that their outcome is unknown are open in the book.
+            // Requests that were answered with an unknown outcome are open in the ledger.
             let known: BTreeSet<_> = answered(&ledger).collect();
             answers.retain(|id, _| known.contains(id.as_str()));
         }
@@ -138,17 +138,17 @@ impl Run {
         Self { before, log, ledger, answers, answered_before, settled_from }
     }
 
-    /// How many requests the log has.
+    /// How many requests the trace has.
     pub fn requests(&self) -> usize {
         self.answers.len()
     }
 
-    /// How many answers had been sent when this call had begun, and no later one.
+    /// How many responses had been sent when this call had begun, and no later one.
     pub fn answered(&self, last: usize) -> usize {
         self.answers.values().filter(|call| **call <= last).count()
     }
 
-    /// The book as it stood then.
+    /// The ledger as it was then.
     pub fn book(&self, last: usize) -> Vec<(&Entry, &Outcome)> {
         let is_answered = |id: &str| {
             self.answered_before.contains(id)
@@ -158,7 +158,7 @@ impl Run {
     }
 }
 
-/// A server that rests, with a log file of at least so many bytes.
+/// An idle server, with a WAL of at least this many bytes.
 fn grown(ledger: &mut Ledger, log_bytes: u64) -> Server {
     let server = serving::start(Folder::new());
     let log = server.folder().join("nouns.db-wal");
@@ -168,7 +168,7 @@ fn grown(ledger: &mut Ledger, log_bytes: u64) -> Server {
     server
 }
 
-/// Looks up what became of the requests without an answer.
+/// Determines the outcomes of the requests without a response.
 fn settle(server: &Server, ledger: &mut Ledger) {
     let found = Found::read(server.folder()).unwrap();
     let verdict = judge(&ledger.now(), &found);
@@ -184,16 +184,16 @@ fn answered(ledger: &Ledger) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A server, and what strace writes of it.
+/// A server, and its trace.
 #[derive(Debug)]
 struct Traced {
     server: Server,
-    /// strace, where it is not the child of the server.
+    /// The strace process, where it is not the child of the server.
     tracer: Option<Process>,
     output: Folder,
 }
 
-/// The words of a command line that log every call. The bytes of each write are wanted whole.
+/// The arguments that make strace log every call, with all bytes of each write.
 fn strace(output: &Folder, syncs: Syncs) -> Vec<String> {
     let log = output.path().join("log").display().to_string();
     let calls = format!("trace={CALLS}");
@@ -230,7 +230,7 @@ impl Traced {
         Self { server, tracer: Some(tracer), output }
     }
 
-    /// Ends the server, and adds what it did to the log.
+    /// Ends the server, and adds its calls to the log.
     fn end(self, end: End, log: &mut Log) -> Folder {
         let path = self.output.path().join("log");
         let thread = format!("{} ", self.server.process_id());
@@ -258,7 +258,7 @@ fn last_line(file: &File) -> Option<String> {
     text.trim_end().lines().last().map(str::to_owned)
 }
 
-/// The files of a database, without those that hold nothing.
+/// The files of a database, without empty ones.
 fn files_in(folder: &Path) -> Files {
     let mut files = Files::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -271,7 +271,7 @@ fn files_in(folder: &Path) -> Files {
     files
 }
 
-/// Where the log leads to something else than what is really there, byte for byte: something was
+/// The first difference between the files derived from the trace and the real ones: a call was
 /// overlooked.
 fn difference(before: &Files, log: &Log, after: &Files) -> Option<String> {
     let mut disk = Disk::new(before.clone());
@@ -289,7 +289,7 @@ fn difference(before: &Files, log: &Log, after: &Files) -> Option<String> {
     Some(format!("{name} has {length} bytes, by the log {logged}; they differ from byte {same} on"))
 }
 
-/// The calls that began to send an answer, by its request id.
+/// The calls that began to send a response, by its request id.
 fn answers(log: &Log) -> HashMap<String, usize> {
     let mut found = HashMap::new();
     for (number, call) in log.calls.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! A folder that is made to hold one state after the other.
+//! A folder that holds one state after the other.
 //!
-//! It writes only what differs from the state before, since most states are almost equal.
-//! The one surprising thing: it believes that nobody else changes its files; `forget` says that
-//! somebody did.
+//! It writes only the difference to the previous state, since most states are almost equal.
+//! The one surprising thing: it assumes that no other program changes its files; `mark_changed` reports
+//! such a change.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::harness::Folder;
 
 const BLOCK: usize = 4096;
-/// The files are read back once in so many times.
+/// The files are read back once in this many times.
 const CHECKED_EVERY: usize = 256;
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Scratch {
         }
     }
 
-    /// Somebody may have changed the files.
+    /// Reports that the files may have been changed.
     pub fn forget(&mut self) {
         self.held.clear();
     }

@@ -1,10 +1,10 @@
-//! The bytes of one file, sector by sector: changes to them, laid over what was there.
+//! The bytes of one file, sector by sector: layers of changes over the synced contents.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-/// What a disk writes as a whole.
+/// The unit that a disk writes atomically.
 pub const SECTOR: usize = 512;
 const ZEROS: [u8; SECTOR] = [0; SECTOR];
 
@@ -21,12 +21,12 @@ pub struct Layer {
     pub length: usize,
 }
 
-/// Zeros count for nothing, so that a longer file of zeros need not be looked at.
+/// Zero sectors hash to zero, so that a longer file of zeros need not be read.
 pub fn sector_hash(sector: usize, bytes: &[u8]) -> u64 {
     if bytes == ZEROS { 0 } else { hash(&[&sector.to_le_bytes(), bytes]) }
 }
 
-/// A hash from a library: code of our own would be slow where tests are not optimised.
+/// A hash from a library: our own code would be slow in unoptimized tests.
 pub fn hash(parts: &[&[u8]]) -> u64 {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -35,7 +35,7 @@ pub fn hash(parts: &[&[u8]]) -> u64 {
     u64::from_le_bytes(hasher.finalize()[..8].try_into().unwrap())
 }
 
-/// A sector as it was synced; zeros where the file has none.
+/// A synced sector; zeros where the file has none.
 pub fn old(synced: &[u8], sector: usize) -> Vec<u8> {
     let start = (sector * SECTOR).min(synced.len());
     let there = &synced[start..synced.len().min(start + SECTOR)];
@@ -50,7 +50,7 @@ impl Change {
                 let end = offset + bytes.len();
                 (offset / SECTOR..end.div_ceil(SECTOR), length.max(end))
             }
-            // What lies between the old and the new end is zero already.
+            // The bytes between the old and the new end are zero already.
             Self::Resize(to) if *to >= length => (0..0, *to),
             Self::Resize(to) => (to / SECTOR..length.div_ceil(SECTOR), *to),
         }
@@ -58,7 +58,7 @@ impl Change {
 }
 
 impl Layer {
-    /// Makes a change in those of its sectors that are `kept`.
+    /// Applies a change to those of its sectors that are `kept`.
     pub fn change(&mut self, synced: &[u8], change: &Change, mut kept: impl FnMut(usize) -> bool) {
         let (sectors, length) = change.reach(self.length);
         for sector in sectors.filter(|sector| kept(*sector)) {
@@ -77,7 +77,7 @@ impl Layer {
         self.length = length;
     }
 
-    /// Makes the file this long, whatever it was.
+    /// Sets the length of the file.
     pub fn cut_off(&mut self, synced: &[u8], length: usize) {
         self.length = self.length.max(synced.len());
         let last = self.sectors.keys().next_back().map_or(0, |sector| (sector + 1) * SECTOR);

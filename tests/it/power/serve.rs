@@ -1,11 +1,12 @@
-//! The real server on what a power cut left: it starts, shows what the files hold, and goes on writing.
+//! The real server on the files after a power cut: it starts, serves the files' contents, and writes
+//! again.
 
 use super::run::Files;
 use crate::durability::judge::Found;
 use crate::durability::serving::{compare_served, start};
 use crate::harness::Folder;
 
-/// All that is wrong; the server's own words, when it does not start, fail the test.
+/// All faults; a failed start fails the test with the server's message.
 pub fn serve(files: &Files, found: &Found, of: &str) -> Vec<String> {
     // Shown when the test fails.
     println!("starting a server on the state after {of}");

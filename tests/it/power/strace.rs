@@ -1,47 +1,48 @@
-//! What a server did to its files and sockets, from strace's log.
+//! The parser of strace's log: a server's operations on files and sockets.
 //!
-//! It reads the calls it was asked to log and no others; whether these were all that matter shows when
-//! the files made from them are compared with the real ones.
-//! The one surprising thing: a call has two places in the log. What it does may have happened from the
-//! first on, and has happened for certain only from the second on; calls of several threads overlap.
+//! It parses the calls it was asked to log and no others; the comparison of the derived files with the
+//! real ones shows whether these were all that matter.
+//! The one surprising thing: a call has two positions in the log. It may have taken effect from the
+//! first on, and has certainly done so only from the second on; calls of several threads overlap.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Every call that changes a file or a folder, or says something to a client.
+/// Every call that changes a file or a folder, or sends to a client.
 pub const CALLS: &str = "open,openat,openat2,creat,write,pwrite64,writev,pwritev,pwritev2,sendto,\
     sendmsg,sendmmsg,sendfile,copy_file_range,splice,truncate,ftruncate,fallocate,fsync,fdatasync,sync_file_range,\
     syncfs,sync,msync,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,\
     io_uring_enter";
 
-/// What a call does. Files are named by what follows the folder, so that logs of several folders are alike.
+/// The effect of a call. Files are named relative to the folder, so that logs of several folders are
+/// alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// Makes the file when it is not there.
+    /// Creates the file when it does not exist.
     Create(String),
     Write {
         file: String,
         offset: usize,
         bytes: Vec<u8>,
     },
-    /// Cuts the file off, or lengthens it with zeros.
+    /// Truncates the file, or extends it with zeros.
     Resize {
         file: String,
         length: usize,
     },
     Sync(String),
-    /// A sync that strace let fail.
+    /// A sync that strace made fail.
     SyncFailed(String),
     SyncFolder,
     Remove(String),
-    /// Bytes for a client.
+    /// Bytes sent to a client.
     Send(Vec<u8>),
 }
 
-/// One place in the log.
+/// One event in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// From here on the call may have done its work.
+    /// From here on the call may have taken effect.
     Begin(usize),
     /// From here on it has.
     End(usize),
@@ -52,11 +53,11 @@ pub enum Step {
 pub struct Log {
     pub calls: Vec<Call>,
     pub steps: Vec<Step>,
-    /// Syncs that strace answered in place of the system: nothing was synced.
+    /// Syncs that strace answered in place of the kernel: nothing was synced.
     pub syncs_left_out: usize,
 }
 
-/// A call as the log has it, put together from its one or two lines.
+/// A call in the log, assembled from its one or two lines.
 struct Entry<'log> {
     name: &'log str,
     arguments: String,
@@ -67,8 +68,8 @@ struct Entry<'log> {
 }
 
 impl Log {
-    /// Adds what `text` has about the files in `folder`. The calls of a second server on the same files
-    /// go on where those of the first ended.
+    /// Adds the events of `text` about the files in `folder`. The calls of a second server on the same
+    /// files follow those of the first.
     pub fn read(&mut self, text: &str, folder: &Path) {
         let mut steps = Vec::new();
         for entry in entries(text) {
@@ -91,12 +92,12 @@ impl Log {
             steps.push((entry.began, Step::Begin(number)));
             steps.extend(entry.ended.map(|ended| (ended, Step::End(number))));
         }
-        // Stable: the two of a call on one line stay in their order.
+        // A stable sort: the two events of a call on one line stay in their order.
         steps.sort_by_key(|(line, _)| *line);
         self.steps.extend(steps.into_iter().map(|(_, step)| step));
     }
 
-    /// Takes calls without an end for calls that were never made, from this step on.
+    /// Removes calls without an end from this step on, as if they had not been made.
     pub fn forget_unfinished(&mut self, from: usize) {
         let steps = self.steps.split_off(from);
         let ended: HashSet<usize> = steps
@@ -114,10 +115,10 @@ impl Log {
     }
 }
 
-/// The calls of a log; those of a thread that was killed come without an end.
+/// The calls of a log; those of a killed thread have no end.
 fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut found: Vec<Entry<'_>> = Vec::new();
-    // Of each thread, the call that waits for its second line.
+    // For each thread, the call that waits for its second line.
     let mut open: HashMap<&str, usize> = HashMap::new();
     for (number, line) in text.lines().enumerate() {
         let (thread, line) = line.split_once(' ').unwrap_or_else(|| panic!("no thread: {line:?}"));
@@ -165,7 +166,7 @@ fn ending(text: &str) -> (&str, &str) {
     (arguments.strip_suffix(')').unwrap_or_else(|| panic!("no end: {text:.99}")), result)
 }
 
-/// What a call does to the files in `folder` or to a client; nothing, when it concerns neither.
+/// The effect of a call on the files in `folder` or on a client; `None` when it concerns neither.
 fn call(entry: &Entry<'_>, folder: &Path) -> Option<Call> {
     let arguments = entry.arguments.as_str();
     let place = place(entry, folder)?;
@@ -173,7 +174,7 @@ fn call(entry: &Entry<'_>, folder: &Path) -> Option<Call> {
         let text = arguments.rsplit(", ").nth(index).unwrap();
         text.parse().unwrap_or_else(|_| panic!("no number: {text} in {}", entry.name))
     };
-    // Of a call that was killed nobody knows how much it did: it may have done all.
+    // The effect of a killed call is unknown: it may be complete.
     let done = entry.result.split(' ').next().unwrap().parse::<usize>().ok();
     let bytes = || {
         let mut bytes = strings(arguments).concat();
@@ -208,8 +209,8 @@ enum Place {
     File(String),
 }
 
-/// What a call is about; nothing, when it is none of ours. The index of the log file is rebuilt at each
-/// start, and the lock is empty: neither holds anything.
+/// The target of a call; `None` when it is not of interest. The WAL index is rebuilt at each start, and
+/// the lock file is empty: neither holds data.
 fn place(entry: &Entry<'_>, folder: &Path) -> Option<Place> {
     let arguments = &entry.arguments;
     let path = match entry.name {
@@ -240,7 +241,7 @@ fn strings(arguments: &str) -> Vec<Vec<u8>> {
     arguments.split('"').skip(1).step_by(2).map(unescape).collect()
 }
 
-/// `\x6e\x6f` as bytes; what is not escaped stands for itself.
+/// `\x6e\x6f` as bytes; unescaped characters stand for themselves.
 fn unescape(text: &str) -> Vec<u8> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => byte - b'0',
@@ -270,7 +271,7 @@ mod tests {
     use super::{Call, Log, Step};
 
     #[test]
-    fn calls_that_overlap_have_two_places() {
+    fn strace_log_overlapping_calls_have_two_positions() {
         let text = r#"7 pwrite64(5</d/nouns.db-wal>, "\x61\x62", 2, 32) = 2
 7 fsync(5</d/nouns.db-wal> <unfinished ...>
 8 writev(9<socket:[1]>, [{iov_base="\x48\x49", iov_len=2}, {iov_base="\x4a", iov_len=1}], 2) = 3

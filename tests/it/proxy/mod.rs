@@ -1,6 +1,6 @@
-//! Behind proxies: who sent a request counts, and nobody can say that it was somebody else.
+//! Reverse proxies: the client's address counts, and no client can forge it.
 //!
-//! A real nginx stands in front; where a test plays the proxy itself, it says so.
+//! A real nginx is in front; where a test plays the proxy itself, it says so.
 
 mod nginx;
 mod words;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::harness::{Backend, Client, Person, Server, Setup, wait_until};
 use nginx::Nginx;
 
-/// A store that believes a proxy on this machine, and shuts out whoever fails three times.
+/// A store that trusts a proxy on this machine, and locks out after three failures.
 const STORE: &str = concat!(
     include_str!("../../../examples/store/nouns.toml"),
     "\n[server]\nbehind_proxy = \"127.0.0.1\"\n[server.limits]\nfailed_logins_max = 3\n"
@@ -20,7 +20,7 @@ fn behind(backend: Backend) -> Server {
     Setup::new(backend).model(STORE).closed().start()
 }
 
-/// The lines of the log that are about a path, once there are so many.
+/// The log lines about a path, once there are this many.
 fn lines(server: &Server, path: &str, count: usize) -> Vec<Value> {
     wait_until("the lines are logged", || {
         let log = server.log();
@@ -34,7 +34,7 @@ fn get(client: &mut Client, path: &str, headers: &[(&str, &str)]) -> u16 {
     client.request(&format!("GET {path}"), headers, "").status
 }
 
-/// A wrong password, by Digest, which is not hashed for long.
+/// A wrong password, by Digest, which hashes quickly.
 fn guess(client: &mut Client, name: &str, headers: &[(&str, &str)]) -> u16 {
     let mut session = Person::new(name, "never this one")
         .digest(&client.request("GET /customers", &[], ""), "MD5");
@@ -42,7 +42,7 @@ fn guess(client: &mut Client, name: &str, headers: &[(&str, &str)]) -> u16 {
     get(client, "/customers", &[headers, &[("Authorization", &answer)]].concat())
 }
 
-/// What a client may send to be taken for another one.
+/// Headers that a client may send to pass for another one.
 const FORGED: &[&[(&str, &str)]] = &[
     &[("X-Forwarded-For", "127.0.0.3")],
     &[("X-Forwarded-For", "127.0.0.1")],
@@ -55,8 +55,8 @@ const FORGED: &[&[(&str, &str)]] = &[
 ];
 
 on_every_backend! {
-    /// Two who come through the same proxy: one guesses and is shut out, the other is not.
-    fn failures_count_for_the_client(backend: Backend) {
+    /// Two clients of the same proxy: one guesses and is locked out, the other is not.
+    fn lockout_behind_a_proxy_counts_per_client(backend: Backend) {
         let server = behind(backend);
         let ann = Person::new("ann", "a good password");
         server.add_user(&ann, &["clerk"]);
@@ -65,7 +65,7 @@ on_every_backend! {
         for forged in &FORGED[..3] {
             assert_eq!(guess(&mut bad, "ann", forged), 401, "{forged:?}");
         }
-        // Each takes its time, and all of it has to happen within a minute.
+        // Each takes some time, and all of it has to happen within a minute.
         for forged in FORGED[3..].iter().step_by(2) {
             assert_eq!(guess(&mut bad, "ann", forged), 429, "shut, whatever it says: {forged:?}");
         }
@@ -75,8 +75,8 @@ on_every_backend! {
         assert_eq!(guess(&mut server.client(), "ann", &[]), 401, "and one without the proxy");
     }
 
-    /// The log has both who connected and who sent it.
-    fn the_log_has_the_client(backend: Backend) {
+    /// The log has both the peer's address and the client's.
+    fn request_log_behind_a_proxy_has_the_client_address(backend: Backend) {
         let server = behind(backend);
         let nginx = Nginx::start(server.address);
         let mut client = nginx.client_at("127.0.0.2");
@@ -91,8 +91,8 @@ on_every_backend! {
         assert_eq!(lines(&server, "/-/ready", 1)[0].get("client"), None, "nobody stands between");
     }
 
-    /// Many requests of many clients, and nginx needs few connections to the server.
-    fn connections_to_the_server_are_kept(backend: Backend) {
+    /// Many requests of many clients use few connections from nginx to the server.
+    fn keep_alive_behind_a_proxy_reuses_connections(backend: Backend) {
         let server = behind(backend);
         let nginx = Nginx::start(server.address);
         for _ in 0..30 {
@@ -105,8 +105,8 @@ on_every_backend! {
         assert!(peers.len() <= 3, "{peers:?}");
     }
 
-    /// A proxy that leaves the other kind of header alone: what its client says makes it nobody else.
-    fn a_kind_that_is_passed_on_is_not_believed(backend: Backend) {
+    /// A proxy passes on the other kind of header: its client cannot forge an address with it.
+    fn forwarded_header_of_the_unused_kind_is_not_trusted(backend: Backend) {
         let server = behind(backend);
         let careless = Nginx::start_as(server.address, |text| {
             text.replace("        proxy_set_header Forwarded \"\";\n", "")
@@ -122,8 +122,8 @@ on_every_backend! {
         assert_eq!(lines(&server, "/-/ready", 1)[0]["client"], "127.0.0.2", "both say so");
     }
 
-    /// Both schemes, writes, and the paths of answers, all through the proxy.
-    fn clients_work_through_it(backend: Backend) {
+    /// Both schemes, writes, and the paths in responses, all through the proxy.
+    fn authentication_and_writes_work_behind_a_proxy(backend: Backend) {
         let server = behind(backend);
         let nginx = Nginx::start(server.address);
         let mut client = nginx.client_at("127.0.0.2");
@@ -149,8 +149,8 @@ on_every_backend! {
         assert_eq!((moved.status, moved.header("Location")), (308, Some("/customers")));
     }
 
-    /// TLS ends at the proxy: both schemes, and pages of this origin alone.
-    fn by_https(backend: Backend) {
+    /// TLS ends at the proxy: both schemes, and the origin check.
+    fn https_terminated_at_a_proxy_works(backend: Backend) {
         let server = behind(backend);
         let nginx = Nginx::start_tls(server.address);
         let admin = server.admin();

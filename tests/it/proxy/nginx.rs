@@ -1,8 +1,8 @@
 //! An nginx in front of a server, by the configuration of `docs/guides/run-as-a-service.md`.
 //!
-//! It has a folder of its own and no rights beyond the test's.
-//! The one surprising thing: it cannot say which port it was given, so one is found for it, and where
-//! another program was faster it is tried again.
+//! It has a folder of its own and no privileges beyond the test's.
+//! The one surprising thing: it cannot report the port it was given, so the test picks a free one, and
+//! retries where another program was faster.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,17 +15,17 @@ use crate::harness::{Client, Ended, Folder, PATIENCE, Process, Secrets, wait_unt
 
 const SERVICE_GUIDE: &str = include_str!("../../../docs/guides/run-as-a-service.md");
 
-/// A proxy that runs; killed when dropped.
+/// A running proxy; killed when dropped.
 #[derive(Debug)]
 pub struct Nginx {
     pub address: SocketAddr,
-    // Before the folder goes.
+    // Dropped before the folder.
     process: Process,
     folder: Folder,
 }
 
 impl Nginx {
-    /// In clear.
+    /// Without TLS.
     pub fn start(server: SocketAddr) -> Self {
         Self::start_as(server, |block| block)
     }
@@ -35,7 +35,7 @@ impl Nginx {
         Self::launch(server, true, |block| block)
     }
 
-    /// In clear, with changes to what the document shows.
+    /// Without TLS, with changes to the documented configuration.
     pub fn start_as(server: SocketAddr, change: impl Fn(String) -> String) -> Self {
         Self::launch(server, false, change)
     }
@@ -56,7 +56,7 @@ impl Nginx {
             command.args(["-g", "daemon off;", "-e", "stderr"]);
             let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap());
             let mut process = Process::spawn(command.env_clear().env("PATH", path));
-            // The file is written once the port is its own: somebody else may answer there before.
+            // The pid file is written once nginx has the port: another program may answer there before.
             let pid = folder.path().join("pid");
             let is_up = wait_until("nginx listens or ends", || {
                 let is_up = pid.exists() && TcpStream::connect(address).is_ok();
@@ -79,7 +79,7 @@ impl Nginx {
         Client::connect_from(source.parse().unwrap(), self.address)
     }
 
-    /// `curl` with these arguments, by TLS: what it says of the answer.
+    /// Runs `curl` with these arguments, by TLS, and returns its output.
     pub fn curl(&self, path: &str, args: &[&str]) -> String {
         let mut command = Command::new("curl");
         command
@@ -95,8 +95,8 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Asked to end, it takes its workers along; killed, it leaves them behind. Nothing fails here,
-        // since a test may be failing already.
+        // SIGTERM ends its workers too; SIGKILL would leave them behind. Errors are ignored, since a
+        // test may be failing already.
         if !self.process.ended() {
             let line = format!("kill -TERM {}", self.process.id());
             drop(Command::new("sh").args(["-c", &line]).status());
@@ -108,7 +108,7 @@ impl Drop for Nginx {
     }
 }
 
-/// What the document shows, with the places of this test.
+/// The documented configuration, with the paths and addresses of this test.
 fn documented(server: SocketAddr, own: SocketAddr, folder: Option<&Path>) -> String {
     let (_, rest) = SERVICE_GUIDE.split_once("```nginx\n").unwrap();
     let mut text = rest.split_once("```").unwrap().0.to_owned();
@@ -133,7 +133,7 @@ fn documented(server: SocketAddr, own: SocketAddr, folder: Option<&Path>) -> Str
     text
 }
 
-/// All that nginx writes is in its folder. Root's workers would take another user, who may not.
+/// All files of nginx are in its folder. Root's workers would switch to a user without access.
 fn whole(folder: &Path, servers: &str) -> String {
     let is_root =
         fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
@@ -148,7 +148,7 @@ fn whole(folder: &Path, servers: &str) -> String {
     )
 }
 
-/// A pair for `shop.example` that certifies itself.
+/// A self-signed certificate for `shop.example`.
 fn certify(folder: &Path) {
     let mut command = Command::new("openssl");
     command.args([

@@ -1,4 +1,4 @@
-//! What a proxy says of its clients, said by the test itself: it stands at an address that is trusted.
+//! Forwarded headers, sent by the test itself, which connects from a trusted address.
 
 use super::{Server, get, lines};
 use crate::harness::{Answer, Backend, Folder, Person, Setup, run};
@@ -9,7 +9,7 @@ fn ask(server: &Server, path: &str, headers: &[(&str, &str)]) -> Answer {
     server.request(&format!("GET {path}"), headers, "")
 }
 
-/// The schemes that an answer offers.
+/// The schemes that a response offers.
 fn offered(answer: &Answer) -> Vec<&str> {
     answer.all("WWW-Authenticate").iter().map(|line| line.split(' ').next().unwrap()).collect()
 }
@@ -21,9 +21,9 @@ const FORWARDED: &[(&str, &str)] = &[("Forwarded", "for=203.0.113.9;proto=https"
 const LOCAL: &[(&str, &str)] = &[("X-Forwarded-For", "127.0.0.9"), ("X-Forwarded-Proto", "http")];
 
 on_every_backend! {
-    /// Basic is for those whose password nobody can read on its way.
-    fn a_password_is_not_taken_in_clear(backend: Backend) {
-        // On all addresses of the machine: with a proxy that may be so.
+    /// Basic is only for clients whose connection is encrypted.
+    fn basic_over_plain_http_behind_a_proxy_is_refused(backend: Backend) {
+        // On all addresses of the machine, which a trusted proxy permits.
         let server = Setup::new(backend).closed().flags(&["--behind-proxy", "127.0.0.1/32", "--listen", "0.0.0.0:0"]).start();
         let admin = server.admin();
         let basic = admin.basic();
@@ -40,14 +40,14 @@ on_every_backend! {
             assert_eq!(offered(&ask(&server, "/customers", way)), ["Digest", "Basic"], "{way:?}");
             assert_eq!(ask(&server, "/customers", &[way, &[("Authorization", &basic)]].concat()).status, 200, "{way:?}");
         }
-        // What is remembered of a right password lets nobody in whose way is in clear.
+        // The credential cache admits no client over plain HTTP.
         assert_eq!(ask(&server, "/customers", &[CLEAR, &[("Authorization", &basic)]].concat()).status, 401);
         let clients: Vec<_> = lines(&server, "/customers", 15).iter().map(|line| line["client"].clone()).collect();
         assert_eq!(clients.iter().filter(|client| *client == "203.0.113.9").count(), 11, "{clients:?}");
     }
 
-    /// A realm without Digest has nothing left to ask for.
-    fn a_realm_with_basic_alone(backend: Backend) {
+    /// A realm without Digest has no scheme left to offer.
+    fn basic_only_realm_over_plain_http_is_forbidden(backend: Backend) {
         let server = Setup::new(backend).model(BASIC_ALONE).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
         let basic = server.admin().basic();
         for headers in [CLEAR.to_vec(), [CLEAR, &[("Authorization", &basic)]].concat()] {
@@ -59,8 +59,8 @@ on_every_backend! {
         assert_eq!(ask(&server, "/things", &[SAFE, &[("Authorization", &basic)]].concat()).status, 200);
     }
 
-    /// Browsers are told to come by HTTPS alone when they came by it, and not before.
-    fn hsts_by_the_word_of_a_proxy(backend: Backend) {
+    /// HSTS is sent to browsers that came by HTTPS, and not before.
+    fn hsts_follows_the_forwarded_protocol(backend: Backend) {
         let model = concat!(include_str!("../../../examples/store/nouns.toml"), "\n[server]\nhsts = \"180d\"\n");
         let server = Setup::new(backend).model(model).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
         let told = |way: &[(&str, &str)]| {
@@ -75,8 +75,8 @@ on_every_backend! {
         }
     }
 
-    /// An `Origin` of another scheme than the one that the client came by is another site.
-    fn the_scheme_of_an_origin(backend: Backend) {
+    /// An `Origin` with another scheme than the client's is another site.
+    fn origin_check_uses_the_forwarded_protocol(backend: Backend) {
         let server = Setup::new(backend).closed().flags(&["--behind-proxy", "127.0.0.1"]).start();
         let basic = server.admin().basic();
         let body = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
@@ -90,8 +90,8 @@ on_every_backend! {
         }
     }
 
-    /// Without the flag, and from another network, nothing of it is looked at.
-    fn who_was_not_named_is_not_believed(backend: Backend) {
+    /// Without the flag, and from another network, the headers are ignored.
+    fn forwarded_headers_of_untrusted_peers_are_ignored(backend: Backend) {
         for flags in [&[][..], &["--behind-proxy", "10.0.0.0/8", "--behind-proxy", "fd00::/8,127.0.0.2"]] {
             let server = Setup::new(backend).closed().flags(flags).start();
             for way in [CLEAR, SAFE, SILENT, FORWARDED, LOCAL] {
@@ -108,9 +108,9 @@ on_every_backend! {
     }
 }
 
-/// A network that cannot be meant ends the start, with the way out.
+/// An implausible network fails the start, and the message names the remedy.
 #[test]
-fn bad_networks_are_refused_at_start() {
+fn trusted_proxy_networks_invalid_fail_the_start() {
     let folder = Folder::new();
     let mut said = String::new();
     for args in [

@@ -1,13 +1,14 @@
-//! Whether a history of concurrent calls on one item could have happened one call after the other.
+//! A linearizability checker: whether a history of concurrent calls on one item could have happened
+//! sequentially.
 //!
-//! The search is that of Wing and Gong: of the calls that are left, any that began before the first of
-//! them ended may come next; what was reached by the same calls in the same state is not searched twice.
-//! The one surprising thing: it knows no clock but that of the test, in which all clients live.
+//! It uses the search of Wing and Gong: of the remaining calls, any that began before the first of them
+//! ended may be next; a state reached by the same calls is not searched twice.
+//! The one surprising thing: it uses no clock but that of the test process, in which all clients run.
 
 use std::collections::HashSet;
 use std::time::Instant;
 
-/// What was asked. An item is known by its id; a slot holds one item at a time.
+/// The call's request. An item is identified by its id; a slot holds one item at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     Create { word: String },
@@ -40,7 +41,7 @@ pub struct Call {
     pub ended: Instant,
 }
 
-/// What the slot holds.
+/// The item in the slot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Item {
     id: String,
@@ -48,7 +49,7 @@ struct Item {
     word: String,
 }
 
-/// The state after a call, if the call can have had its answer in this state.
+/// The state after a call, if the call can have had its response in this state.
 fn after(state: Option<&Item>, call: &Call) -> Option<Option<Item>> {
     let held = |id: &str| state.filter(|item| item.id == id);
     match (&call.asked, &call.answered) {
@@ -75,7 +76,7 @@ fn after(state: Option<&Item>, call: &Call) -> Option<Option<Item>> {
     }
 }
 
-/// Whether the calls on a slot that was empty have one order that explains every answer.
+/// Whether the calls on an initially empty slot have an order that explains every response.
 pub fn is_linearizable(calls: &[Call]) -> bool {
     assert!(calls.len() < 32, "a history of {} calls is too long to be searched", calls.len());
     search(calls, 0, None, &mut HashSet::new())
@@ -141,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn what_can_have_happened_is_accepted() {
-        // The GET and the second PUT overlap the first PUT, and go before and after it.
+    fn linearizability_possible_history_is_accepted() {
+        // The GET and the second PUT overlap the first PUT, and take effect before and after it.
         let calls = history(&[
             (0, 1, create("a"), created("1")),
             (2, 9, put("b"), item(2, "b")),
@@ -159,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_changes_nothing_has_the_old_version() {
+    fn linearizability_unchanged_update_keeps_the_version() {
         let start = (0, 1, create("a"), created("1"));
         assert!(is_linearizable(&history(&[start.clone(), (2, 3, put("a"), item(1, "a"))])));
         assert!(!is_linearizable(&history(&[start, (2, 3, put("a"), item(2, "a"))])));
     }
 
     #[test]
-    fn a_stale_read_is_found() {
+    fn linearizability_stale_read_is_found() {
         let calls = history(&[
             (0, 1, create("a"), created("1")),
             (2, 3, put("b"), item(2, "b")),
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_go_back_are_found() {
+    fn linearizability_non_monotonic_reads_are_found() {
         // Both overlap the PUT, but one saw it before the other began.
         let calls = history(&[
             (0, 1, create("a"), created("1")),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_update_is_found() {
+    fn linearizability_lost_update_is_found() {
         let calls = history(&[
             (0, 1, create("a"), created("1")),
             (2, 5, put("b"), item(2, "b")),
@@ -198,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn two_in_one_slot_are_found() {
+    fn linearizability_two_items_in_one_slot_are_found() {
         let calls =
             history(&[(0, 5, create("a"), created("1")), (0, 5, create("b"), created("2"))]);
         assert!(!is_linearizable(&calls));
     }
 
     #[test]
-    fn what_comes_back_after_its_end_is_found() {
+    fn linearizability_read_after_delete_is_found() {
         let calls = history(&[
             (0, 1, create("a"), created("1")),
             (2, 3, delete(), Answered::Deleted),
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_removal_is_done_once() {
+    fn linearizability_double_delete_is_found() {
         let calls = history(&[
             (0, 1, create("a"), created("1")),
             (2, 5, delete(), Answered::Deleted),

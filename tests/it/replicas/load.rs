@@ -1,8 +1,8 @@
-//! Three replicas under load, of which one after the other is killed, while PostgreSQL is restarted twice.
+//! Three replicas under load that are killed in turn, while PostgreSQL is restarted twice.
 //!
-//! `NOUNS_SOAK=1` goes on for ten minutes in place of half a minute.
-//! The one surprising thing: the test has a PostgreSQL of its own, which syncs to the disk: the one that
-//! the other tests share must not be restarted, and would lose what it has not written.
+//! `NOUNS_SOAK=1` runs for ten minutes in place of half a minute.
+//! The one surprising thing: the test has a PostgreSQL of its own, with fsync on: the one that the
+//! other tests share must not be restarted, and would lose data.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -22,15 +22,15 @@ use crate::harness::{OwnPostgres, Server, Setup, wait_until};
 
 const CLIENTS: usize = 32;
 const DATABASE: &str = "load";
-/// How soon a client that was turned away comes back.
+/// The delay after which a refused client retries.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// At the end of each but the last something happens.
+    /// At the end of each but the last a server is killed or restarted.
     turns: u32,
     turn: Duration,
-    /// Between two requests of a client: the book of ten minutes has to fit into memory.
+    /// Between two requests of a client: the ledger of ten minutes has to fit into memory.
     think: Duration,
 }
 
@@ -42,10 +42,10 @@ fn pace() -> Pace {
     }
 }
 
-/// Where the replicas are; nothing where one is being started.
+/// The addresses of the replicas; `None` while one is being started.
 type Addresses = Mutex<[Option<SocketAddr>; REPLICAS]>;
 
-/// A client's connections, one to each replica, used in turn.
+/// A client's connections, one to each replica, used round-robin.
 struct Robin<'a> {
     addresses: &'a Addresses,
     lines: [Option<(SocketAddr, Line)>; REPLICAS],
@@ -73,13 +73,13 @@ impl<'a> Robin<'a> {
         self.lines[self.turn].as_mut().map(|(_, line)| line)
     }
 
-    /// After an answer that did not come: the connection is of no more use.
+    /// After a missing response: discards the connection.
     fn hang_up(&mut self) {
         self.lines[self.turn] = None;
     }
 }
 
-/// One client, until it is over. Reads what it knows in between, each time from another replica.
+/// One client, until the end. In between it reads its items, each time from another replica.
 fn client(page: &mut Page, shared: &[Item], robin: &mut Robin<'_>, is_over: &AtomicBool) {
     let Pace { think, .. } = pace();
     while !is_over.load(Ordering::Relaxed) {
@@ -99,7 +99,7 @@ fn client(page: &mut Page, shared: &[Item], robin: &mut Robin<'_>, is_over: &Ato
     }
 }
 
-/// What was answered to this client is what every replica shows it.
+/// Asserts that every replica shows this client its answered writes.
 fn look(page: &mut Page, robin: &mut Robin<'_>) {
     let Some(known) = page.some_customer() else { return };
     let Some(line) = robin.line() else { return };
@@ -113,7 +113,7 @@ fn look(page: &mut Page, robin: &mut Robin<'_>) {
     }
 }
 
-/// Tells the clients that it is over, also when the test fails.
+/// Stops the clients, also when the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -122,7 +122,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What happens to three replicas.
+/// The disturbances of three replicas.
 struct Disturbance<'a> {
     servers: &'a mut Vec<Server>,
     setup: &'a Setup,
@@ -132,7 +132,7 @@ struct Disturbance<'a> {
 
 impl Disturbance<'_> {
     /// Kills a replica at the end of each turn and starts it again; after two of them, restarts
-    /// PostgreSQL instead. Gives the number of kills.
+    /// PostgreSQL instead. Returns the number of kills.
     fn run(&mut self) -> usize {
         let Pace { turns, turn, .. } = pace();
         let (began, mut kills) = (Instant::now(), 0);
@@ -170,7 +170,7 @@ impl Disturbance<'_> {
 }
 
 #[test]
-fn nothing_that_was_answered_is_lost_or_doubled() {
+fn replicas_killed_under_load_lose_and_repeat_no_write() {
     let seed = seed("load");
     let postgres = OwnPostgres::start();
     postgres.sql("postgres", &format!("CREATE DATABASE {DATABASE}"));

@@ -1,8 +1,8 @@
-//! Several servers on one database.
+//! Replicas: several servers on one database.
 //!
-//! What one server does is for the other tests to show.
-//! The one surprising thing: a test that also runs on SQLite has one server there, since a file has no
-//! more.
+//! Other tests cover the behaviour of one server.
+//! The one surprising thing: a test that also runs on SQLite has one server there, since a file allows
+//! no more.
 
 mod checker;
 mod load;
@@ -14,7 +14,7 @@ use crate::harness::{Backend, Folder, Server, Setup};
 
 const REPLICAS: usize = 3;
 
-/// As many servers as a backend can have on one database.
+/// As many servers as a backend allows on one database.
 fn servers(backend: Backend, model: &str) -> Vec<Server> {
     match backend {
         Backend::Sqlite => vec![Setup::new(backend).model(model).start()],
@@ -23,7 +23,7 @@ fn servers(backend: Backend, model: &str) -> Vec<Server> {
             let address = first.database();
             let others = (1..REPLICAS)
                 .map(|_| Setup::replica(address.clone()).model(model).start_in(Folder::new()));
-            // The first one last: the database goes with it.
+            // The first one is dropped last, since it owns the database.
             let mut servers: Vec<_> = others.collect();
             servers.push(first);
             servers

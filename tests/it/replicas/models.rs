@@ -1,8 +1,8 @@
-//! A model that changes while several servers share its database: one applies it, the others wait and
+//! Model changes while several servers share a database: one applies the change, the others wait and
 //! check.
 //!
-//! How two models differ is for `src/model/diff.rs` to say, and for `tests/it/operate/` to show.
-//! The one surprising thing: a server that runs on with the older model is served by the same tables.
+//! `src/model/diff.rs` computes the difference of two models, and `tests/it/operate/` tests it.
+//! The one surprising thing: a running server with the older model works with the changed tables.
 
 use std::thread;
 
@@ -14,12 +14,12 @@ use crate::harness::{Backend, Ended, Folder, Server, Setup, sql};
 
 const NOTES: &str = "title = \"Notes\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
 
-/// The same with one field more, which has a default and an index.
+/// The same with one more field, which has a default and an index.
 fn longer() -> String {
     format!("{NOTES}mood = {{ type = \"text\", default = \"calm\", filter = true }}\n")
 }
 
-/// An empty database, which goes with its folder.
+/// An empty database, which is dropped with its folder.
 fn empty() -> (Folder, String) {
     let folder = Folder::new();
     let address = Backend::Postgres.database(&folder, "nouns.db");
@@ -43,7 +43,7 @@ fn start_refused(address: &str, model: &str) -> Ended {
     }
 }
 
-/// What is created at one is shown by all.
+/// Asserts that all show what was created at one.
 fn all_serve_the_same(servers: &[Server], note: &Value) {
     for server in servers {
         let path = server.create("/notes", json!({ "note": note }).to_string());
@@ -58,7 +58,7 @@ fn all_serve_the_same(servers: &[Server], note: &Value) {
 }
 
 #[test]
-fn one_makes_the_tables_and_all_serve() {
+fn concurrent_starts_create_the_tables_once() {
     let (folder, address) = empty();
     let servers = start_at_once(&address, NOTES);
     all_serve_the_same(&servers, &json!({"text": "tea"}));
@@ -67,7 +67,7 @@ fn one_makes_the_tables_and_all_serve() {
 }
 
 #[test]
-fn one_adds_the_field_and_all_serve() {
+fn concurrent_starts_add_a_field_once() {
     let (_folder, address) = empty();
     let server = Setup::replica(address.clone()).model(NOTES).start();
     let old = server.create("/notes", r#"{"note":{"text":"tea"}}"#);
@@ -80,7 +80,7 @@ fn one_adds_the_field_and_all_serve() {
 }
 
 #[test]
-fn an_older_model_is_refused() {
+fn start_with_an_older_model_is_refused() {
     let (_folder, address) = empty();
     let server = Setup::replica(address.clone()).model(&longer()).start();
     let path = server.create("/notes", r#"{"note":{"text":"tea"}}"#);
@@ -104,9 +104,9 @@ fn an_older_model_is_refused() {
     assert_eq!(server.get(&path).json()["note"]["mood"], "calm", "nothing has changed for others");
 }
 
-/// As in a deployment that replaces one server after the other.
+/// As in a rolling deployment.
 #[test]
-fn a_server_with_the_older_model_serves_on() {
+fn running_server_with_an_older_model_keeps_serving() {
     let (_folder, address) = empty();
     let older = Setup::replica(address.clone()).model(NOTES).start();
     let first = older.create("/notes", r#"{"note":{"text":"tea"}}"#);
@@ -128,7 +128,7 @@ const NOTES_WITH_REFERRERS: &str = "title = \"Notes\"\n[resources.note.fields]\n
     [resources.link.fields]\nto = { type = \"ref\", to = \"note\" }\n";
 
 #[test]
-fn delete_of_an_item_that_a_newer_model_refers_to_is_refused() {
+fn delete_of_an_item_referenced_by_a_newer_model_is_refused() {
     let (_folder, address) = empty();
     let older = Setup::replica(address.clone()).model(NOTES).start();
     let [parent, target, free] = ["a", "b", "c"]
@@ -159,7 +159,7 @@ fn delete_of_an_item_that_a_newer_model_refers_to_is_refused() {
 
 /// As a server with a newer model would have made it while there were no items.
 #[test]
-fn value_that_a_newer_model_has_unique_is_taken() {
+fn unique_value_of_a_newer_model_is_a_conflict() {
     let (folder, address) = empty();
     let older = Setup::replica(address).model(NOTES).start();
     let newer = r#"CREATE UNIQUE INDEX "nouns.notes.unique.text" ON notes (nouns_digest(text))"#;

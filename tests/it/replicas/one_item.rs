@@ -1,8 +1,8 @@
-//! Concurrent calls on one item through every replica, checked for an order that explains them.
+//! Linearizability of concurrent calls on one item through every replica.
 //!
-//! `NOUNS_SOAK=1` plays 4,000 rounds in place of 150.
-//! The one surprising thing: the server makes the ids, so that clients cannot create the same item; they
-//! create into the same slot, by a value that may occur once.
+//! `NOUNS_SOAK=1` runs 4,000 rounds in place of 150.
+//! The one surprising thing: the server generates the ids, so that clients cannot create the same item;
+//! they create into the same slot, by a unique value.
 
 use std::sync::{Barrier, Mutex};
 use std::thread;
@@ -24,10 +24,10 @@ fn rounds() -> usize {
     if std::env::var_os("NOUNS_SOAK").is_some() { 4_000 } else { 150 }
 }
 
-/// What the clients of a round share.
+/// State that the clients of a round share.
 #[derive(Debug, Default)]
 struct Round {
-    /// Ids that have been created in it.
+    /// Ids that were created in it.
     ids: Vec<String>,
     calls: Vec<Call>,
 }
@@ -81,7 +81,7 @@ impl Caller {
         Call { asked, answered, begun, ended }
     }
 
-    /// Plays its part of a round.
+    /// Runs its part of a round.
     fn play(&mut self, key: &str, round: &Mutex<Round>) {
         for turn in 0..1 + self.chance.below(CALLS_EACH_MAX) {
             let asked = self.choose(round, turn);
@@ -97,7 +97,7 @@ impl Caller {
 
 on_every_backend! {
     /// Every round begins with an item in its slot.
-    fn calls_on_one_item_have_one_order(backend: Backend) {
+    fn calls_on_one_item_are_linearizable(backend: Backend) {
         let seed = seed("one item");
         let servers: Vec<Server> = servers(backend, MODEL);
         let mut chance = Chance::new(seed);

@@ -1,8 +1,8 @@
-//! Reads a database of PostgreSQL for the judge of `tests/it/durability/`.
+//! The contents of a PostgreSQL database, for the judge of `tests/it/durability/`.
 //!
-//! Whether it is as it should be is for the judge to say.
-//! The one surprising thing: times are written as the interface writes them, by the database, so that
-//! what is stored can be compared with what was answered.
+//! The judge decides whether they are right.
+//! The one surprising thing: the database formats times as the interface does, so that stored values
+//! can be compared with responses.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ const ORDERS: &str =
     "id customer_id status currency items total note created_at updated_at version";
 const CHANGES: &str = "sequence kind subject request_id before after";
 
-/// Each row of a table as one line of JSON; what has no value is left out.
+/// Each row of a table as one line of JSON, without null values.
 fn rows(server: &Postgres, database: &str, columns: &str, from: &str) -> Vec<Value> {
     let member = |name: &str| {
         if name.ends_with("_at") {
@@ -37,7 +37,7 @@ fn rows(server: &Postgres, database: &str, columns: &str, from: &str) -> Vec<Val
     lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
-/// All that is stored, once nobody writes any more.
+/// Everything that is stored, once nothing writes any more.
 pub fn read(server: &Postgres, database: &str) -> Found {
     let mut found = Found { is_mixed: true, ..Found::default() };
     let text = |item: &Value, name: &str| item[name].as_str().unwrap().to_owned();

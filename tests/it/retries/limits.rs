@@ -1,7 +1,8 @@
-//! Who waits and for how long, what is kept and for how long, and what that takes away from others.
+//! Idempotency keys: waiting and its limit, stored responses and their lifetime, and the cost to
+//! others.
 //!
-//! The one surprising thing: what makes a request take long is a lock on the table of the customers, as a
-//! curious operator would hold it; reads go on beside it.
+//! The one surprising thing: a lock on the customers' table, as an operator might hold it, makes a
+//! request take long; reads still succeed.
 
 use std::sync::mpsc;
 use std::thread;
@@ -19,14 +20,14 @@ fn model(limits: &str) -> String {
     )
 }
 
-/// Two clients at once, of which one has to wait, until it is told to come back.
+/// Two concurrent clients, of which one has to wait until it is refused.
 fn one_of_two_is_told_to_come_back(servers: [&Server; 2]) {
-    // The lock of another process is waited for 5 s: more than enough, unless the machine stands still.
+    // A server waits 5 s for the lock of another process: more than enough, unless the machine hangs.
     let keys = ["a", "b", "c", "d", "e"];
     assert!(keys.iter().any(|key| is_one_told_to_come_back(servers, key)), "never in time");
 }
 
-/// False when the first one was given up before the second one was told.
+/// False when the first one was given up before the second one was refused.
 fn is_one_told_to_come_back(servers: [&Server; 2], key: &str) -> bool {
     let before = count(servers[0], "customers");
     let lock = Lock::hold(servers[0]);
@@ -63,13 +64,13 @@ fn is_one_told_to_come_back(servers: [&Server; 2], key: &str) -> bool {
 }
 
 on_every_backend! {
-    fn whoever_waits_too_long_is_told_to_come_back(backend: Backend) {
+    fn idempotency_wait_limit_exceeded_is_409(backend: Backend) {
         let server = Setup::new(backend).model(&model("idempotency_wait_seconds_max = 1")).start();
         one_of_two_is_told_to_come_back([&server, &server]);
     }
 
-    /// Those who wait hold nothing that others need, least of all a connection to the database.
-    fn twenty_who_wait_leave_room_for_others(backend: Backend) {
+    /// Waiting requests hold nothing that others need, least of all a database connection.
+    fn idempotency_waiting_requests_do_not_block_others(backend: Backend) {
         let limits = "database_connections_max = 3\nrequests_max = 8\nrequest_seconds_max = 20\nstatement_seconds_max = 15\nidempotency_wait_seconds_max = 15";
         let server = Setup::new(backend).model(&model(limits)).start();
         let path = server.create("/customers", BEA);
@@ -82,7 +83,7 @@ on_every_backend! {
                 scope.spawn(move || {
                     let mut client = Client::connect(address);
                     tell.send(()).unwrap();
-                    // Nobody waits for a lock for ever.
+                    // A request does not wait for a lock for ever.
                     loop {
                         let answer = client.request("POST /customers", &[(KEY, "k")], ANN);
                         if !matches!(answer.status, 409 | 503) {
@@ -104,7 +105,7 @@ on_every_backend! {
         assert_eq!(count(&server, "customers"), 2);
     }
 
-    fn an_answer_counts_no_more_when_it_is_old(backend: Backend) {
+    fn idempotency_stored_response_expires(backend: Backend) {
         let server = Setup::new(backend).model(&model("idempotency_key_seconds = 2")).start();
         let first = post(&server, "/customers", "k", ANN);
         assert_eq!(first.status, 201);
@@ -115,7 +116,7 @@ on_every_backend! {
         });
         assert_ne!(first.header("Location"), anew.header("Location"));
         assert_eq!((count(&server, "customers"), kept(&server).as_str()), (2, "1"));
-        // Another request may have it as well.
+        // Another request may use the key as well.
         let other = wait_until("the key is free again", || {
             let answer = post(&server, "/customers", "k", BEA);
             (answer.status == 201).then_some(answer)
@@ -123,8 +124,8 @@ on_every_backend! {
         assert_eq!(other.header(REPLAYED), None);
     }
 
-    /// More than two steps of the sweep; what still counts stays.
-    fn old_answers_go(backend: Backend) {
+    /// More than two batches of the sweep; valid ones stay.
+    fn idempotency_sweep_removes_expired_responses(backend: Backend) {
         let server = Server::on(backend);
         let first = post(&server, "/customers", "k", ANN);
         let folder = server.stop();
@@ -136,8 +137,8 @@ on_every_backend! {
         check_again(&first, &post(&server, "/customers", "k", ANN));
     }
 
-    /// The longest answer there is: a list of a thousand items in 8 MiB.
-    fn a_long_answer_is_kept_whole(backend: Backend) {
+    /// The longest possible response: a list of a thousand items in 8 MiB.
+    fn idempotency_long_response_is_stored_completely(backend: Backend) {
         let server = Setup::new(backend).model(&model("")).start();
         let name = "n".repeat(8_000);
         let items: Vec<_> = (0..1_000).map(|_| json!({ "name": name })).collect();
@@ -151,8 +152,8 @@ on_every_backend! {
         assert_eq!(stored.trim(), "1000");
     }
 
-    /// A panic while the answer is kept: nothing is done, and the key is free.
-    fn a_panic_leaves_nothing_half_done(backend: Backend) {
+    /// A panic while the response is stored: nothing is done, and the key is free.
+    fn idempotency_panic_before_the_commit_does_nothing(backend: Backend) {
         for fault in ["keep:1", "reply:1", "transaction:1", "commit:1"] {
             let server = Setup::new(backend).fault(fault).start();
             let failed = post(&server, "/customers", "k", ANN);
@@ -163,8 +164,8 @@ on_every_backend! {
         }
     }
 
-    /// A panic behind the commit: the client is told nothing of what was done, until it asks again.
-    fn a_panic_behind_the_commit_is_made_good_by_a_retry(backend: Backend) {
+    /// A panic after the commit: the client learns of the outcome by its retry.
+    fn idempotency_panic_after_the_commit_is_resolved_by_a_retry(backend: Backend) {
         let server = Setup::new(backend).fault("answer:1").start();
         assert_eq!(post(&server, "/customers", "k", ANN).status, 500);
         let again = post(&server, "/customers", "k", ANN);
@@ -173,9 +174,9 @@ on_every_backend! {
     }
 }
 
-/// The other one works at another server.
+/// The first request runs at another server.
 #[test]
-fn whoever_waits_too_long_for_another_server_is_told_to_come_back() {
+fn idempotency_wait_limit_for_another_server_is_409() {
     let text = model("idempotency_wait_seconds_max = 1");
     let first = Setup::new(Backend::Postgres).model(&text).start();
     let second = Setup::replica(first.database()).model(&text).start_in(Folder::new());

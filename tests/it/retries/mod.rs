@@ -1,10 +1,11 @@
-//! `Idempotency-Key`: a request that is sent again is done once, and every answer to it is the same.
+//! Idempotency: a request that is retried under its `Idempotency-Key` is done once, and every response
+//! to it is the same.
 //!
-//! Here is what a client sees of one server; `rounds` has many clients at once, servers that are killed
-//! and several of them, `limits` has who waits, what is kept and for how long; a database that is lost at
-//! every message is in `tests/it/database_faults/keys.rs`.
-//! The one surprising thing: a problem that is told again names the request that it was first told to, so
-//! its `request_id` is not that of the answer.
+//! This file tests one client and one server; `concurrent_clients` has many clients, killed servers and
+//! replicas, `limits` has waiting, storage and expiry; `tests/it/database_faults/idempotency.rs` loses the
+//! database at every message.
+//! The one surprising thing: a replayed problem names the request of its first response, so its
+//! `request_id` is not that of the retry.
 
 mod limits;
 mod rounds;
@@ -31,18 +32,18 @@ fn count(server: &Server, plural: &str) -> usize {
     page[plural].as_array().unwrap().len()
 }
 
-/// How many answers are kept.
+/// How many responses are stored.
 fn kept(server: &Server) -> String {
     sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_keys").trim().to_owned()
 }
 
-/// The kind of a problem, whoever it was first told to.
+/// The slug of a problem, whichever request it was for.
 fn slug(answer: &Answer) -> String {
     let text = answer.json()["type"].as_str().unwrap_or_default().to_owned();
     text.strip_prefix("/-/problems/").unwrap_or_default().to_owned()
 }
 
-/// What belongs to the answer, and not to the request it was sent to.
+/// The part of a response that belongs to it, and not to its request.
 fn lasting(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let is_of_request = |name: &str| {
         ["date", "x-request-id", "idempotent-replayed", "authentication-info"]
@@ -60,7 +61,7 @@ fn check_again(first: &Answer, again: &Answer) {
 }
 
 on_every_backend! {
-    fn a_create_that_is_sent_again_is_done_once(server: Server) {
+    fn idempotency_create_retried_is_done_once(server: Server) {
         let first = post(&server, "/customers", "\"k-1\"", ANN);
         assert_eq!(first.status, 201, "{first:?}");
         for header in ["Location", "ETag", "Content-Type", "Vary", "Cache-Control"] {
@@ -78,8 +79,8 @@ on_every_backend! {
         assert_eq!((count(&server, "customers"), kept(&server).as_str()), (3, "2"));
     }
 
-    /// The item has changed and is gone meanwhile: what was said stays what was said.
-    fn what_is_said_again_is_what_was_said_first(server: Server) {
+    /// The item was changed and deleted meanwhile: the replayed response stays the same.
+    fn idempotency_replay_equals_the_first_response(server: Server) {
         let first = post(&server, "/customers", "k", ANN);
         let path = first.header("Location").unwrap();
         assert_eq!(server.put(path, BEA).status, 200);
@@ -92,7 +93,7 @@ on_every_backend! {
         assert_eq!(count(&server, "customers"), 0);
     }
 
-    fn a_list_of_new_items_is_made_once(server: Server) {
+    fn idempotency_bulk_create_retried_is_done_once(server: Server) {
         let items: Vec<_> = (0..200).map(|n| json!({"name": format!("{n}"), "email": "a@example.com", })).collect();
         let body = json!({ "customers": items }).to_string();
         let first = post(&server, "/customers", "k", &body);
@@ -102,7 +103,7 @@ on_every_backend! {
     }
 
     /// A patch that is not idempotent by itself.
-    fn a_patch_that_is_sent_again_is_done_once(server: Server) {
+    fn idempotency_patch_retried_is_done_once(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let order = server.create(&orders, r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#);
         let add = r#"[{"op":"add","path":"/order/items/-","value":{"product":"cake","unit_price":5}}]"#;
@@ -118,7 +119,7 @@ on_every_backend! {
         assert_eq!((other.status, slug(&other).as_str()), (422, "idempotency-key-used"), "a condition more");
     }
 
-    fn another_request_under_the_same_key_is_refused(server: Server) {
+    fn idempotency_key_reused_for_another_request_is_refused(server: Server) {
         let first = post(&server, "/customers", "k", ANN);
         let type_said = ("Content-Type", "application/json");
         let rows: [(&str, Headers<'_>, &str); 3] = [
@@ -135,8 +136,8 @@ on_every_backend! {
         assert_eq!(count(&server, "customers"), 1);
     }
 
-    /// An answer is kept in one form: whoever wants another one is not sent it.
-    fn nobody_is_sent_a_type_that_they_did_not_list(server: Server) {
+    /// A response is stored in one content type: a client that does not accept it does not get it.
+    fn idempotency_replay_respects_accept(server: Server) {
         let orders = format!("{NO_ONE}/orders");
         let body = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
         let send = |key: &str, accept: &str| {
@@ -146,12 +147,12 @@ on_every_backend! {
         assert_eq!((first.status, first.header("Content-Type")), (404, Some("application/problem+json")), "{first:?}");
         let other = send("k", "application/json");
         assert_eq!((other.status, other.header("Content-Type")), (422, Some("application/json")), "{other:?}");
-        // In other words, with the same result.
+        // Another `Accept` with the same result.
         check_again(&first, &send("k", "application/problem+json;q=0.9, application/json;q=0.5"));
         check_again(&first, &send("k", "*/*"));
     }
 
-    fn a_key_belongs_to_a_method_and_a_path(server: Server) {
+    fn idempotency_key_is_scoped_to_method_and_path(server: Server) {
         let path = server.create("/customers", ANN);
         let orders = format!("{path}/orders");
         let body = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
@@ -166,7 +167,7 @@ on_every_backend! {
         assert_eq!(kept(&server), "4");
     }
 
-    fn keys_that_are_none(server: Server) {
+    fn idempotency_key_malformed_is_refused(server: Server) {
         let long = "k".repeat(256);
         for key in ["", "\"\"", "a b", "\"a", "\"a\\b\"", "a,b", "\"a\";p=1", &long] {
             let answer = post(&server, "/customers", key, ANN);
@@ -178,7 +179,7 @@ on_every_backend! {
         let path = server.create("/customers", ANN);
         let patch = server.request(&format!("PATCH {path}"), &[(KEY, "a b")], BEA);
         assert_eq!(patch.problem(), "bad-idempotency-key");
-        // What is idempotent by nature needs no key, and no look is taken at it.
+        // Methods that are idempotent by nature need no key, and theirs is ignored.
         for (line, body) in [("GET", ""), ("PUT", ANN), ("HEAD", ""), ("DELETE", "")] {
             let answer = server.send(format!(
                 "{line} {path} HTTP/1.1\r\nHost: localhost\r\n{KEY}: a b\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
@@ -189,8 +190,8 @@ on_every_backend! {
         assert_eq!(kept(&server), "0");
     }
 
-    /// What is decided by what is stored is an answer like any other, and stays so when that changes.
-    fn refusals_that_what_is_stored_decides_are_kept(backend: Backend) {
+    /// A refusal that depends on stored data is stored, and is replayed even when the data changes.
+    fn idempotency_data_dependent_refusals_are_stored(backend: Backend) {
         let server = Setup::new(backend).model(include_str!("../models/school.toml")).start();
         let mia = r#"{"person":{"name":"Mia","badge":"gold"}}"#;
         let holder = server.create("/people", mia);
@@ -204,7 +205,7 @@ on_every_backend! {
         let long_taken = post(&server, "/people", "long", &long);
         assert_eq!((long_taken.status, slug(&long_taken).as_str()), (409, "taken"), "{long_taken:?}");
         assert_eq!(count(&server, "people"), 1);
-        // Free by now.
+        // The value is free by now.
         assert_eq!(server.delete(&holder).status, 204);
         check_again(&taken, &post(&server, "/people", "taken", mia));
         check_again(&many_taken, &post(&server, "/people", "many", &many));
@@ -214,7 +215,7 @@ on_every_backend! {
         assert_eq!(created.status, 201, "{created:?}");
     }
 
-    fn a_failed_condition_and_a_failed_patch_are_kept(server: Server) {
+    fn idempotency_failed_condition_and_patch_are_stored(server: Server) {
         let path = server.create("/customers", ANN);
         let send = |headers: &[(&str, &str)], body: &str| server.request(&format!("PATCH {path}"), headers, body);
         let unmet = [(KEY, "unmet"), ("If-Match", "\"7\"")];
@@ -238,8 +239,8 @@ on_every_backend! {
         check_again(&missing, &server.request(&format!("PATCH {NO_ONE}"), &[(KEY, "gone")], patch));
     }
 
-    /// What is wrong with the request alone is the same every time, and uses up no key.
-    fn what_fails_before_the_store_is_asked_is_not_kept(server: Server) {
+    /// A refusal of the request by itself is the same every time, and uses up no key.
+    fn idempotency_refusals_before_the_store_are_not_stored(server: Server) {
         let rows: [(Headers<'_>, &str, u16); 6] = [
             (&[(KEY, "k")], "{", 400),
             (&[(KEY, "k")], r#"{"customer":{"name":"Ann"}}"#, 422),
@@ -257,8 +258,8 @@ on_every_backend! {
         assert_eq!((answer.status, answer.header(REPLAYED)), (201, None));
     }
 
-    /// 428 is decided by the headers alone; 403 by rights, which may be other ones tomorrow.
-    fn what_other_headers_or_rights_would_change_is_not_kept(backend: Backend) {
+    /// 428 depends on the headers alone; 403 on permissions, which may change.
+    fn idempotency_refusals_by_headers_or_permissions_are_not_stored(backend: Backend) {
         let model = "title = \"T\"\n[resources.thing]\nrequire_if_match = true\n[resources.thing.fields]\nname = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
         let path = server.create("/things", r#"{"thing":{"name":"a"}}"#);
@@ -268,7 +269,7 @@ on_every_backend! {
         assert_eq!(kept(&server), "1");
     }
 
-    fn every_caller_has_keys_of_their_own(backend: Backend) {
+    fn idempotency_keys_are_separate_for_each_caller(backend: Backend) {
         let model = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n[resources.note.fields]\ntext = { type = \"text\" }\n\
             [roles.maker]\nthing = [\"get\", \"post\"]\n[roles.half]\nthing = [\"get\", \"post\"]\nnote = { verbs = [\"get\", \"post\"], readonly = [\"text\"] }\n\
             [roles.anyone]\nthing = [\"post\"]\n";
@@ -290,14 +291,14 @@ on_every_backend! {
         }
         let wrong = Person::new("ann", "wrong");
         assert_eq!(send(Some(&wrong), body).status, 401, "who it is comes first");
-        // Refused by rights: not kept.
+        // Refused by permissions: not stored.
         let before = kept(&server);
         let readonly = server.request("POST /notes", &[(KEY, "r"), ("Authorization", &bea.basic())], r#"{"note":{"text":"x"}}"#);
         assert_eq!((readonly.status, kept(&server)), (403, before), "{readonly:?}");
     }
 
-    /// A base that was made before there were keys.
-    fn a_database_without_the_table_gets_it(backend: Backend) {
+    /// A database from before idempotency keys.
+    fn idempotency_table_is_added_to_an_older_database(backend: Backend) {
         let server = Server::on(backend);
         let path = server.create("/customers", ANN);
         let folder = server.stop();
@@ -310,8 +311,8 @@ on_every_backend! {
         assert_eq!((server.get(&path).status, kept(&server).as_str()), (200, "1"));
     }
 
-    /// Neither the key nor the body can be read from what is kept of the request.
-    fn only_marks_are_kept_of_a_request(server: Server) {
+    /// Neither the key nor the body can be read from the stored fingerprints.
+    fn idempotency_stores_only_fingerprints_of_a_request(server: Server) {
         post(&server, "/customers", "a-key-to-be-found", ANN);
         let row = sql(server.backend(), server.folder(), "SELECT scope, fingerprint, bytes, length(answer) FROM nouns_keys");
         let (scope, rest) = row.trim().split_once('|').unwrap();
@@ -322,7 +323,7 @@ on_every_backend! {
         assert!(!all.contains("a-key-to-be-found"), "{all}");
     }
 
-    fn the_log_names_the_problem_that_is_told_again(server: Server) {
+    fn idempotency_replayed_problem_is_named_in_the_log(server: Server) {
         let body = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
         let first = post(&server, &format!("{NO_ONE}/orders"), "k", body);
         let again = post(&server, &format!("{NO_ONE}/orders"), "k", body);

@@ -1,9 +1,10 @@
-//! Twenty clients send the same request under the same key at once, and come back until they are told.
+//! Twenty concurrent clients send the same request under the same key, and retry until they have a
+//! response.
 //!
-//! `NOUNS_SOAK=1` makes 200 rounds in place of 15. In every third a server is killed (kill -9) after so
-//! many answers, and started again.
-//! The one surprising thing: a client that is told 409 or 503, or nothing, sends the very same again, to
-//! the next server: that is all that it has to know.
+//! `NOUNS_SOAK=1` makes 200 rounds in place of 15. In every third a server is killed (SIGKILL) after
+//! some responses, and started again.
+//! The one surprising thing: a client that gets 409, 503 or nothing sends the very same request to the
+//! next server: that is all that it has to know.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,17 +21,17 @@ use crate::harness::{Answer, Backend, Folder, PATIENCE, Server, Setup, wait_unti
 
 const CLIENTS: usize = 20;
 const REPLICAS: usize = 3;
-/// How soon a client that was not told comes back.
+/// The delay after which a client retries.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 fn rounds() -> usize {
     if std::env::var_os("NOUNS_SOAK").is_some() { 200 } else { 15 }
 }
 
-/// Where the servers are; nothing where one is being started.
+/// The addresses of the servers; `None` while one is being started.
 type Addresses = Mutex<Vec<Option<SocketAddr>>>;
 
-/// Servers on one database, each with what it is started with.
+/// Servers on one database, each with its setup.
 struct Fleet {
     servers: Vec<(Setup, Server)>,
     addresses: Addresses,
@@ -45,7 +46,7 @@ impl Fleet {
             let setup = Setup::replica(first.database());
             servers.push((setup.clone(), setup.start_in(Folder::new())));
         }
-        // The first one last: the database goes with it.
+        // The first one is dropped last, since it owns the database.
         servers.push((setup, first));
         let addresses = servers.iter().map(|(_, server)| Some(server.address)).collect();
         Self { servers, addresses: Mutex::new(addresses) }
@@ -59,7 +60,8 @@ impl Fleet {
         servers.insert(index, (setup, server));
     }
 
-    /// All clients at once; `killed` says which server is killed, and after how many answers.
+    /// Runs all clients concurrently; `killed` says which server is killed, and after how many
+    /// responses.
     fn round(&mut self, sent: &Sent, killed: Option<(usize, usize)>) -> Vec<Answer> {
         let (start, answered) = (&Barrier::new(CLIENTS), &AtomicUsize::new(0));
         let Self { servers, addresses } = self;
@@ -86,7 +88,7 @@ impl Fleet {
     }
 }
 
-/// What all clients send.
+/// The request of all clients.
 struct Sent {
     line: String,
     headers: String,
@@ -116,7 +118,7 @@ impl Sent {
     }
 }
 
-/// What is sent in a round: an item, a list of them, or a patch that would add once more each time.
+/// The request of a round: an item, a list of them, or a patch that would add once more each time.
 fn sent(number: usize, order: &str) -> Sent {
     let customer = |n: usize| json!({"name": format!("{number}.{n}"), "email": "a@example.com"});
     let (line, kind, body) = match number % 3 {
@@ -155,7 +157,7 @@ fn run(mut fleet: Fleet, has_kills: bool) {
             assert_eq!(lasting(answer), lasting(first), "round {number}");
         }
         let new = answers.iter().filter(|answer| answer.header(REPLAYED).is_none()).count();
-        // Whoever was told first may have been told nothing.
+        // The client that was answered first may have got nothing.
         assert!(
             new == 1 || (is_killed && new == 0),
             "round {number}: {new} answers are not repeated"
@@ -172,21 +174,21 @@ fn run(mut fleet: Fleet, has_kills: bool) {
 }
 
 on_every_backend! {
-    fn one_server(backend: Backend) {
+    fn idempotency_concurrent_clients_at_one_server(backend: Backend) {
         run(Fleet::new(backend, 1), false);
     }
 
-    fn one_server_that_is_killed(backend: Backend) {
+    fn idempotency_concurrent_clients_at_a_killed_server(backend: Backend) {
         run(Fleet::new(backend, 1), true);
     }
 }
 
 #[test]
-fn three_replicas() {
+fn idempotency_concurrent_clients_at_three_replicas() {
     run(Fleet::new(Backend::Postgres, REPLICAS), false);
 }
 
 #[test]
-fn three_replicas_that_are_killed() {
+fn idempotency_concurrent_clients_at_three_killed_replicas() {
     run(Fleet::new(Backend::Postgres, REPLICAS), true);
 }

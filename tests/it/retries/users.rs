@@ -1,4 +1,5 @@
-//! Keys where passwords are sent: nothing of a password is kept, and a patch of a user is done once too.
+//! Idempotency keys in requests with passwords: no password is stored, and a patch of a user is done
+//! once too.
 
 use serde_json::json;
 
@@ -17,7 +18,7 @@ fn users(server: &Server) -> usize {
 }
 
 on_every_backend! {
-    fn a_user_is_made_once(backend: Backend) {
+    fn idempotency_user_create_retried_is_done_once(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let body = r#"{"user":{"name":"ann","password":"correct horse 1","roles":["clerk"]}}"#;
         let first = send(&server, "POST /-/users", "k", body);
@@ -28,11 +29,11 @@ on_every_backend! {
         assert_eq!(users(&server), 2);
         let all = sql(backend, server.folder(), "SELECT * FROM nouns_keys");
         assert!(!all.contains("correct") && !all.contains("password"), "{all}");
-        // Made with the key, and not a digest that anybody could try passwords against.
+        // A keyed MAC, not a plain hash against which passwords could be guessed.
         assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_keys WHERE fingerprint LIKE '-.%'").trim(), "0");
     }
 
-    fn a_patch_of_a_user_is_done_once(backend: Backend) {
+    fn idempotency_user_patch_retried_is_done_once(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let ann = Person::new("ann", "correct horse 1");
         let path = server.add_user(&ann, &["clerk"]);
@@ -41,7 +42,7 @@ on_every_backend! {
         let first = send(&server, &line, "k", patch);
         assert_eq!((first.status, first.json()["user"]["version"].clone()), (200, json!(2)), "{first:?}");
         assert!(first.header("ETag").is_some());
-        // Changed by somebody else meanwhile: the retry undoes nothing of it.
+        // Another caller has changed it meanwhile: the retry does not revert it.
         let later = send(&server, &line, "later", r#"{"user":{"password":"correct horse 3"}}"#);
         assert_eq!(later.status, 200);
         check_again(&first, &send(&server, &line, "k", patch));
@@ -50,15 +51,16 @@ on_every_backend! {
         assert_eq!(login.status, 200, "{login:?}");
         let other = send(&server, &line, "k", r#"{"user":{"password":"correct horse 4"}}"#);
         assert_eq!((other.status, slug(&other).as_str()), (422, "idempotency-key-used"));
-        // A refusal has no effect, and is looked into again.
+        // A refusal has no effect, and is evaluated again.
         let before = kept(&server);
         let wrong = send(&server, &line, "wrong", r#"{"user":{"roles":["nobody"]}}"#);
         assert_eq!((wrong.status, wrong.header(REPLAYED)), (422, None), "{wrong:?}");
         assert_eq!(kept(&server), before);
     }
 
-    /// Without a key of its own a server could only keep what lets others try passwords.
-    fn an_open_server_without_a_key_takes_none_for_users(server: Server) {
+    /// Without an encryption key a server could only store a hash against which passwords could be
+    /// guessed.
+    fn idempotency_key_for_users_without_a_server_key_is_refused(server: Server) {
         let body = r#"{"user":{"name":"ann","password":"correct horse 1"}}"#;
         let answer = server.request("POST /-/users", &[(KEY, "k")], body);
         assert_eq!((answer.status, answer.problem().as_str()), (400, "bad-idempotency-key"), "{answer:?}");
@@ -67,9 +69,9 @@ on_every_backend! {
     }
 }
 
-/// Whatever server made the mark, another one with the same key knows it.
+/// Another server with the same encryption key recognizes the fingerprint.
 #[test]
-fn another_server_tells_what_was_done() {
+fn idempotency_user_create_is_replayed_by_another_server() {
     let first = Setup::new(Backend::Postgres).closed().start();
     let second =
         Setup::replica(first.database()).key_file(first.key_file()).start_in(Folder::new());

@@ -1,5 +1,5 @@
-//! The answer to a write shows no more than a GET by the same caller, and its status tells no value that GET
-//! does not show.
+//! Responses to writes: they show no more than a GET by the same caller, and their status reveals no
+//! value that GET does not show.
 
 use super::{Office, id};
 use crate::harness::{Answer, Backend, Folder, Masks, run};
@@ -43,12 +43,12 @@ fn person(office: &mut Office, body: &str) -> String {
     office.make("POST /people", body)
 }
 
-/// What the admin reads of it.
+/// The item as the admin reads it.
 fn stored(office: &mut Office, path: &str) -> serde_json::Value {
     office.by_admin(&format!("GET {path}"), "").json()["person"].clone()
 }
 
-/// Everything that an answer says, but for what is new every time.
+/// The whole response, without what is new every time.
 fn told(answer: &Answer) -> String {
     Masks::default().answer(answer)
 }
@@ -62,7 +62,7 @@ fn assert_mute(answer: &Answer, status: u16) {
 }
 
 on_every_backend! {
-    fn write_answer_has_the_fields_and_the_tag_of_get(backend: Backend) {
+    fn write_response_has_the_fields_and_etag_of_get(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let path = person(&mut office, r#"{"person":{"name":"Eve","salary":5000}}"#);
         let seen = office.ask(&format!("GET {path}"), "");
@@ -83,8 +83,8 @@ on_every_backend! {
         assert!(!many.text().contains("salary"), "{many:?}");
     }
 
-    /// What GET does not show cannot be put back, so a PUT of what GET has shown leaves it.
-    fn put_without_a_field_that_get_hides_keeps_it(backend: Backend) {
+    /// A client cannot send back what GET does not show, so a PUT of what GET has shown leaves it.
+    fn put_without_a_hidden_field_keeps_it(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let path = person(&mut office, r#"{"person":{"name":"Eve","salary":5000,"bonus":3}}"#);
         let seen = office.ask(&format!("GET {path}"), "").text().replace("Eve", "Eva");
@@ -96,10 +96,10 @@ on_every_backend! {
         assert_eq!(stored(&mut office, &path)["salary"], 1);
     }
 
-    fn patch_of_a_field_that_get_hides_tells_no_value(backend: Backend) {
+    fn patch_of_a_hidden_field_reveals_no_value(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let make = |office: &mut Office| person(office, r#"{"person":{"name":"Eve","salary":5000}}"#);
-        // The same for the right guess and for a wrong one, and the version too.
+        // The same response for a right guess and for a wrong one, including the version.
         let guesses = [5000, 4999].map(|guess| {
             let path = make(&mut office);
             let body = format!(r#"{{"person":{{"salary":{guess}}}}}"#);
@@ -125,7 +125,7 @@ on_every_backend! {
             assert_eq!(right.status, 409, "{op}: {right:?}");
             assert_eq!(told(&right), told(&wrong), "{op}");
         }
-        // It can be set, and taken away, without being seen.
+        // It can be set and removed without being seen.
         let body = r#"[{"op":"add","path":"/person/salary","value":1}]"#;
         assert_eq!(office.ask_with(&line, JSON_PATCH, body).status, 200);
         assert_eq!(stored(&mut office, &path)["salary"], 1);
@@ -136,7 +136,7 @@ on_every_backend! {
         assert_eq!(office.ask(&line, body).status, 422);
     }
 
-    fn refused_transition_of_a_hidden_state_does_not_name_it(backend: Backend) {
+    fn transition_of_a_hidden_state_refused_does_not_name_it(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let path = person(&mut office, r#"{"person":{"name":"Eve"}}"#);
         let line = format!("PATCH {path}");
@@ -146,7 +146,7 @@ on_every_backend! {
         assert!(!refused.text().contains("hired") && !refused.text().contains("allowed\":"), "{refused:?}");
     }
 
-    fn readonly_field_that_get_hides_cannot_be_guessed(backend: Backend) {
+    fn readonly_hidden_field_cannot_be_guessed(backend: Backend) {
         let mut office = office(backend, &["reader", "payroll"]);
         for path in ["a", "b"].map(|group| {
             person(&mut office, &format!(r#"{{"person":{{"name":"Eve","group":"{group}","salary":5000}}}}"#))
@@ -168,8 +168,8 @@ on_every_backend! {
         }
     }
 
-    /// A reference out of sight may stay where the caller can see that it is there already.
-    fn reference_that_get_hides_cannot_be_guessed(backend: Backend) {
+    /// A hidden reference may stay where the caller can see that it is there already.
+    fn reference_to_a_hidden_item_cannot_be_guessed(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let [right, wrong] = ["one", "two"].map(|name| {
             let team = office.make("POST /teams", &format!(r#"{{"team":{{"name":"{name}"}}}}"#));
@@ -190,7 +190,7 @@ on_every_backend! {
     }
 
     /// GET is 404, and the writes are granted.
-    fn write_to_a_row_that_get_does_not_show_has_no_body(backend: Backend) {
+    fn write_to_a_hidden_row_has_no_body(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let path = person(&mut office, r#"{"person":{"name":"Eve","group":"b"}}"#);
         let line = format!("PATCH {path}");
@@ -201,7 +201,7 @@ on_every_backend! {
         assert_eq!(stored(&mut office, &path)["name"], "Eva");
         let put = r#"{"person":{"name":"Eva","group":"b"}}"#;
         assert_mute(&office.ask(&format!("PUT {path}"), put), 204);
-        // Neither what is stored nor its version can be asked for.
+        // Neither the stored values nor the version can be probed.
         for op in [
             r#"{"op":"test","path":"/person/name","value":"GUESS"}"#,
             r#"{"op":"test","path":"/person/version","value":GUESS}"#,
@@ -230,14 +230,14 @@ on_every_backend! {
         assert_mute(&office.ask_with(&line, ("If-Match", "*"), r#"{"person":{}}"#), 204);
         let old = ("If-Unmodified-Since", "Mon, 01 Jan 2001 00:00:00 GMT");
         assert_mute(&office.ask_with(&line, old, r#"{"person":{}}"#), 204);
-        // What becomes visible is shown, and what goes out of sight is not.
+        // A row that becomes visible is shown, and one that becomes hidden is not.
         let shown = office.ask(&line, r#"{"person":{"group":"a"}}"#);
         assert_eq!((shown.status, &shown.json()["person"]["name"]), (200, &"Eva".into()));
         assert_mute(&office.ask(&line, r#"{"person":{"group":"b"}}"#), 204);
         assert_eq!(office.ask(&format!("DELETE {path}"), "").status, 204);
     }
 
-    fn created_row_that_get_does_not_show_has_a_location_alone(backend: Backend) {
+    fn create_of_a_hidden_row_has_only_a_location(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let made = office.ask("POST /people", r#"{"person":{"name":"Eve","group":"b"}}"#);
         assert_mute(&made, 201);
@@ -261,8 +261,8 @@ on_every_backend! {
         assert_eq!(office.ask(&format!("DELETE {path}"), "").status, 204);
     }
 
-    /// An answer that was kept is not told again to one who may see less by now.
-    fn kept_answer_is_not_replayed_to_narrower_rights(backend: Backend) {
+    /// A stored response is not replayed to a caller who may see less by now.
+    fn idempotent_replay_is_refused_after_permissions_shrink(backend: Backend) {
         let mut office = office(backend, &["reader", "editor"]);
         let path = person(&mut office, r#"{"person":{"name":"Eve"}}"#);
         let (line, key) = (format!("PATCH {path}"), ("Idempotency-Key", "k1"));
@@ -285,7 +285,7 @@ on_every_backend! {
 }
 
 #[test]
-fn check_warns_of_a_role_that_writes_what_it_cannot_get() {
+fn check_warns_of_a_role_that_writes_without_get() {
     let folder = Folder::new();
     std::fs::write(folder.path().join("nouns.toml"), STAFF).unwrap();
     let checked = run(folder.path(), &["check"]);

@@ -1,14 +1,15 @@
-//! A field that is hidden from somebody gives the very answer that a field gives which is not there.
+//! Hidden fields: the response is exactly that for a field that does not exist.
 //!
-//! Each request is sent twice: with the name of the hidden field, and with one of the same length that
-//! means nothing. With one name for the other, both answers are the same to the byte, head and body.
+//! Each request is sent twice: with the name of the hidden field, and with a meaningless one of the
+//! same length. After replacing one name by the other, both responses are the same to the byte, head
+//! and body.
 
 use serde_json::{Value, json};
 
 use super::{Office, Rows};
 use crate::harness::{Backend, Masks};
 
-/// A role, what is hidden from it, where, and its item and collection.
+/// A role, its hidden field, the field's place, and its item and collection.
 const HIDDEN: &[(&str, &str, &str, &str, &str)] = &[
     ("member", "team", "budget", "{mine}", "/teams"),
     ("member", "team", "nickname", "{mine}", "/teams"),
@@ -19,10 +20,10 @@ const HIDDEN: &[(&str, &str, &str, &str, &str)] = &[
     ("clerk", "project", "code", "{mine.live}", "{mine}/projects"),
 ];
 
-/// Letters that are near no name.
+/// Letters that resemble no name.
 const NOTHING: &str = "qxzjvqwkq";
 
-/// In place of the name.
+/// The placeholder of the name.
 const NAME: &str = "NAME";
 
 /// Queries in which a field may be named.
@@ -46,7 +47,7 @@ fn queries() -> Vec<String> {
     all
 }
 
-/// Bodies in which a field may be named: with every kind of value, at every place.
+/// Bodies in which a field may be named: with every kind of value, at every position.
 fn bodies(resource: &str) -> Vec<String> {
     let plain = |resource: &str| match resource {
         "team" => json!({"name": "new", "lead": "ann"}),
@@ -85,18 +86,18 @@ fn bodies(resource: &str) -> Vec<String> {
 }
 
 on_every_backend! {
-    fn a_hidden_field_is_an_unknown_one(backend: Backend) {
+    fn hidden_field_responses_equal_those_of_an_unknown_field(backend: Backend) {
         let mut office = Office::open(backend);
         let rows = Rows::make(&mut office, "x");
         let mut compared = 0;
         for (role, resource, hidden, item, collection) in HIDDEN {
             office.play(role);
             let unknown = match (*role, *hidden) {
-                // The clerk may know of `cost`, to which this one is as near.
+                // The clerk may know `cost`, to which this one is as similar.
                 ("clerk", _) => "coxe",
-                // Without its first letter it is as near to `name`, which everybody knows.
+                // Without its first letter it is as similar to `name`, which every caller knows.
                 (_, "nickname") => "qxzjname",
-                // As near to `sort`.
+                // As similar to `sort`.
                 (_, "cost") => "xoxt",
                 (_, hidden) => &NOTHING[..hidden.len()],
             };
@@ -115,7 +116,7 @@ on_every_backend! {
                 asked.push((line, String::new()));
             }
             for (line, body) in asked {
-                // Without its first letter it is as near to the hidden name as can be.
+                // Without its first letter it is as similar to the hidden name as possible.
                 for cut in 0..2 {
                     let [hidden, unknown] = [&hidden[cut..], &unknown[cut..]];
                     let mut ask = |name: &str| {
@@ -130,7 +131,7 @@ on_every_backend! {
             }
         }
         assert!(compared > 500, "{compared}");
-        // What was asked has changed nothing that could be told apart later.
+        // The requests have changed nothing that could be distinguished later.
         office.play("admin");
         assert_eq!(office.ask(&rows.path("GET {mine}"), "").json()["team"]["budget"], "9.50");
     }

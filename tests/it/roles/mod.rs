@@ -1,8 +1,8 @@
-//! Who may do what, over the wire: the same rows, routes and tables as in `src/pipeline/grants/`, which
-//! hold them against the program from inside.
+//! Permissions over HTTP: the same rows, routes and tables as in `src/pipeline/grants/`, which tests
+//! them from inside.
 //!
-//! The one surprising thing: there is one user, whose roles are changed from column to column; a
-//! password costs time, and a change of roles takes effect at the next request.
+//! The one surprising thing: there is one user, whose roles change from column to column; hashing a
+//! password takes time, and a change of roles takes effect at the next request.
 
 mod answers;
 mod hidden;
@@ -21,13 +21,13 @@ const TABLE: &str = include_str!("../../../src/pipeline/grants/table.txt");
 const TOLD: &str = include_str!("../../../src/pipeline/grants/told.txt");
 const SEEN: &str = include_str!("../../../src/pipeline/grants/seen.txt");
 
-/// A server with ann, and a connection to it.
+/// A server with the user ann, and a connection to it.
 struct Office {
     client: Client,
     _server: Server,
     admin: String,
     ann: String,
-    /// Where ann is.
+    /// The path of the user ann.
     path: String,
     is_anyone: bool,
 }
@@ -45,7 +45,7 @@ impl Office {
         Self { client: server.client(), _server: server, admin, ann, path, is_anyone: false }
     }
 
-    /// Ann has this role from now on, or none; `anyone` has no name.
+    /// Gives ann this role, or none; `anyone` sends no credentials.
     fn play(&mut self, role: &str) {
         self.is_anyone = role == "anyone";
         let roles = [role];
@@ -80,7 +80,7 @@ impl Office {
     }
 }
 
-/// Names and paths of what is there.
+/// Names and paths of the created items.
 struct Rows(Vec<(&'static str, String)>);
 
 impl Rows {
@@ -115,7 +115,7 @@ impl Rows {
         self.replaced(body, |name, path| (format!("{{id:{name}}}"), id(path).to_owned()))
     }
 
-    /// The other way round.
+    /// Replaces paths and ids by the names.
     fn named(&self, text: &str) -> String {
         self.replaced(text, |name, path| (id(path).to_owned(), format!("{{id:{name}}}")))
     }
@@ -131,7 +131,7 @@ fn parted(line: &str) -> (&str, &str) {
     (asked, body.trim_start())
 }
 
-/// As the table has it, from what was answered.
+/// The table, derived from the responses.
 fn table(office: &mut Office) -> String {
     let roles: Vec<&str> = TABLE.lines().next().unwrap().split_whitespace().collect();
     let mut lines: Vec<String> = vec![format!("{:<26}", "")];
@@ -148,7 +148,7 @@ fn table(office: &mut Office) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// What an answer says, as `told.txt` and `seen.txt` have it.
+/// A response in the format of `told.txt` and `seen.txt`.
 fn shown(answer: &Answer, rows: &Rows) -> String {
     let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let mut text = format!("  {}", answer.status);
@@ -169,7 +169,7 @@ fn shown(answer: &Answer, rows: &Rows) -> String {
     rows.named(&text)
 }
 
-/// Takes out what differs from run to run.
+/// Removes what differs from run to run.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -183,7 +183,7 @@ fn strip(value: &mut Value) {
     }
 }
 
-/// Asks what a file has, as the roles that it names, and writes down what comes.
+/// Sends the requests of a file, as the roles that it names, and records the responses.
 fn repeated(office: &mut Office, rows: &Rows, file: &str) -> String {
     let mut text = String::new();
     for line in file.lines() {
@@ -200,13 +200,13 @@ fn repeated(office: &mut Office, rows: &Rows, file: &str) -> String {
 }
 
 on_every_backend! {
-    fn every_verb_on_every_route_for_every_role(backend: Backend) {
+    fn permissions_of_every_verb_route_and_role_match_the_table(backend: Backend) {
         let mut office = Office::open(backend);
         assert_eq!(table(&mut office), TABLE);
     }
 
-    /// Two roles add their rows, and neither lends its fields to the rows of the other.
-    fn roles_together(backend: Backend) {
+    /// Two roles combine their rows, and neither extends its fields to the rows of the other.
+    fn permissions_of_two_roles_do_not_mix_rows_and_fields(backend: Backend) {
         let mut office = Office::open(backend);
         let rows = Rows::make(&mut office, "x");
         let mut seen = |roles: &[&str]| {
@@ -223,8 +223,8 @@ on_every_backend! {
         assert_eq!(seen(&["lead", "manager"]), (2, 2, 200));
     }
 
-    /// Rows and fields out of reach, in answers and in refusals.
-    fn what_each_role_sees_and_is_told(backend: Backend) {
+    /// Rows and fields without permission, in responses and in refusals.
+    fn permissions_responses_and_refusals_match_the_files(backend: Backend) {
         let mut office = Office::open(backend);
         let mut rows = Rows::make(&mut office, "x");
         assert_eq!(repeated(&mut office, &rows, SEEN), SEEN);

@@ -1,4 +1,4 @@
-//! Grants of paths of the server's own: monitoring needs no admin.
+//! Grants of the server's own paths: monitoring needs no admin.
 
 use super::Office;
 use crate::harness::{Backend, Folder, Setup, run};
@@ -31,7 +31,7 @@ on_every_backend! {
         for line in ["GET /-/users", "GET /notes", "POST /notes", "POST /-/users"] {
             assert_eq!(office.ask(line, "{}").status, 403, "{line}");
         }
-        // All resources are not the server's own paths.
+        // A grant on all resources does not include the server's own paths.
         office.play("writer");
         for line in ["GET /-/metrics", "GET /-/users"] {
             assert_eq!(office.ask(line, "").status, 403, "{line}");
@@ -40,7 +40,7 @@ on_every_backend! {
         assert_eq!(office.ask("GET /-/metrics", "").status, 401);
     }
 
-    fn users_grant_reads_users_and_writes_none(backend: Backend) {
+    fn users_grant_reads_but_does_not_write_users(backend: Backend) {
         let mut office = Office::of(backend, MODEL);
         office.play("auditor");
         let listed = office.ask("GET /-/users", "");

@@ -1,4 +1,4 @@
-//! Commands beside a server, or after it, with a model that is not the server's.
+//! Commands with another model than the server's, while it runs and afterwards.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::process::Command;
 use super::{LOOSE, STRICT, note, schema};
 use crate::harness::{Backend, NOUNS, Person, Process, Setup};
 
-/// With a field and a resource more, and without the rule.
+/// With one more field and one more resource, and without the rule.
 const MORE: &str = "age = { type = \"integer\", filter = true }\n\
     [resources.page.fields]\ntext = { type = \"text\" }\n";
 const OTHER: &str = "title = \"Other\"\n[resources.other.fields]\nx = { type = \"text\" }\n";
 
-/// Runs commands with another model: each does its work, and changes no table.
+/// Runs commands with another model: each succeeds, and changes no table.
 fn run_all((backend, address): (Backend, &str), folder: &Path, model: &str) {
     let before = schema(backend, folder);
     fs::write(folder.join("other.toml"), model).unwrap();
@@ -51,7 +51,7 @@ on_every_backend! {
         for model in &models {
             run_all((backend, &address), folder.path(), model);
         }
-        // Its own model still fits.
+        // The server's own model still fits.
         Setup::new(backend).model(STRICT).closed().start_in(folder);
     }
 }

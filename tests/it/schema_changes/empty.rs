@@ -1,10 +1,10 @@
-//! Another model where nothing is stored.
+//! Model changes of empty databases and empty resources.
 
 use serde_json::json;
 
 use crate::harness::{Backend, Setup, sql};
 
-/// Children, a reference, ids that are numbers, a unique rule.
+/// Children, a reference, integer ids, a unique rule.
 const SCHOOL: &str = r#"
 title = "School"
 [resources.teacher.fields]
@@ -37,7 +37,7 @@ at = { type = "timestamp" }
 "#;
 
 on_every_backend! {
-    fn empty_database_takes_another_model_and_takes_it_back(backend: Backend) {
+    fn empty_database_accepts_another_model_and_the_old_one_again(backend: Backend) {
         let server = Setup::new(backend).model(SCHOOL).closed().start();
         let admin = server.admin();
         let server = Setup::new(backend).model(OTHER).closed().start_in(server.stop());
@@ -60,16 +60,16 @@ on_every_backend! {
         let server = Setup::new(backend).model(SCHOOL).closed().start_in(server.stop());
         let class = send(&server, "POST /classes", r#"{"class":{"title":"1a"}}"#);
         assert_eq!(class.status, 201, "{class:?}");
-        // What happened stays in the change log.
+        // The change log stays.
         let log = "SELECT count(*) FROM nouns_changes WHERE resource = 'lesson'";
         assert_eq!(sql(backend, server.folder(), log), "2\n");
     }
 
-    fn resource_without_items_changes_beside_one_with_items(backend: Backend) {
+    fn empty_resource_may_change_when_another_has_items(backend: Backend) {
         let server = Setup::new(backend).model(SCHOOL).start();
         let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
         let folder = server.stop();
-        // The classes refer to the teachers, and none does.
+        // The classes may refer to the teachers, and none does.
         let model = SCHOOL
             .replace("name = { type = \"text\", required = true, unique = true }", "age = { type = \"integer\" }")
             .replace("parent = \"class\"", "");
@@ -80,11 +80,11 @@ on_every_backend! {
         let body = json!({"class": {"title": "1a", "lead": id}}).to_string();
         assert_eq!(server.put(&class, body).status, 200);
         server.create("/pupils", r#"{"pupil":{"name":"Ann"}}"#);
-        // The reference is kept by the database as before.
+        // The database enforces the reference as before.
         assert_eq!(server.delete(&teacher).status, 409);
         let gone = "DELETE FROM teachers";
         match backend {
-            // The tool does not look at references unless it is told to.
+            // The tool does not enforce references by default.
             Backend::Sqlite => {
                 let check = "SELECT count(*) FROM pragma_foreign_key_list('classes')";
                 assert_eq!(sql(backend, server.folder(), check), "1\n");
@@ -97,7 +97,7 @@ on_every_backend! {
         }
     }
 
-    fn resource_with_items_is_refused_as_before(backend: Backend) {
+    fn resource_with_items_refuses_an_incompatible_change(backend: Backend) {
         let server = Setup::new(backend).model(SCHOOL).start();
         let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
         let folder = server.stop();
@@ -114,7 +114,7 @@ on_every_backend! {
         server.create("/teachers", r#"{"teacher":{"name":"Ann"}}"#);
     }
 
-    fn id_of_a_table_made_anew_is_not_given_again(backend: Backend) {
+    fn recreated_table_does_not_reuse_ids(backend: Backend) {
         let server = Setup::new(backend).model(SCHOOL).start();
         for number in 1..=2 {
             let path = server.create("/classes", r#"{"class":{"title":"1a"}}"#);

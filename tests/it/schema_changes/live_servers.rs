@@ -1,4 +1,4 @@
-//! A start beside servers that run with another model.
+//! A start while other servers run with another model.
 
 use expect_test::expect;
 
@@ -14,14 +14,14 @@ fn strict() -> Server {
     server
 }
 
-/// How often the database has an index of this name.
+/// How many indexes of this name the database has.
 fn count_index(folder: &Folder, name: &str) -> String {
     let text = format!("SELECT count(*) FROM pg_indexes WHERE indexname = '{name}'");
     sql(BACKEND, folder.path(), &text).trim().to_owned()
 }
 
 #[test]
-fn looser_start_beside_a_stricter_server_is_refused_until_that_has_stopped() {
+fn looser_model_is_refused_while_a_stricter_server_runs() {
     let server = strict();
     let address = server.database();
     let ended = start_refused(&address, LOOSE);
@@ -33,7 +33,7 @@ fn looser_start_beside_a_stricter_server_is_refused_until_that_has_stopped() {
     "#]]
     .assert_eq(&ended.stderr.replace(&address, "ADDRESS"));
     assert_eq!(server.post("/notes", note("a")).status, 409, "the rule holds");
-    // Neither is it in its own way: it starts again with its own model.
+    // A server does not block itself: it restarts with its own model.
     let server = server.restart();
     assert_eq!(server.post("/notes", note("a")).status, 409);
     let folder = server.stop();
@@ -43,7 +43,7 @@ fn looser_start_beside_a_stricter_server_is_refused_until_that_has_stopped() {
 }
 
 #[test]
-fn looser_start_with_wait_serves_when_the_stricter_server_has_stopped() {
+fn looser_model_with_wait_serves_once_the_stricter_server_stops() {
     let server = strict();
     let folder = Folder::new();
     let setup = Setup::replica(server.database()).model(LOOSE);
@@ -63,15 +63,15 @@ fn killed_server_counts_until_its_row_is_old() {
     let address = server.database();
     let folder = server.kill();
     assert_eq!(start_refused(&address, LOOSE).code, Some(2));
-    // Only the one that was killed is there: the one that was refused left none behind.
+    // Only the killed server has a row: the refused one left none behind.
     let age = "UPDATE nouns_servers SET seen = seen - interval '151 seconds' RETURNING 1";
     assert_eq!(sql(BACKEND, folder.path(), age), "1\n");
     Setup::replica(address).model(LOOSE).start();
 }
 
-/// An index that only makes reads quick is no rule; and yet the older server has it as long as it runs.
+/// An index that only speeds up reads is no rule; and yet the older server has it as long as it runs.
 #[test]
-fn index_of_a_running_server_stays_until_it_has_stopped() {
+fn index_of_a_running_server_is_kept_until_it_stops() {
     let index = "nouns.notes.filter.text";
     let older = strict();
     let model = STRICT.replace(", filter = true", "");
@@ -82,9 +82,9 @@ fn index_of_a_running_server_stays_until_it_has_stopped() {
     assert_eq!(count_index(&database, index), "0");
 }
 
-/// Also where nothing would be lost: the older server would find its table gone.
+/// Even where nothing would be lost: the older server would find its table missing.
 #[test]
-fn empty_table_is_not_made_anew_under_a_running_server() {
+fn empty_table_is_not_recreated_under_a_running_server() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let address = server.database();
     let model = STRICT.replace("code = { type = \"text\"", "code = { type = \"integer\"");

@@ -1,4 +1,4 @@
-//! A start that changes tables which others use: nobody waits for it.
+//! Table locks of a start that changes tables in use: no request waits for it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::{STRICT, note};
 use crate::harness::{Backend, Folder, Late, Process, Server, Setup, sql, wait_until};
 
 const BACKEND: Backend = Backend::Postgres;
-/// Much longer than a start waits for a table, and shorter than a statement may wait.
+/// Much longer than a start waits for a table lock, and shorter than a statement may wait.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 
 /// With a field more, which has a default and an index.
@@ -58,11 +58,11 @@ fn valid_index(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn start_that_adds_a_field_holds_up_nobody_while_a_read_is_open() {
+fn start_adding_a_field_blocks_no_request_during_an_open_read() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
     let late = Late::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
-    // However slow the machine is, it goes on trying.
+    // However slow the machine is, it keeps retrying.
     let (process, _folder) = start(&server, &longer(), &["--wait"]);
     for round in 0..3 {
         wait_for(server.folder(), "ALTER TABLE%");
@@ -74,7 +74,7 @@ fn start_that_adds_a_field_holds_up_nobody_while_a_read_is_open() {
 }
 
 #[test]
-fn start_that_never_gets_its_lock_ends_with_a_message_and_changes_nothing() {
+fn start_without_its_lock_fails_and_changes_nothing() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
     let before = super::schema(BACKEND, server.folder());
@@ -90,7 +90,7 @@ fn start_that_never_gets_its_lock_ends_with_a_message_and_changes_nothing() {
 }
 
 #[test]
-fn start_that_adds_an_index_holds_up_nobody_while_a_snapshot_is_open() {
+fn start_adding_an_index_blocks_no_request_during_an_open_snapshot() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM notes;\n";
@@ -106,7 +106,7 @@ fn start_that_adds_an_index_holds_up_nobody_while_a_snapshot_is_open() {
 }
 
 #[test]
-fn leftover_of_a_failed_index_build_is_replaced() {
+fn failed_index_build_leftover_is_replaced() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     server.create("/notes", note("a"));
     server.create("/notes", note("b"));

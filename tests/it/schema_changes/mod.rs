@@ -1,6 +1,7 @@
-//! Who may change tables and rules, when, and what others feel of it.
+//! Schema changes: who may change tables and rules, when, and the effect on other servers.
 //!
-//! How two models differ is for `src/model/diff/` to say; a start that adds is in `replicas/models.rs`.
+//! `src/model/diff/` computes the difference of two models; `replicas/models.rs` tests a start that
+//! adds.
 
 mod commands;
 mod empty;
@@ -11,7 +12,7 @@ mod unfinished;
 
 use crate::harness::{Backend, Ended, Folder, Setup};
 
-/// A rule that the database keeps, and an index.
+/// A rule that the database enforces, and an index.
 const STRICT: &str = "title = \"Notes\"\n[resources.note.fields]\n\
     text = { type = \"text\", filter = true }\ncode = { type = \"text\", unique = true }\n";
 
@@ -23,7 +24,7 @@ fn note(code: &str) -> String {
     format!(r#"{{"note":{{"text":"tea","code":"{code}"}}}}"#)
 }
 
-/// How a start on a shared database ended, which did not serve.
+/// The result of a start on a shared database that must fail.
 fn start_refused(address: &str, model: &str) -> Ended {
     let setup = Setup::replica(address.to_owned()).model(model);
     match setup.try_start_in(Folder::new()) {
@@ -32,7 +33,7 @@ fn start_refused(address: &str, model: &str) -> Ended {
     }
 }
 
-/// Tables, columns, indexes and the model that the database remembers.
+/// Tables, columns, indexes and the stored model.
 fn schema(backend: Backend, folder: &std::path::Path) -> String {
     let tables = match backend {
         Backend::Sqlite => "SELECT name, coalesce(sql, '') FROM sqlite_master ORDER BY name",

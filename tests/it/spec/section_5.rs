@@ -1,7 +1,7 @@
-//! Section 5 of the specification, and what section 7 says about 401 and 403.
+//! Section 5 of the specification, and the rules of section 7 about 401 and 403.
 //!
-//! Digests are computed here by the formula of the specification, with MD5 of a library, and sent as
-//! bytes; `auth/` holds the server against other people's clients.
+//! The tests compute digests by the formula of the specification, with a library's MD5, and send them
+//! as bytes; `auth/` tests the server with third-party clients.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -59,7 +59,7 @@ fn ask(server: &Server, line: &str, authorization: Option<&str>, body: &str) -> 
     server.send(text)
 }
 
-/// What a client answers to a challenge, by the specification's own words.
+/// A client's response to a challenge, in the specification's terms.
 struct Proof<'a> {
     person: &'a Person,
     challenge: &'a str,
@@ -120,7 +120,7 @@ on_every_backend! {
         assert!(lines[0].starts_with(r#"Digest realm="back", "#), "{lines:?}");
     }
 
-    /// 5, flow 2. Different resource groups have different realms; what is nested has its parent's.
+    /// 5, flow 2. Different resource groups have different realms; a nested resource has its parent's.
     fn s5_flow_2_realms(backend: Backend) {
         let server = two_realms(backend);
         let realm = |path: &str| ask(&server, &format!("GET {path}"), None, "").all("WWW-Authenticate").join(", ");
@@ -130,7 +130,7 @@ on_every_backend! {
         assert!(nested.contains(r#"realm="back""#) && !nested.contains("front"), "{nested}");
     }
 
-    /// 5, flow 3 and 4. The request repeated with a proof is answered normally.
+    /// 5, flow 3 and 4. The request repeated with credentials is answered normally.
     fn s5_flow_3_and_4_proof(backend: Backend) {
         let server = two_realms(backend);
         let admin = server.admin();
@@ -240,7 +240,7 @@ on_every_backend! {
         assert_eq!(list.json()["ledgers"].as_array().unwrap().len(), 4);
     }
 
-    /// 5, Digest, rows 7 to 9. MD5 by the formula; what does not match is not served.
+    /// 5, Digest, rows 7 to 9. MD5 by the formula; a mismatch is refused.
     fn s5_digest_rows_7_to_9_computation(backend: Backend) {
         let server = two_realms(backend);
         let admin = server.admin();
@@ -280,7 +280,7 @@ on_every_backend! {
     }
 }
 
-/// 5, Basic, row 4. It is meant to run over HTTPS: without it, only for this machine itself.
+/// 5, Basic, row 4. It is meant to run over HTTPS: without it, only on loopback.
 #[test]
 fn s5_basic_row_4_transport() {
     let folder = crate::harness::Folder::new();

@@ -1,4 +1,4 @@
-//! What goes with a deleted item: children and references that cascade, up to their limit.
+//! Cascading deletes: children and references that are deleted with an item, up to a limit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::{Backend, Client, Masks, Server, Setup, sql};
 
-/// Items that refer to each other, and go with what they refer to.
+/// Items that refer to each other, and are deleted with what they refer to.
 fn nodes(backend: Backend, cascade_items_max: usize) -> Server {
     let model = format!(
         "title = \"Nodes\"\n[resources.node]\nid = \"integer\"\n[resources.node.fields]\n\
@@ -18,7 +18,7 @@ fn nodes(backend: Backend, cascade_items_max: usize) -> Server {
     Setup::new(backend).model(&model).start()
 }
 
-/// Creates so many nodes that all refer to one.
+/// Creates this many nodes that all refer to one.
 fn create_referrers(server: &Server, to: u64, count: usize) {
     let nodes = vec![json!({ "next": to }); count];
     let answer = server.post("/nodes", json!({ "nodes": nodes }).to_string());
@@ -31,8 +31,9 @@ fn count(server: &Server, table: &str) -> String {
 }
 
 on_every_backend! {
-    /// It was itself among those that were counted, hid one of the others, and the answer was 500.
-    fn an_item_that_refers_to_itself_hid_another_referrer(backend: Backend) {
+    /// Regression: the item was counted among its own referrers, hid another one, and the response was
+    /// 500.
+    fn cascade_self_reference_does_not_hide_another_referrer(backend: Backend) {
         let server = nodes(backend, 1);
         server.create("/nodes", r#"{"node":{}}"#);
         assert_eq!(server.put("/nodes/1", r#"{"node":{"next":1}}"#).status, 200);
@@ -45,7 +46,7 @@ on_every_backend! {
         assert_eq!(count(&server, "nodes"), "0");
     }
 
-    fn two_that_refer_to_each_other_go_together(backend: Backend) {
+    fn cascade_deletes_two_items_that_refer_to_each_other(backend: Backend) {
         let server = nodes(backend, 10);
         server.create("/nodes", r#"{"node":{}}"#);
         server.create("/nodes", r#"{"node":{"next":1}}"#);
@@ -54,8 +55,8 @@ on_every_backend! {
         assert_eq!(count(&server, "nodes"), "0");
     }
 
-    /// The parent went before the child that was asked for, and the parent key forbade it.
-    fn an_order_takes_the_customer_it_belongs_to_along(backend: Backend) {
+    /// Regression: the parent was deleted before the requested child, and the foreign key forbade it.
+    fn cascade_from_a_child_deletes_its_parent(backend: Backend) {
         let model = r#"
             title = "Favourites"
             [resources.customer]
@@ -86,7 +87,7 @@ on_every_backend! {
         "#]].assert_eq(&Masks::default().text(&sql(backend, server.folder(), query)));
     }
 
-    fn exactly_the_limit_goes_and_one_more_does_not(backend: Backend) {
+    fn cascade_at_the_limit_deletes_and_beyond_it_is_refused(backend: Backend) {
         let server = nodes(backend, 150);
         server.create("/nodes", r#"{"node":{}}"#);
         create_referrers(&server, 1, 151);
@@ -98,8 +99,9 @@ on_every_backend! {
         assert_eq!((count(&server, "nodes").as_str(), count(&server, "nouns_changes").as_str()), ("0", "304"));
     }
 
-    /// A removal of more than a hundred runs alone: nobody beside it is refused or lost.
-    fn a_large_cascade_beside_other_writers(backend: Backend) {
+    /// A delete of more than a hundred items has an exclusive commit: no concurrent write is refused or
+    /// lost.
+    fn cascade_of_many_items_does_not_affect_concurrent_writes(backend: Backend) {
         let server = nodes(backend, 1_000);
         for number in 1..=4 {
             server.create("/nodes", r#"{"node":{}}"#);

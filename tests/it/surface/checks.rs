@@ -1,13 +1,13 @@
-//! The order of the checks: one request with two faults, and the earlier step answers.
+//! The order of checks: of two faults in one request, the one that is checked first is reported.
 //!
-//! A fault is a change to a good request; every pair of faults of different steps is tried on every
+//! A fault is a change to a valid request; every pair of faults of different steps is tried on every
 //! request that can have both.
 
 use crate::harness::{Answer, Server};
 
 use super::{ANN, BEA, TEA};
 
-/// A request in parts, so that each fault can spoil its own.
+/// A request in parts, so that each fault can change its own.
 #[derive(Clone)]
 struct Request {
     method: &'static str,
@@ -28,7 +28,7 @@ impl Request {
 }
 
 struct Fault {
-    /// Its place in the order of checks; equal places are never combined.
+    /// Its position in the order of checks; equal positions are never combined.
     step: u8,
     slug: &'static str,
     spoil: fn(&mut Request),
@@ -53,7 +53,7 @@ const FAULTS: &[Fault] = &[
         slug: "wrong-host",
         spoil: |request| request.headers.push(("Host", "example.com")),
     },
-    // With this Accept a problem is still readable, while what the path sends is not acceptable.
+    // With this Accept a problem can be sent, while the path's own type is not acceptable.
     Fault {
         step: 6,
         slug: "not-acceptable",
@@ -131,7 +131,7 @@ fn check(server: &Server, good: &Request, faults: &[&str]) {
 }
 
 on_every_backend! {
-    fn of_a_put(server: Server) {
+    fn check_order_of_put(server: Server) {
         let customer = server.create("/customers", ANN);
         let order = server.create(&format!("{customer}/orders"), TEA);
         let good = Request { method: "PUT", path: order, query: "", headers: Vec::new(), body: TEA.replace("tea", "jam") };
@@ -143,7 +143,7 @@ on_every_backend! {
         assert_eq!(good.send(&server).json()["order"]["version"], 2, "no faulty request has changed anything");
     }
 
-    fn of_a_patch(server: Server) {
+    fn check_order_of_patch(server: Server) {
         let customer = server.create("/customers", ANN);
         let order = server.create(&format!("{customer}/orders"), TEA);
         let good = Request { method: "PATCH", path: order, query: "", headers: Vec::new(), body: TEA.replace("tea", "jam") };
@@ -155,7 +155,7 @@ on_every_backend! {
         assert_eq!(good.send(&server).json()["order"]["version"], 2, "no faulty request has changed anything");
     }
 
-    fn of_a_post(server: Server) {
+    fn check_order_of_post(server: Server) {
         let customer = server.create("/customers", ANN);
         let path = format!("{customer}/orders");
         let good = Request { method: "POST", path: path.clone(), query: "", headers: Vec::new(), body: TEA.to_owned() };
@@ -167,14 +167,14 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["orders"].as_array().unwrap().len(), 0);
     }
 
-    fn of_a_get(server: Server) {
+    fn check_order_of_get(server: Server) {
         let path = server.create("/customers", BEA);
         let good = Request { method: "GET", path, query: "", headers: Vec::new(), body: String::new() };
         check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "wrong-host", "not-acceptable", "bad-query", "not-found", "precondition-failed"]);
         assert_eq!(good.send(&server).status, 200);
     }
 
-    fn of_a_delete(server: Server) {
+    fn check_order_of_delete(server: Server) {
         let path = server.create("/customers", BEA);
         let good = Request { method: "DELETE", path, query: "", headers: Vec::new(), body: String::new() };
         check(&server, &good, &["bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "too-large", "bad-query", "not-found", "precondition-failed"]);
@@ -182,7 +182,7 @@ on_every_backend! {
     }
 
     /// Within the route: an unknown method before an unknown path, a redirect before a wrong method.
-    fn within_the_route(server: Server) {
+    fn check_order_within_the_route(server: Server) {
         let status = |line: &str| server.request(line, &[], "").status;
         assert_eq!(status("BREW /nothing"), 501);
         assert_eq!(status("DELETE /nothing"), 404);

@@ -1,6 +1,6 @@
-//! Answers that are coded: which coding, which tag, and that others can decode it.
+//! Content coding of responses: which coding, which ETag, and that other programs can decode it.
 //!
-//! The judges are the `gzip` and `zstd` programs and curl; none of them shares code with the server.
+//! The `gzip` and `zstd` programs and curl decode; none of them shares code with the server.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ fn note(text: &str) -> String {
     format!(r#"{{"note":{{"text":"{text}"}}}}"#)
 }
 
-/// A text that is not all the same.
+/// A text without long repetitions.
 fn long(words: usize) -> String {
     (0..words).map(|number| format!("word {} ", number * number)).collect()
 }
@@ -33,7 +33,7 @@ fn ask(server: &Server, line: &str, accepted: &str) -> Answer {
     server.request(line, &[("Accept-Encoding", accepted)], "")
 }
 
-/// What another program makes of the body.
+/// The body, decoded by another program.
 fn decoded(answer: &Answer) -> Vec<u8> {
     match answer.header("Content-Encoding") {
         None => answer.body.clone(),
@@ -68,7 +68,7 @@ fn tag(answer: &Answer) -> String {
 const CODINGS: &[&str] = &["gzip", "zstd"];
 
 on_every_backend! {
-    fn a_large_answer_is_coded_as_the_client_likes_it(backend: Backend) {
+    fn content_coding_of_a_large_response_follows_accept_encoding(backend: Backend) {
         let server = notes(backend);
         let path = server.create("/notes", note(&long(400)));
         let plain = server.get(&path);
@@ -77,7 +77,7 @@ on_every_backend! {
             ("gzip", "gzip"), ("gzip, deflate, br, zstd", "zstd"), ("gzip, deflate", "gzip"), ("*", "gzip"), ("x-gzip", "gzip"),
             ("zstd;q=0.5, gzip;q=0.6", "gzip"), ("gzip;q=0.4, identity;q=0.5", "-"), ("br", "-"), ("identity", "-"), ("", "-"),
             ("gzip;q=0, zstd;q=0", "-"), ("nonsense;;;=, gzip", "gzip"),
-            // Nothing fits, and a 406 would be bytes of the same kind.
+            // No coding is acceptable, and a 406 would have a body in the same coding.
             ("identity;q=0", "-"), ("*;q=0", "-"),
         ] {
             for line in [format!("GET {path}"), "GET /notes".to_owned()] {
@@ -91,8 +91,8 @@ on_every_backend! {
         }
     }
 
-    /// RFC 9110 §9.3.2: the same headers, the length of the coded bytes among them.
-    fn head_says_what_get_would(backend: Backend) {
+    /// RFC 9110 §9.3.2: the same headers, including the length of the coded bytes.
+    fn content_coding_of_head_equals_that_of_get(backend: Backend) {
         let server = notes(backend);
         let path = server.create("/notes", note(&long(400)));
         for coding in CODINGS {
@@ -106,8 +106,9 @@ on_every_backend! {
         }
     }
 
-    /// 1 KiB is sent as it is, a byte more is coded; what is small can be large tomorrow, so `Vary` is there.
-    fn small_answers_are_sent_as_they_are(backend: Backend) {
+    /// 1 KiB is sent without a coding, a byte more with one; a small response may be large tomorrow, so
+    /// `Vary` is there.
+    fn content_coding_is_not_applied_to_small_responses(backend: Backend) {
         let server = notes(backend);
         let path = server.create("/notes", note("a"));
         let room = 1024 + 1 - server.get(&path).body.len();
@@ -117,7 +118,7 @@ on_every_backend! {
             let answer = ask(&server, &format!("GET {path}"), "gzip");
             assert_eq!((coding(&answer), answer.header("Vary")), (expected, Some("Accept, Accept-Encoding")));
         }
-        // Unless that is refused: then all that has bytes is coded.
+        // Unless `identity` is refused: then every body is coded.
         for line in [&*format!("GET {path}"), "GET /", "GET /nothing", "GET /-/health"] {
             let answer = ask(&server, line, "gzip, identity;q=0");
             assert_eq!(coding(&answer), "gzip", "{line}");
@@ -127,9 +128,9 @@ on_every_backend! {
         assert_eq!((removed.status, coding(&removed), removed.header("Vary")), (204, "-", None));
     }
 
-    /// Equal tags mean equal bytes: each coding has its own, small items too, and 201, 304, 412 and PATCH
-    /// say the tag that GET would.
-    fn each_coding_has_its_own_tag(backend: Backend) {
+    /// Equal ETags mean equal bytes: each coding has its own, small items too, and 201, 304, 412 and
+    /// PATCH send the ETag of GET.
+    fn content_coding_each_has_its_own_etag(backend: Backend) {
         let server = notes(backend);
         for text in [long(400), "short".to_owned()] {
             let mut seen = Vec::new();
@@ -160,8 +161,8 @@ on_every_backend! {
         }
     }
 
-    /// Who has the bytes of one coding does not have those of another, but knows which version it is.
-    fn a_tag_of_another_coding_is_no_match_for_bytes_and_one_for_the_version(backend: Backend) {
+    /// The bytes of one coding are not those of another, but both are the same version.
+    fn etag_of_another_coding_matches_the_version_but_not_the_bytes(backend: Backend) {
         let server = notes(backend);
         let path = server.create("/notes", note(&long(400)));
         let zipped = tag(&ask(&server, &format!("GET {path}"), "gzip"));
@@ -174,8 +175,8 @@ on_every_backend! {
         assert_eq!(server.request(&format!("PUT {path}"), &headers, note("c")).status, 412);
     }
 
-    /// Beside the thread that serves, and with a window that every decoder has (RFC 8878 §3.1.1.1.2).
-    fn very_large_answers_are_coded_too(backend: Backend) {
+    /// Off the serving thread, and with a window that every decoder supports (RFC 8878 §3.1.1.1.2).
+    fn content_coding_applies_to_very_large_responses(backend: Backend) {
         let server = notes(backend);
         let text = long(40_000);
         for _ in 0..8 {
@@ -194,8 +195,8 @@ on_every_backend! {
         }
     }
 
-    /// What is long is coded whatever it is: problems, and what is counted.
-    fn problems_and_metrics_are_answers_like_any(backend: Backend) {
+    /// Every long body is coded: problems and metrics too.
+    fn content_coding_applies_to_problems_and_metrics(backend: Backend) {
         let server = notes(backend);
         let items = vec!["{}"; 100].join(",");
         let faulty = format!(r#"{{"notes":[{items}]}}"#);
@@ -208,8 +209,8 @@ on_every_backend! {
         assert!(decoded(&scrape).starts_with(b"# "));
     }
 
-    /// What is sent as it is read is coded as it is sent; one that has been left leaves nothing behind.
-    fn exports_are_coded_piece_by_piece(backend: Backend) {
+    /// A streaming response is coded chunk by chunk; an abandoned one leaves nothing behind.
+    fn content_coding_of_exports_is_streamed(backend: Backend) {
         let server = notes(backend);
         let text = long(2000);
         for _ in 0..4 {
@@ -239,7 +240,7 @@ on_every_backend! {
         });
     }
 
-    fn curl_decodes_what_it_asks_for(backend: Backend) {
+    fn content_coding_is_decoded_by_curl(backend: Backend) {
         let server = notes(backend);
         let path = server.create("/notes", note(&long(400)));
         let curl = |arguments: &[&str]| {
@@ -255,8 +256,8 @@ on_every_backend! {
         assert!(head.to_ascii_lowercase().contains("\ncontent-encoding: "), "{head}");
     }
 
-    /// RFC 7616 §3.4.3: the body that is proved is the one that is sent, and that is the coded one.
-    fn the_proof_is_of_the_coded_bytes(backend: Backend) {
+    /// RFC 7616 §3.4.3: the hash covers the body as sent, which is the coded one.
+    fn content_coding_is_covered_by_auth_int(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let held = Held::new(&server, &server.admin(), "/customers");
         let response = held.hash(1, "auth-int", &format!("POST:/customers:{}", md5(ANN)));

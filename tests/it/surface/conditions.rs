@@ -1,4 +1,4 @@
-//! Conditions: a request that is done only if an item is as the client knows it.
+//! Conditional requests (`If-Match`, `If-None-Match`): optimistic concurrency.
 
 use expect_test::expect;
 
@@ -24,8 +24,8 @@ fn tag_of(answer: &Answer) -> String {
 }
 
 on_every_backend! {
-    /// What the client has is not sent again; the headers by which caches go are.
-    fn what_is_known_is_not_sent_again(server: Server) {
+    /// A known representation is not sent again; the headers for caches are.
+    fn if_none_match_with_the_current_etag_is_304(server: Server) {
         let path = server.create("/customers", ANN);
         let first = server.get(&path);
         let (tag, date) = (tag_of(&first), first.header("Last-Modified").unwrap().to_owned());
@@ -58,7 +58,7 @@ on_every_backend! {
                 assert_eq!((tag_of(&answer), answer.header("Content-Length")), (tag.clone(), None));
             }
         }
-        // On one connection: no body is left over that the next answer could be taken for.
+        // On one connection: no body is left over that the next response could be mistaken for.
         let mut client = server.client();
         for _ in 0..3 {
             assert_eq!(client.request(&get, &[("If-None-Match", &tag)], "").status, 304);
@@ -69,8 +69,8 @@ on_every_backend! {
         assert_eq!((answer.status, answer.header("ETag").map(|new| new != tag)), (200, Some(true)));
     }
 
-    /// A change that somebody else overtook is refused, with what is there now.
-    fn a_change_is_made_to_what_was_seen(server: Server) {
+    /// An update of an outdated version is refused, and the response has the current one.
+    fn if_match_with_an_old_etag_is_412(server: Server) {
         let path = server.create("/customers", ANN);
         let seen = tag_of(&server.get(&path));
         let put = format!("PUT {path}");
@@ -103,7 +103,7 @@ on_every_backend! {
         let old = "Sun, 06 Nov 1994 08:49:37 GMT";
         assert_eq!(ask(&server, &put, ("If-Unmodified-Since", old), ANN).status, 412);
         assert_eq!(server.get(&path).json(), now.json());
-        // The version in a body will do, and a tag of another form.
+        // The version in a body works too, and an ETag of another coding.
         assert_eq!(ask(&server, &put, ("If-Match", "\"2\""), ANN).status, 200);
         assert_eq!(ask(&server, &put, ("If-Match", "\"3-other\""), BEA).status, 200);
         assert_eq!(ask(&server, &delete, ("If-Match", "\"4\""), "").status, 204);
@@ -111,7 +111,7 @@ on_every_backend! {
     }
 
     /// 404, then 412, then 422, then 409.
-    fn conditions_have_their_place(server: Server) {
+    fn if_match_is_checked_after_404_and_before_422(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let order = server.create(&orders, TEA);
         let bad = r#"{"order":{"items":[]}}"#;
@@ -126,8 +126,8 @@ on_every_backend! {
         assert_eq!(put(&order, "7", "{"), "bad-json");
     }
 
-    /// What a list that is added to has to be compared by is that it is there.
-    fn a_list_that_is_added_to_is_there(server: Server) {
+    /// `If-Match: *` on a list only checks its existence.
+    fn if_match_any_on_a_list_checks_its_existence(server: Server) {
         assert_eq!(ask(&server, "GET /customers", ("If-Match", "*"), "").status, 200);
         assert_eq!(ask(&server, "GET /customers", ("If-Match", "\"1\""), "").status, 412);
         assert_eq!(ask(&server, "GET /customers", ("If-None-Match", "\"1\""), "").status, 200);
@@ -137,8 +137,8 @@ on_every_backend! {
         assert_eq!(ask(&server, "POST /customers", ("If-Match", "*"), ANN).status, 201);
     }
 
-    /// `require_if_match`: whoever changes an item says which version of it.
-    fn a_resource_may_insist(backend: Backend) {
+    /// `require_if_match`: an update needs the version that it is based on.
+    fn if_match_required_and_missing_is_428(backend: Backend) {
         let server = Setup::new(backend).model(CAREFUL).start();
         let body = |text: &str| format!(r#"{{"note":{{"text":"{text}"}}}}"#);
         let path = server.create("/notes", body("one"));

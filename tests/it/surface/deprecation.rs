@@ -1,4 +1,4 @@
-//! Answers that touch something deprecated say so, and others do not.
+//! Deprecation headers: responses that involve something deprecated have them, and others do not.
 
 use crate::harness::{Answer, Backend, Setup};
 
@@ -27,7 +27,7 @@ fn said(answer: &Answer) -> [Option<&str>; 3] {
 }
 
 on_every_backend! {
-    fn a_field_counts_where_it_has_a_value(backend: Backend) {
+    fn deprecation_of_a_field_applies_where_it_has_a_value(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let plain = server.post("/members", r#"{"member":{"name":"Ann"}}"#);
         assert_eq!(said(&plain), [None, None, None]);
@@ -40,7 +40,7 @@ on_every_backend! {
         assert_eq!(said(&server.get("/members")), both);
     }
 
-    fn a_resource_counts_always_and_for_what_lies_under_it(backend: Backend) {
+    fn deprecation_of_a_resource_applies_to_its_children(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let person = server.create("/persons", r#"{"person":{"name":"Cem"}}"#);
         let resource = [Some("@1790812800"), None, Some("</members>; rel=\"successor-version\"")];
@@ -48,7 +48,7 @@ on_every_backend! {
         assert_eq!(said(&server.get(&person)), resource);
         let badges = format!("{person}/badges");
         assert_eq!(said(&server.get(&badges)), resource);
-        // The earliest dates of all that is touched.
+        // The earliest dates of everything involved.
         let badge = server.post(&badges, r#"{"badge":{"number":1}}"#);
         let earliest = [Some("@1735689600"), Some("Thu, 31 Dec 2026 00:00:00 GMT"), resource[2]];
         assert_eq!(said(&badge), earliest);

@@ -1,4 +1,4 @@
-//! What a refusal suggests: it must be right, and tell no more than the caller may know.
+//! Hints in refusals: they must be right, and reveal no more than the caller may know.
 
 use crate::harness::{Answer, Backend, Person, Server, Setup};
 
@@ -8,7 +8,7 @@ fn detail(answer: &Answer) -> String {
     answer.json()["detail"].as_str().unwrap_or_default().to_owned()
 }
 
-/// What there is to ask a list of customers.
+/// The parameters of a list of customers.
 const PARAMETERS: &str = "no such parameter here (there are limit, cursor, sort, fields, count, id, created_at, updated_at, name, email)";
 
 const OFFICE: &str = r#"
@@ -36,7 +36,7 @@ drawer = ["get"]
 "#;
 
 on_every_backend! {
-    fn unknown_parameter_lists_those_that_exist(server: Server) {
+    fn hint_for_an_unknown_parameter_lists_the_parameters(server: Server) {
         for (query, hint) in [
             ("page=2", "; did you mean \"cursor\"?"),
             ("offset=50", "; did you mean \"cursor\"?"),
@@ -56,7 +56,7 @@ on_every_backend! {
         assert_eq!(detail(&server.put(&format!("{path}?page=2"), ANN)), "page: no such parameter here (none is taken)");
     }
 
-    fn unsupported_type_lists_what_is_read(server: Server) {
+    fn hint_for_an_unsupported_type_lists_the_supported_types(server: Server) {
         let path = server.create("/customers", ANN);
         let send = |line: &str| server.request(line, &[("Content-Type", "application/xml")], "<a/>");
         assert_eq!(detail(&send("POST /customers")), "what can be read here: application/json, application/x-ndjson, text/csv");
@@ -67,7 +67,7 @@ on_every_backend! {
         );
     }
 
-    fn nested_resource_at_the_top_says_where_it_lives(server: Server) {
+    fn hint_for_a_nested_resource_at_the_top_names_its_path(server: Server) {
         for path in ["/orders", "/orders/1", "/orders?limit=1"] {
             let missing = server.get(path);
             assert_eq!((missing.status, missing.problem().as_str()), (404, "no-such-path"));
@@ -75,13 +75,13 @@ on_every_backend! {
         }
         assert_eq!(detail(&server.get("/nothing")), "");
         assert_eq!(detail(&server.get(&format!("{NO_ONE}/nothing"))), "");
-        // A name that somebody else made to mean this machine learns nothing.
+        // A request with a foreign host name gets no hint.
         let strange = server.send("GET /orders HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
         assert_eq!((strange.status, detail(&strange).as_str()), (404, ""));
     }
 
-    /// Names of resources are not told to those who have no grant on them.
-    fn nested_resource_is_placed_only_for_those_who_know_it(backend: Backend) {
+    /// Names of resources are not revealed to callers without a grant on them.
+    fn hint_for_a_nested_resource_needs_a_grant_on_it(backend: Backend) {
         let server = Setup::new(backend).model(OFFICE).closed().start();
         let people = ["clerk", "guest", "outsider"].map(|role| {
             let person = Person::new(role, "a word for each");
@@ -97,7 +97,7 @@ on_every_backend! {
         let place = "drawers live at /desks/{desk_id}/drawers";
         assert_eq!(ask(&[("Authorization", &people[0])]), place);
         assert_eq!(ask(&[("Authorization", &server.admin().basic())]), place);
-        // Who knows of drawers alone is not told what they are in.
+        // A caller who may only see drawers does not learn of their parent.
         assert_eq!(ask(&[("Authorization", &people[1])]), "");
         assert_eq!(ask(&[("Authorization", &people[2])]), "");
         assert_eq!(ask(&[("Authorization", &Person::new("clerk", "a wrong word").basic())]), "");
@@ -105,7 +105,7 @@ on_every_backend! {
         assert_eq!(ask(&[]), "");
     }
 
-    fn users_are_found_by_name(backend: Backend) {
+    fn users_list_is_filtered_and_sorted_by_name(backend: Backend) {
         let server = Setup::new(backend).model(OFFICE).closed().start();
         for name in ["ann", "anna", "bob"] {
             server.add_user(&Person::new(name, "a word for each"), &[]);
@@ -127,8 +127,9 @@ on_every_backend! {
         assert!(!detail(&other).contains("password, "), "{other:?}");
     }
 
-    /// Only what was sent and the rule looks at; a clash out of sight is told in the same words as ever.
-    fn outside_grant_names_what_was_sent(backend: Backend) {
+    /// Only the sent values and the rule count; a conflict with a hidden item has the same message as
+    /// ever.
+    fn hint_for_a_value_outside_the_grant_names_the_sent_values(backend: Backend) {
         let server = Setup::new(backend).model(OFFICE).closed().start();
         let clerk = Person::new("clerk", "a word for each");
         server.add_user(&clerk, &["clerk"]);
@@ -152,14 +153,14 @@ on_every_backend! {
         assert_eq!(pointers(&patch, r#"{"drawer":{"owner":"eve"}}"#), ["/drawer/owner"]);
         assert_eq!(pointers(&post, r#"{"drawer":{"owner":"eve","label":"x"}}"#), ["/drawer/owner", "/drawer/label"]);
         assert_eq!(pointers(&post, r#"{"drawers":[{"owner":"clerk"},{"owner":"eve"}]}"#), ["/drawers/1/owner"]);
-        // Nothing that was sent breaks it.
+        // None of the sent values breaks the rule.
         assert_eq!(pointers(&post, r#"{"drawer":{}}"#), [""; 0]);
-        // With a value that may be taken out of sight, the rule and the clash look the same.
+        // With a value that a hidden item may have, the rule and the conflict look the same.
         assert_eq!(pointers(&post, r#"{"drawer":{"owner":"eve","code":"new"}}"#), [""; 0]);
         assert_eq!(pointers(&post, r#"{"drawer":{"owner":"clerk","code":"secret"}}"#), [""; 0]);
     }
 
-    fn help_of_problems_agrees_with_what_is_done(server: Server) {
+    fn hint_texts_of_problems_match_the_behaviour(server: Server) {
         let help = |slug: &str| {
             let explained = server.get(&format!("/-/problems/{slug}")).json();
             explained["problem"]["help"].as_str().unwrap().to_owned()

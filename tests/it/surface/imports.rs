@@ -1,4 +1,4 @@
-//! New items as lines of JSON and as tables: the same as a list under the plural, in another form.
+//! Imports: new items as JSON lines and as CSV, equivalent to a bulk create in JSON.
 
 use expect_test::expect;
 use serde_json::Value;
@@ -23,7 +23,7 @@ fn send(server: &Server, kind: (&str, &str), body: impl AsRef<[u8]>) -> Answer {
     server.request("POST /customers", &[kind], body)
 }
 
-/// A problem with what is wrong where.
+/// A problem with its faults and their positions.
 fn wrong(answer: &Answer) -> String {
     let problem = answer.json();
     let errors = problem["errors"].as_array().into_iter().flatten();
@@ -48,7 +48,7 @@ fn count(server: &Server) -> usize {
     server.get("/customers?limit=500").json()["customers"].as_array().unwrap().len()
 }
 
-/// What was sent of the items in an answer, without what the server sets.
+/// The items in a response, without the members that the server sets.
 fn told(answer: &Answer, plural: &str) -> Vec<Value> {
     let mut items = answer.json()[plural].as_array().unwrap().clone();
     for item in &mut items {
@@ -58,7 +58,7 @@ fn told(answer: &Answer, plural: &str) -> Vec<Value> {
     items
 }
 
-/// A school, to have children.
+/// A school, to which children can be added.
 fn school(server: &Server) -> String {
     server.create("/people", r#"{"person":{"name":"Ida"}}"#);
     let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
@@ -66,7 +66,7 @@ fn school(server: &Server) -> String {
 }
 
 on_every_backend! {
-    fn a_table_is_a_list_of_items(server: Server) {
+    fn import_csv_creates_a_list_of_items(server: Server) {
         let created = send(&server, CSV, "email,name\r\nann@example.com,Ann\r\n\"bea@example.com\",\"Bea, the \"\"2nd\"\"\"\r\n");
         expect![[r#"
             HTTP/1.1 201 Created
@@ -86,7 +86,7 @@ on_every_backend! {
         assert_eq!(told(&server.get("/customers"), "customers"), told(&created, "customers"));
     }
 
-    fn lines_of_json_are_a_list_of_items(server: Server) {
+    fn import_ndjson_creates_a_list_of_items(server: Server) {
         let lines = "{\"name\":\"Ann\",\"email\":\"ann@example.com\"}\n\n {\"email\":\"bea@example.com\",\"name\":\"Bea\"} \r\n";
         let created = send(&server, LINES, lines);
         assert_eq!(created.status, 201, "{created:?}");
@@ -95,8 +95,8 @@ on_every_backend! {
         assert_eq!(told(&server.get("/customers"), "customers"), told(&created, "customers"));
     }
 
-    /// The same items three times: as JSON, as lines and as a table, with a value of every type.
-    fn every_type_has_its_text(backend: Backend) {
+    /// The same items three times: as JSON, as JSON lines and as CSV, with a value of every type.
+    fn import_accepts_every_field_type_in_every_format(backend: Backend) {
         let server = schools(backend);
         let path = format!("{}/children", school(&server));
         let ada = r#"{"name":"Ada, \"A\"","mail":"a@b.co","site":"https://a.example/","age":7,"height":1.25,"fee":"3.50","active":false,"born":"2019-01-02","seen":"2026-11-15T02:28:14.000000Z","token":"01890a5d-ac96-774b-bcce-b302099a8057","mentor":1,"stage":"applied","colour":"red","marks":[1,2],"address":{"street":"s, t","number":3},"extra":{"k":[null,"x"]}}"#;
@@ -114,8 +114,8 @@ on_every_backend! {
         assert_eq!(listed.json()["children"].as_array().unwrap().len(), 6);
     }
 
-    /// Which item and which field, all of them in one answer, and nothing is created.
-    fn faults_say_which_item_and_which_field(backend: Backend) {
+    /// All faults with their items and fields in one response, and nothing is created.
+    fn import_faults_name_the_item_and_the_field(backend: Backend) {
         let server = schools(backend);
         let path = format!("{}/children", school(&server));
         let table = "name,age,height,active,marks,mentor,nmae,id,version\n\
@@ -148,8 +148,8 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["children"].as_array().unwrap().len(), 0);
     }
 
-    /// What cannot be read is told with its line.
-    fn a_line_that_cannot_be_read_is_named(server: Server) {
+    /// A syntax error is reported with its line.
+    fn import_syntax_error_names_the_line(server: Server) {
         let cases: Vec<_> = [
             (CSV, "name,email\nAnn,ann@example.com\nBea\n"), (CSV, ""), (CSV, "name\n\"Ann"), (CSV, "name,name\n"), (CSV, "name\nA\"nn\n"),
             (LINES, "{\"name\":\"Ann\"}\n{\"name\":}\n"), (LINES, "[]\n"), (LINES, "\n7"), (LINES, "{} {}"), (LINES, "{\"a\":1,\"a\":2}"), (LINES, "\u{feff}{}"),
@@ -180,8 +180,8 @@ on_every_backend! {
         assert_eq!(count(&server), 0);
     }
 
-    /// All or nothing, also where only the stored data tells.
-    fn one_that_is_taken_keeps_all_out(backend: Backend) {
+    /// All or nothing, also where only the stored data shows the conflict.
+    fn import_with_one_conflict_creates_nothing(backend: Backend) {
         let server = schools(backend);
         server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         for (kind, body) in [(CSV, "code\nCD\nAB\n"), (LINES, "{\"code\":\"CD\"}\n{\"code\":\"AB\"}\n")] {
@@ -199,12 +199,12 @@ on_every_backend! {
             let answer = send(&server, kind, body);
             assert_eq!((answer.status, &answer.json()["errors"]), (422, &none.json()["errors"]), "{body:?}");
         }
-        // A table without names cannot be read at all.
+        // A table without a header cannot be parsed at all.
         assert_eq!(send(&server, CSV, "").status, 400);
         assert_eq!(count(&server), 0);
     }
 
-    fn as_many_items_and_bytes_as_a_list(backend: Backend) {
+    fn import_has_the_limits_of_a_bulk_create(backend: Backend) {
         let model = include_str!("../../../examples/store/nouns.toml");
         let limits = "\n[server.limits]\nbulk_items_max = 3\nbulk_bytes_max = 2000\nbody_bytes_max = 1000\n";
         let server = Setup::new(backend).model(&format!("{model}{limits}")).start();
@@ -222,15 +222,15 @@ on_every_backend! {
         assert_eq!(count(&server), 6);
     }
 
-    /// Large enough to be read beside the thread that serves.
-    fn a_thousand_rows(server: Server) {
+    /// Large enough to be parsed off the serving thread.
+    fn import_of_a_thousand_rows(server: Server) {
         let rows = (0..1000).map(|number| format!("\"{}\",c{number}@example.com\n", "x".repeat(100)));
         let created = send(&server, CSV, format!("name,email\n{}", rows.collect::<String>()));
         assert_eq!(created.status, 201);
         assert_eq!(created.json()["customers"].as_array().unwrap().len(), 1000);
     }
 
-    fn which_types_are_read_where(server: Server) {
+    fn import_content_types_supported_and_refused(server: Server) {
         let table = "name,email\nAnn,ann@example.com\n";
         for (kind, status) in [
             ("text/csv; charset=utf-8", 201), ("Text/CSV;header=present", 201), ("text/csv; charset=iso-8859-1", 415),
@@ -256,9 +256,9 @@ on_every_backend! {
         assert_eq!(options.header("Accept-Post"), Some("application/json, application/x-ndjson, text/csv"));
     }
 
-    /// What was created is a list, in a type for lists where the client asks for one; who sends JSON may
-    /// have sent one item, which is always JSON.
-    fn what_was_created_is_told_in_the_type_that_is_asked_for(server: Server) {
+    /// The response is a list, in a type for lists where the client accepts one; a JSON request may
+    /// have been for one item, whose response is always JSON.
+    fn import_response_has_the_accepted_type(server: Server) {
         let table = "name,email\nAnn,ann@example.com\nBea,bea@example.com\n";
         for (sent, accept, told) in [
             (CSV, "*/*", "application/json"), (CSV, "text/csv", "text/csv; charset=utf-8; header=present"), (CSV, "application/x-ndjson", "application/x-ndjson"),
@@ -277,8 +277,9 @@ on_every_backend! {
         assert_eq!(count(&server), before);
     }
 
-    /// What is exported as a table can be sent again, without what the server sets, and is the same.
-    fn an_export_can_be_sent_again(backend: Backend) {
+    /// An exported CSV can be imported again, without the columns that the server sets, with the same
+    /// result.
+    fn import_of_an_export_gives_the_same_items(backend: Backend) {
         let server = schools(backend);
         let path = format!("{}/children", school(&server));
         let ada = r#"{"name":"Ada, \"A\"\r\nB","mail":"a@b.co","age":7,"height":1.5e3,"fee":"3.50","active":false,"born":"2019-01-02","seen":"2026-11-15T02:28:14.000001Z","mentor":1,"stage":"applied","marks":[1,2],"address":{"street":"s, \"t\""},"extra":"text"}"#;
@@ -300,8 +301,8 @@ on_every_backend! {
         assert_eq!(told(&again, "children"), told(&created, "children"));
     }
 
-    /// A column that the caller may not see is like one that is not there.
-    fn a_column_out_of_reach_looks_like_an_unknown_one(backend: Backend) {
+    /// A column without permission looks like one that does not exist.
+    fn import_column_without_permission_looks_unknown(backend: Backend) {
         let server = Setup::new(backend).model(GRANTS).closed().start();
         let ann = Person::new("ann", "a long enough one");
         server.add_user(&ann, &["clerk"]);
@@ -315,7 +316,7 @@ on_every_backend! {
             assert_eq!(hidden.status, 422, "{hidden:?}");
             assert_eq!(wrong(&hidden).replace("wage", "wave"), wrong(&unknown));
         }
-        // What a cell cannot be is said of fields that the caller knows.
+        // An invalid value is only reported for fields that the caller may see.
         let (hidden, unknown) = (send(CSV, "name,tags\nmine,{\n"), send(CSV, "name,togs\nmine,{\n"));
         assert_eq!(hidden.status, 422, "{hidden:?}");
         assert_eq!(wrong(&hidden).replace("tags", "togs"), wrong(&unknown));
@@ -323,8 +324,8 @@ on_every_backend! {
         assert_eq!((made.status, made.json()["files"][0].get("wage")), (201, None), "{made:?}");
     }
 
-    /// Each name is written again for every row.
-    fn names_and_columns_have_a_limit(server: Server) {
+    /// Each name is repeated for every row.
+    fn import_column_names_and_count_are_limited(server: Server) {
         let rows = "1\n".repeat(1_000);
         let long = send(&server, CSV, format!("{}\n{rows}", "a".repeat(100_000)));
         assert_eq!((long.status, long.problem().as_str()), (400, "bad-lines"), "{long:?}");
@@ -335,14 +336,14 @@ on_every_backend! {
     }
 
     /// A byte order mark and CR LF, as Excel saves a table.
-    fn a_table_from_a_spreadsheet(server: Server) {
+    fn import_of_a_spreadsheet_csv(server: Server) {
         let created = send(&server, CSV, "\u{feff}name,email\r\nÄnn,ann@example.com\r\n");
         assert_eq!(created.status, 201, "{created:?}");
         assert_eq!(told(&created, "customers")[0]["name"], "Änn");
     }
 
-    /// What a page of another site may not send as JSON it may not send as a table.
-    fn another_site_cannot_send_a_table(server: Server) {
+    /// A cross-site page may send CSV no more than JSON.
+    fn import_from_another_site_is_refused(server: Server) {
         for kind in [CSV, LINES] {
             let headers = [kind, ("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")];
             let refused = server.request("POST /customers", &headers, "name,email\nAnn,ann@example.com\n");

@@ -1,4 +1,4 @@
-//! One item: created, read, replaced, deleted.
+//! Single items: create, read, replace, delete.
 
 use expect_test::expect;
 use serde_json::json;
@@ -7,8 +7,8 @@ use super::{ANN, BEA, NO_ONE, TEA, schools};
 use crate::harness::{Backend, Masks, Server};
 
 on_every_backend! {
-    /// In a path an id has one spelling; in a body capitals are fine.
-    fn an_id_in_a_body_may_be_in_capitals(server: Server) {
+    /// In a path an id has one spelling; in a body upper case is accepted.
+    fn item_id_in_a_body_may_be_upper_case(server: Server) {
         let path = server.create("/customers", ANN);
         let id = path.rsplit('/').next().unwrap();
         let body = format!(r#"{{"customer":{{"id":"{}","name":"Ann","email":"ann@example.com"}}}}"#, id.to_uppercase());
@@ -17,8 +17,8 @@ on_every_backend! {
         assert_eq!(server.get(&path.to_uppercase().replace("/CUSTOMERS", "/customers")).status, 404);
     }
 
-    /// The life of an item, every header shown.
-    fn the_life_of_a_customer(server: Server) {
+    /// The lifecycle of an item, with every header.
+    fn item_lifecycle_of_a_customer(server: Server) {
         let mut masks = Masks::default();
         let created = server.post("/customers", ANN);
         let path = created.header("Location").unwrap().to_owned();
@@ -119,8 +119,8 @@ on_every_backend! {
             {"type":"/-/problems/not-found","title":"There is no such item","status":404,"instance":"/customers/<id-1>","request_id":"<request-6>"}"#]].assert_eq(&transcript.join("\n\n"));
     }
 
-    /// Defaults are filled in, computed fields computed, fields without a value left out.
-    fn an_order_has_defaults_and_a_total(server: Server) {
+    /// Defaults are filled in, computed fields computed, and fields without a value left out.
+    fn item_create_fills_defaults_and_computed_fields(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let answer = server.post(&orders, r#"{"order":{"items":[{"product":"tea","unit_price":350},{"product":"jam","quantity":3,"unit_price":200}]}}"#);
         expect![[r#"
@@ -141,7 +141,7 @@ on_every_backend! {
             {"order":{"id":"<id-2>","customer_id":"<id-1>","status":"placed","currency":"EUR","items":[{"product":"tea","quantity":1,"unit_price":350},{"product":"jam","quantity":3,"unit_price":200}],"total":950,"created_at":"<time-1>","updated_at":"<time-1>","version":1}}"#]].assert_eq(&answer.masked());
     }
 
-    fn every_type_of_field_goes_in_and_comes_out(backend: Backend) {
+    fn item_fields_of_every_type_round_trip(backend: Backend) {
         let server = schools(backend);
         let person = server.create("/people", r#"{"person":{"name":"Mia","badge":"m1"}}"#);
         assert_eq!(person, "/people/1");
@@ -178,7 +178,7 @@ on_every_backend! {
         expect![[r#"{"child":{"id":2,"school_id":1,"name":"Bo","fee":"0.00","active":true,"stage":"applied","colour":null,"count":0,"#]].assert_eq(least.text().split("\"created_at\"").next().unwrap());
     }
 
-    fn integer_ids_count_up_and_are_never_reused(backend: Backend) {
+    fn integer_ids_increase_and_are_never_reused(backend: Backend) {
         let server = schools(backend);
         let create = |server: &Server| server.create("/people", r#"{"person":{"name":"Mia"}}"#);
         assert_eq!(create(&server), "/people/1");
@@ -192,7 +192,7 @@ on_every_backend! {
         }
     }
 
-    fn several_are_created_at_once(server: Server) {
+    fn bulk_create_returns_all_items(server: Server) {
         let body = r#"{"customers":[{"name":"Ann","email":"ann@example.com"},{"name":"Bea","email":"bea@example.com"}]}"#;
         let answer = server.post("/customers", body);
         expect![[r#"
@@ -212,7 +212,7 @@ on_every_backend! {
         assert_eq!(server.get("/customers").json()["customers"], answer.json()["customers"]);
     }
 
-    fn several_are_created_all_or_nothing(server: Server) {
+    fn bulk_create_is_all_or_nothing(server: Server) {
         let body = r#"{"customers":[{"name":"Ann","email":"ann@example.com"},{"name":"Bea","email":"bea"},{"email":7}]}"#;
         let answer = server.post("/customers", body);
         expect![[r#"
@@ -232,30 +232,30 @@ on_every_backend! {
         assert_eq!(server.get("/customers").json()["customers"], json!([]));
     }
 
-    fn several_with_a_clash_create_none(backend: Backend) {
+    fn bulk_create_with_a_conflict_creates_nothing(backend: Backend) {
         let server = schools(backend);
         let answer = server.post("/people", r#"{"people":[{"name":"Mia","badge":"x"},{"name":"Ben","badge":"x"}]}"#);
         assert_eq!(answer.problem(), "taken");
         assert_eq!(server.get("/people").json()["people"], json!([]));
     }
 
-    fn create_of_an_empty_list_is_refused(server: Server) {
+    fn bulk_create_of_an_empty_list_is_refused(server: Server) {
         let answer = server.post("/customers", r#"{"customers":[]}"#);
         assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid-fields"));
         let fault = json!({"pointer": "/customers", "code": "items", "detail": "expected at least one item, got none"});
         assert_eq!(answer.json()["errors"], json!([fault]));
-        // A parent that is not there comes first.
+        // A missing parent is reported first.
         assert_eq!(server.post(&format!("{NO_ONE}/orders"), r#"{"orders":[]}"#).status, 404);
     }
 
-    fn a_thousand_at_once_and_no_more(server: Server) {
+    fn bulk_create_is_limited_to_a_thousand_items(server: Server) {
         let body = |count: usize| json!({"customers": vec![json!({"name": "Ann", "email": "ann@example.com"}); count]}).to_string();
         assert_eq!(server.post("/customers", body(1001)).problem(), "too-large");
         let answer = server.post("/customers", body(1000));
         assert_eq!((answer.status, answer.json()["customers"].as_array().unwrap().len()), (201, 1000));
     }
 
-    /// PUT replaces: what is left out goes to its default or away; a state left out stays.
+    /// PUT replaces: a missing field is reset to its default or removed; a missing state stays.
     fn put_replaces_the_whole_item(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let path = server.create(&orders, r#"{"order":{"currency":"USD","note":"ring","items":[{"product":"tea","unit_price":350}]}}"#);
@@ -267,15 +267,15 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["order"], order);
     }
 
-    fn put_needs_what_is_required(server: Server) {
+    fn put_without_required_fields_is_refused(server: Server) {
         let path = server.create("/customers", ANN);
         let answer = server.put(&path, r#"{"customer":{"name":"Bea"}}"#);
         expect![[r#"{"type":"/-/problems/invalid-fields","title":"Some fields are not valid","status":422,"detail":"1 field needs attention""#]].assert_eq(answer.text().split(",\"instance\"").next().unwrap());
         assert_eq!(server.get(&path).json()["customer"]["name"], "Ann");
     }
 
-    /// What GET gave can be sent back, edited.
-    fn what_was_got_can_be_put_back(server: Server) {
+    /// The response to GET can be edited and sent back.
+    fn put_accepts_what_get_returned(server: Server) {
         let customer = server.create("/customers", ANN);
         let path = server.create(&format!("{customer}/orders"), TEA);
         let mut order = server.get(&path).json();
@@ -285,8 +285,8 @@ on_every_backend! {
         assert_eq!(answer.json()["order"]["version"], 2);
     }
 
-    /// Read-only members: their type is looked at, their value is not.
-    fn read_only_members_are_checked_for_type_on_put(server: Server) {
+    /// Read-only members: their type is checked, their value is ignored.
+    fn put_checks_the_type_of_read_only_members(server: Server) {
         let customer = server.create("/customers", ANN);
         let path = server.create(&format!("{customer}/orders"), TEA);
         let put = |member: &str, value: &str| {
@@ -306,7 +306,7 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["order"]["total"], 700);
     }
 
-    fn ids_in_the_body_must_match_the_path(server: Server) {
+    fn put_with_ids_that_contradict_the_path_is_refused(server: Server) {
         let customer = server.create("/customers", ANN);
         let path = server.create(&format!("{customer}/orders"), TEA);
         let body = json!({"order": {"id": "01890a5d-ac96-774b-bcce-b302099a8057", "customer_id": 7,
@@ -319,7 +319,7 @@ on_every_backend! {
         assert_eq!(errors[0]["code"], "mismatch");
     }
 
-    fn read_only_members_are_refused_on_create(server: Server) {
+    fn create_with_read_only_members_is_refused(server: Server) {
         let customer = server.create("/customers", ANN);
         let body = r#"{"order":{"id":"x","customer_id":"x","total":1,"created_at":"x","updated_at":"x","version":1,
             "items":[{"product":"tea","unit_price":350}]}}"#;
@@ -336,7 +336,7 @@ on_every_backend! {
             /order/version read_only"#]].assert_eq(&codes.join("\n"));
     }
 
-    fn an_update_that_changes_nothing_makes_no_version(server: Server) {
+    fn put_that_changes_nothing_makes_no_version(server: Server) {
         let path = server.create("/customers", ANN);
         let before = server.get(&path);
         let same = server.put(&path, ANN);
@@ -355,14 +355,14 @@ on_every_backend! {
 
     fn delete_is_204_then_404(server: Server) {
         let path = server.create("/customers", ANN);
-        // A body of a DELETE means nothing, and is not even looked at.
+        // The body of a DELETE is ignored.
         let deleted = server.request(&format!("DELETE {path}"), &[("Content-Type", "image/png")], "not json");
         assert_eq!((deleted.status, deleted.text(), deleted.header("Content-Type")), (204, "", None));
         assert_eq!(server.delete(&path).problem(), "not-found");
         assert_eq!(server.delete(NO_ONE).problem(), "not-found");
     }
 
-    fn an_item_is_found_only_under_its_own_parents(backend: Backend) {
+    fn item_is_found_only_under_its_own_parents(backend: Backend) {
         let server = schools(backend);
         for code in ["AB", "CD"] {
             let county = server.create("/counties", format!(r#"{{"county":{{"code":"{code}"}}}}"#));

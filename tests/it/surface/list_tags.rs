@@ -1,4 +1,4 @@
-//! The tags of lists: who has a list is told so as long as nothing has changed, and no longer.
+//! ETags of lists: a client that polls with `If-None-Match` gets 304 until the list changes.
 
 use expect_test::expect;
 use serde_json::json;
@@ -39,12 +39,12 @@ fn tag(server: &Server, path: &str) -> String {
     tag_of(&server.get(path))
 }
 
-/// The status for whoever has this tag.
+/// The status for a client with this ETag.
 fn poll(server: &Server, path: &str, tag: &str) -> u16 {
     server.request(&format!("GET {path}"), &[("If-None-Match", tag)], "").status
 }
 
-/// What happens, each of which changes the list of the customers.
+/// Events that each change the list of the customers.
 fn events(server: &Server) -> Vec<(&'static str, String)> {
     let mut tags = vec![("empty", tag(server, "/customers"))];
     let ann = server.create("/customers", ANN);
@@ -63,7 +63,7 @@ fn events(server: &Server) -> Vec<(&'static str, String)> {
 }
 
 on_every_backend! {
-    fn what_is_known_is_not_sent_again(server: Server) {
+    fn list_etag_unchanged_list_is_304(server: Server) {
         server.create("/customers", ANN);
         let first = server.get("/customers");
         let tag = tag_of(&first);
@@ -95,7 +95,7 @@ on_every_backend! {
         }
     }
 
-    fn each_change_makes_another_tag(server: Server) {
+    fn list_etag_differs_after_each_change(server: Server) {
         let tags = events(&server);
         for (at, (event, tag)) in tags.iter().enumerate() {
             assert!(!tags[..at].iter().any(|(_, other)| other == tag), "{event}: {tags:?}");
@@ -105,7 +105,7 @@ on_every_backend! {
     }
 
     /// Neither a read nor a write elsewhere, nor one that changes nothing or is refused.
-    fn what_changes_nothing_keeps_the_tag(server: Server) {
+    fn list_etag_stays_when_nothing_changes(server: Server) {
         let (ann, bea) = (server.create("/customers", ANN), server.create("/customers", BEA));
         let order = server.create(&format!("{ann}/orders"), TEA);
         let lists = ["/customers".to_owned(), format!("{ann}/orders"), format!("{bea}/orders")];
@@ -122,8 +122,8 @@ on_every_backend! {
         assert_eq!(statuses(), [304, 200, 200]);
     }
 
-    /// What goes with another item is a change of the list it was in.
-    fn a_cascade_changes_the_lists_it_reaches(backend: Backend) {
+    /// A cascading delete changes the list of each deleted item.
+    fn list_etag_changes_with_a_cascading_delete(backend: Backend) {
         let model = "title = \"Books\"\n[resources.author]\nid = \"integer\"\n[resources.author.fields]\nname = { type = \"text\" }\n\
             [resources.book.fields]\nby = { type = \"ref\", to = \"author\", on_delete = \"cascade\" }\n";
         let server = Setup::new(backend).model(model).start();
@@ -137,8 +137,8 @@ on_every_backend! {
         assert_eq!(server.get("/books").json()["books"], json!([]));
     }
 
-    /// A tag of one part is no tag of another.
-    fn pages_and_forms_have_tags_of_their_own(server: Server) {
+    /// The ETag of one page is not that of another.
+    fn list_etag_differs_for_each_page_and_format(server: Server) {
         let ann = server.create("/customers", ANN);
         server.create("/customers", BEA);
         let cursor = server.get("/customers?limit=1").json()["page"]["next"].as_str().unwrap().to_owned();
@@ -159,8 +159,8 @@ on_every_backend! {
         }
     }
 
-    /// 404 comes before 304: a list below what is gone is not there.
-    fn a_list_below_nothing_is_not_there(server: Server) {
+    /// 404 comes before 304: a list below a deleted item does not exist.
+    fn list_etag_of_a_deleted_parent_is_404(server: Server) {
         let ann = server.create("/customers", ANN);
         let orders = format!("{ann}/orders");
         let before = tag(&server, &orders);
@@ -172,8 +172,8 @@ on_every_backend! {
         assert_eq!(server.request(&format!("GET {orders}"), &[("If-Match", "\"1\"")], "").status, 404);
     }
 
-    /// A weak tag proves nothing to `If-Match`, and 412 says what is there now.
-    fn if_match_wants_more_than_a_list_has(server: Server) {
+    /// A weak ETag never satisfies `If-Match`, and 412 has the current one.
+    fn list_etag_does_not_satisfy_if_match(server: Server) {
         let tag = tag(&server, "/customers");
         let strong = tag.trim_start_matches("W/").to_owned();
         for wanted in [&tag, &strong, "\"1\""] {
@@ -190,8 +190,9 @@ on_every_backend! {
         assert_eq!(server.request("GET /customers", &dates, "").status, 200);
     }
 
-    /// Whoever does not see a row does not see it change; whoever does not see a field has another list.
-    fn a_tag_tells_nothing_of_what_is_hidden(backend: Backend) {
+    /// A caller who does not see a row does not notice its change; a caller who does not see a field
+    /// has another list.
+    fn list_etag_reveals_nothing_hidden(backend: Backend) {
         let server = Setup::new(backend).model(SHOP).closed().start();
         let admin = server.admin().basic();
         let people = [("ann", "shopper"), ("bea", "shopper"), ("cem", "clerk")].map(|(name, role)| {
@@ -227,8 +228,8 @@ on_every_backend! {
         assert_eq!(ask(&people[0], &format!("GET {orders}"), &nested[0], "").status, 200);
     }
 
-    /// Entries of the log go in time. A tag that was given stands for one state for ever.
-    fn a_tag_never_comes_back_for_another_list(server: Server) {
+    /// Entries of the change log are swept. An ETag stands for one state for ever.
+    fn list_etag_is_never_reused_for_another_list(server: Server) {
         let backend = server.backend();
         let ann = server.create("/customers", ANN);
         let (mut customers, mut orders) = (vec![tag(&server, "/customers")], vec![tag(&server, &format!("{ann}/orders"))]);
@@ -245,7 +246,7 @@ on_every_backend! {
             server = Setup::new(backend).start_in(folder);
             let left = || sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes");
             wait_until("the old entries are gone", || (left().trim() == "1").then_some(()));
-            // The log knows nothing of the customers any more.
+            // The change log has no entry of the customers any more.
             let swept = tag(&server, "/customers");
             assert!(!customers.contains(&swept), "{swept} in {customers:?}");
             assert_eq!(poll(&server, "/customers", &swept), 304);
@@ -258,8 +259,8 @@ on_every_backend! {
         }
     }
 
-    /// A database of an earlier version has a log without the index.
-    fn an_older_database_gets_the_index(server: Server) {
+    /// The change log of an earlier version has no index.
+    fn change_log_index_is_added_to_an_older_database(server: Server) {
         let backend = server.backend();
         server.create("/customers", ANN);
         let before = tag(&server, "/customers");
@@ -276,8 +277,8 @@ on_every_backend! {
         assert_eq!(poll(&server, "/customers", &before), 200);
     }
 
-    /// Who is added by a command is in the log too.
-    fn the_list_of_the_users_has_a_tag(backend: Backend) {
+    /// A user who is added by a command is in the change log too.
+    fn list_etag_of_users_changes_with_user_commands(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let admin = server.admin().basic();
         let list = |known: &str| server.request("GET /-/users", &[("Authorization", &admin), ("If-None-Match", known)], "");

@@ -1,4 +1,4 @@
-//! Collections: their order, their pages, and what a query may say.
+//! Collections: their order, their pagination, and their query parameters.
 
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn ids(page: &Value) -> Vec<u64> {
     page["people"].as_array().unwrap().iter().map(|person| person["id"].as_u64().unwrap()).collect()
 }
 
-/// The address in `Link: <…>; rel="next"`.
+/// The URL in `Link: <…>; rel="next"`.
 fn next(link: &str) -> &str {
     link.strip_prefix('<')
         .and_then(|rest| rest.strip_suffix(">; rel=\"next\""))
@@ -24,7 +24,7 @@ fn next(link: &str) -> &str {
 }
 
 on_every_backend! {
-    fn an_empty_list(server: Server) {
+    fn list_empty(server: Server) {
         expect![[r#"
             HTTP/1.1 200 OK
             cache-control: private, no-cache
@@ -42,7 +42,7 @@ on_every_backend! {
             {"customers":[],"page":{"limit":50,"next":null}}"#]].assert_eq(&server.get("/customers").masked());
     }
 
-    fn a_page_and_the_way_to_the_next(server: Server) {
+    fn list_page_links_to_the_next(server: Server) {
         server.create("/customers", ANN);
         server.create("/customers", BEA);
         let first = server.get("/customers?limit=1");
@@ -69,7 +69,7 @@ on_every_backend! {
         assert_eq!((last.header("Link"), &last.json()["page"]), (None, &json!({"limit": 1, "next": null})));
     }
 
-    fn pages_are_50_unless_said_and_500_at_most(backend: Backend) {
+    fn list_limit_is_50_by_default_and_500_at_most(backend: Backend) {
         let server = schools(backend);
         create_people(&server, 501);
         let page = |query: &str| server.get(&format!("/people{query}")).json();
@@ -81,8 +81,8 @@ on_every_backend! {
         }
     }
 
-    /// Nothing is skipped and nothing doubled while others write.
-    fn pages_stay_right_while_others_write(backend: Backend) {
+    /// Keyset pagination: no item is skipped or repeated during concurrent writes.
+    fn list_pages_are_stable_during_concurrent_writes(backend: Backend) {
         let server = schools(backend);
         create_people(&server, 10);
         let mut seen = Vec::new();
@@ -103,8 +103,8 @@ on_every_backend! {
         assert_eq!(seen, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]);
     }
 
-    /// Twenty mebibytes came at once: what is sent together has a limit, whatever `limit` says.
-    fn a_page_of_large_items_ends_early(backend: Backend) {
+    /// Regression: a page had twenty mebibytes; now its size is limited, whatever `limit` says.
+    fn list_page_of_large_items_ends_early(backend: Backend) {
         let model = "title = \"Large\"\n[server.limits]\nbody_bytes_max = 2000000\n[resources.text]\nid = \"integer\"\n\
             changes = \"ids\"\n[resources.text.fields]\nwords = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
@@ -132,7 +132,7 @@ on_every_backend! {
         assert_eq!(pages, [9, 9, 2]);
     }
 
-    fn a_full_last_page_has_no_next(backend: Backend) {
+    fn list_full_last_page_has_no_next(backend: Backend) {
         let server = schools(backend);
         create_people(&server, 4);
         let first = server.get("/people?limit=2");
@@ -140,8 +140,8 @@ on_every_backend! {
         assert_eq!((ids(&last.json()), &last.json()["page"]["next"], last.header("Link")), (vec![3, 4], &json!(null), None));
     }
 
-    /// A page may be asked for with another size: the cursor is bound to the list, not to its cut.
-    fn a_cursor_goes_on_with_another_limit(backend: Backend) {
+    /// A cursor is bound to the list, not to the page size.
+    fn list_cursor_works_with_another_limit(backend: Backend) {
         let server = schools(backend);
         create_people(&server, 4);
         let cursor = server.get("/people?limit=1").json()["page"]["next"].as_str().unwrap().to_owned();
@@ -149,7 +149,7 @@ on_every_backend! {
         assert_eq!(ids(&server.get(&format!("/people?cursor={cursor}")).json()), [2, 3, 4]);
     }
 
-    fn a_cursor_of_another_list_is_refused(server: Server) {
+    fn list_cursor_of_another_list_is_refused(server: Server) {
         let (ann, bea) = (server.create("/customers", ANN), server.create("/customers", BEA));
         for customer in [&ann, &ann, &bea, &bea] {
             server.create(&format!("{customer}/orders"), TEA);
@@ -169,7 +169,7 @@ on_every_backend! {
         }
     }
 
-    fn an_unknown_parameter_is_named_with_the_nearest(server: Server) {
+    fn list_unknown_parameter_is_refused_with_the_nearest_name(server: Server) {
         let path = server.create("/customers", ANN);
         let answer = server.get("/customers?limt=3");
         expect![[r#"
@@ -193,7 +193,7 @@ on_every_backend! {
         assert_eq!(server.get(&path).status, 200);
     }
 
-    fn a_parameter_twice_is_refused(server: Server) {
+    fn list_repeated_parameter_is_refused(server: Server) {
         for query in ["limit=1&limit=1", "limit=1&limit=2", "limit=1&%6Cimit=2"] {
             assert_eq!(server.get(&format!("/customers?{query}")).problem(), "bad-query", "{query}");
         }
@@ -201,7 +201,7 @@ on_every_backend! {
         assert_eq!(server.get("/customers?").status, 200);
     }
 
-    fn each_parent_has_its_own_list(server: Server) {
+    fn list_of_each_parent_is_separate(server: Server) {
         let (ann, bea) = (server.create("/customers", ANN), server.create("/customers", BEA));
         let order = server.create(&format!("{ann}/orders"), TEA);
         let list = server.get(&format!("{ann}/orders")).json();

@@ -1,6 +1,6 @@
-//! The HTTP surface that every resource gets, seen from outside.
+//! The HTTP interface that every resource has.
 //!
-//! The built-in store shows what the documents show; the schools have three levels, integer ids,
+//! The built-in store is the model of the documents; the schools have three levels, integer ids,
 //! irregular plurals and every type of field.
 
 mod cascade;

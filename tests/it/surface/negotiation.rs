@@ -1,4 +1,4 @@
-//! What goes over the wire: types accepted and sent, and the headers of every answer.
+//! Content negotiation: types accepted and sent, and the headers of every response.
 
 use expect_test::expect;
 
@@ -6,7 +6,7 @@ use super::{ANN, NO_ONE};
 use crate::harness::Server;
 
 on_every_backend! {
-    fn what_accept_chooses(server: Server) {
+    fn accept_chooses_the_type(server: Server) {
         let path = server.create("/customers", ANN);
         let ask = |accept: &str| {
             let answer = server.request(&format!("GET {path}"), &[("Accept", accept)], "");
@@ -43,13 +43,13 @@ on_every_backend! {
             ,, application/json,                          200 application/json"#]].assert_eq(&table.join("\n"));
     }
 
-    fn several_accept_lines_are_one_list(server: Server) {
+    fn accept_lines_are_combined(server: Server) {
         let headers = [("Accept", "text/plain"), ("Accept", "application/json")];
         assert_eq!(server.request("GET /customers", &headers, "").status, 200);
     }
 
-    /// 406 comes before any effect, and DELETE, which sends nothing, never has one.
-    fn not_acceptable_changes_nothing(server: Server) {
+    /// 406 comes before any effect, and DELETE, which sends no body, never gets one.
+    fn accept_unsatisfiable_is_406_and_changes_nothing(server: Server) {
         let accept = [("Accept", "text/plain")];
         let refused = server.request("POST /customers", &accept, ANN);
         expect![[r#"
@@ -70,7 +70,7 @@ on_every_backend! {
         assert_eq!(server.request(&format!("DELETE {path}"), &accept, "").status, 204);
     }
 
-    fn a_problem_goes_out_as_what_is_accepted(server: Server) {
+    fn accept_chooses_the_type_of_problems(server: Server) {
         let ask = |accept: &str| {
             let answer = server.request(&format!("GET {NO_ONE}"), &[("Accept", accept)], "");
             (answer.status, answer.header("Content-Type").map(str::to_owned), answer.body.is_empty())
@@ -83,7 +83,7 @@ on_every_backend! {
         assert_eq!(ask("image/png").1, None);
     }
 
-    fn bodies_are_json_or_415(server: Server) {
+    fn content_type_unsupported_is_415(server: Server) {
         for kind in ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/json;charset=\"UTF-8\""] {
             assert_eq!(server.request("POST /customers", &[("Content-Type", kind)], ANN).status, 201, "{kind}");
         }
@@ -96,7 +96,7 @@ on_every_backend! {
         }
     }
 
-    /// Clients add a version to the only type they list; JSON has no parameters that could mean anything.
+    /// Clients add a version to the only type they list; JSON has no meaningful parameters.
     fn accept_of_json_with_an_unknown_parameter_is_json(server: Server) {
         let path = server.create("/customers", ANN);
         let ask = |line: &str, accept: &str| server.request(line, &[("Accept", accept)], if line.starts_with("POST") { ANN } else { "" });
@@ -109,22 +109,22 @@ on_every_backend! {
             let refused = ask("GET /nowhere", accept);
             assert_eq!((refused.status, refused.header("Content-Type")), (404, Some("application/json")), "{accept}");
         }
-        // What fits by the letter comes first, and what is not wanted is not sent.
+        // An exact match is preferred, and a refused type is not sent.
         assert_eq!(ask("GET /customers", "application/json;version=1, text/csv;q=0.1").header("Content-Type"), Some("text/csv; charset=utf-8; header=present"));
         for accept in ["application/json;version=1;q=0", "application/json;version=1, application/json;q=0", "text/plain;version=1", "application/json;charset=latin1", "application/x-ndjson;version=1"] {
             assert_eq!(ask("GET /customers", accept).status, 406, "{accept}");
         }
     }
 
-    fn codings_of_a_body_are_refused(server: Server) {
+    fn content_encoding_of_a_request_is_refused(server: Server) {
         let answer = server.request("POST /customers", &[("Content-Encoding", "gzip")], ANN);
         assert_eq!(answer.problem(), "unsupported-coding");
         assert!(answer.header("Accept-Encoding").is_some(), "{answer:?}");
         assert_eq!(server.request("POST /customers", &[("Content-Encoding", "identity")], ANN).status, 201);
     }
 
-    /// The headers every answer has, and those some must not have.
-    fn headers_of_every_answer(server: Server) {
+    /// The headers that every response has, and those that some must not have.
+    fn response_headers_of_every_response(server: Server) {
         let path = server.create("/customers", ANN);
         let lines = [
             ("GET /customers", ""), (&format!("GET {path}"), ""), (&format!("PUT {path}"), ANN), ("POST /customers", ANN),
@@ -150,13 +150,13 @@ on_every_backend! {
         assert_eq!(request_ids.len(), lines.len(), "a request id is given once");
     }
 
-    /// A request id of the client's is not taken over: it could forge lines of the log.
-    fn request_ids_are_made_here(server: Server) {
+    /// A client's request id is not adopted: it could forge lines of the log.
+    fn request_id_of_the_client_is_ignored(server: Server) {
         let answer = server.request("GET /customers", &[("X-Request-Id", "mine")], "");
         assert_ne!(answer.header("X-Request-Id"), Some("mine"));
     }
 
-    fn last_modified_is_the_second_of_the_update(server: Server) {
+    fn last_modified_is_the_time_of_the_update(server: Server) {
         let path = server.create("/customers", ANN);
         let answer = server.get(&path);
         let updated_at: jiff::Timestamp = answer.json()["customer"]["updated_at"].as_str().unwrap().parse().unwrap();

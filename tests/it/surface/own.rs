@@ -1,4 +1,4 @@
-//! What is the server's own: the list of resources, health, problems; and who may come at all.
+//! The server's own paths: the list of resources, health, problems; and host and origin checks.
 
 use expect_test::expect;
 
@@ -6,7 +6,7 @@ use super::ANN;
 use crate::harness::{Backend, Server, Setup};
 
 on_every_backend! {
-    fn the_root_lists_the_resources(server: Server) {
+    fn root_lists_the_resources(server: Server) {
         expect![[r#"
             HTTP/1.1 200 OK
             cache-control: private, no-cache
@@ -23,7 +23,7 @@ on_every_backend! {
             {"title":"Store","resources":[{"name":"customer","plural":"customers","path":"/customers"},{"name":"order","plural":"orders","path":"/customers/{customer_id}/orders"}]}"#]].assert_eq(&server.get("/").masked());
     }
 
-    fn health_and_readiness(server: Server) {
+    fn health_and_readiness_answer_ok(server: Server) {
         expect![[r#"
             HTTP/1.1 200 OK
             cache-control: private, no-cache
@@ -52,12 +52,12 @@ on_every_backend! {
             date: <date>
 
             {"status":"ready"}"#]].assert_eq(&server.get("/-/ready").masked());
-        // Probes often add something to break caches.
+        // Probes often add a parameter to bypass caches.
         assert_eq!(server.get("/-/health?now=1").status, 200);
         assert_eq!(server.get("/-/ready?now=1").status, 200);
     }
 
-    fn a_problem_has_a_page(server: Server) {
+    fn problem_type_has_a_page(server: Server) {
         expect![[r#"
             HTTP/1.1 200 OK
             cache-control: private, no-cache
@@ -75,8 +75,8 @@ on_every_backend! {
         assert_eq!(server.get("/-/problems/nothing").problem(), "no-such-path");
     }
 
-    /// The `type` of a problem is an address that can be followed.
-    fn the_type_of_a_problem_leads_to_its_page(server: Server) {
+    /// The `type` of a problem is a URL that can be followed.
+    fn problem_type_url_leads_to_its_page(server: Server) {
         let problem = server.post("/customers", "{").json();
         let page = server.get(problem["type"].as_str().unwrap()).json()["problem"].clone();
         assert_eq!((&page["title"], &page["status"]), (&problem["title"], &problem["status"]));
@@ -100,7 +100,8 @@ on_every_backend! {
             for line in ["POST /customers".to_owned(), format!("PUT {path}"), format!("DELETE {path}")] {
                 assert_eq!(server.request(&line, headers, ANN).problem(), "cross-site", "{line} {headers:?}");
             }
-            // Where the browser does not say what it asks for, it keeps the answer from the page by itself.
+            // Where the browser does not send the request's mode, it hides the response from the page
+            // by itself.
             let status = if headers[0].0 == "Origin" { 200 } else { 403 };
             assert_eq!(server.request(&format!("GET {path}"), headers, "").status, status, "{headers:?}");
         }
@@ -117,8 +118,8 @@ on_every_backend! {
         assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1 + allowed.len());
     }
 
-    /// Under `--open` no name that points here from outside is answered.
-    fn a_foreign_host_is_421(server: Server) {
+    /// Under `--open` the server answers to no foreign host name.
+    fn host_name_foreign_is_421(server: Server) {
         let port = server.address.port();
         for host in ["example.com", &format!("example.com:{port}"), "localhost.example.com", "10.0.0.1", "[2001:db8::1]", "0.0.0.0"] {
             let answer = server.request("GET /customers", &[("Host", host)], "");
@@ -134,7 +135,7 @@ on_every_backend! {
         assert!(old.starts_with("HTTP/1.1 200 ") || old.starts_with("HTTP/1.0 200 "), "{old}");
     }
 
-    fn every_request_is_one_line_of_the_log(backend: Backend) {
+    fn request_log_has_one_line_for_each_request(backend: Backend) {
         let server = Setup::new(backend).start();
         let answer = server.post("/customers", ANN);
         let id = answer.header("X-Request-Id").unwrap();

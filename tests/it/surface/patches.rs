@@ -33,8 +33,8 @@ fn check(found: &(u16, String, String), expected: (u16, &str, &str)) {
 }
 
 on_every_backend! {
-    /// What is left out stays; null takes away; plain JSON is a merge patch.
-    fn a_merge_patch_changes_what_it_names(server: Server) {
+    /// A missing field stays; null removes; plain JSON is a merge patch.
+    fn merge_patch_changes_the_named_fields(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let order = server.create(&orders, TEA);
         for kind in [MERGE, "application/json", "application/merge-patch+json; charset=utf-8"] {
@@ -48,14 +48,14 @@ on_every_backend! {
             assert_eq!(answer.header("ETag"), server.get(&order).header("ETag"));
             assert_eq!(server.get(&order).json()["order"], after);
         }
-        // Under the plural too, and what the server sets is not looked at.
+        // Under the plural too, and members that the server sets are ignored.
         let sent = json!({"orders": {"note": null, "currency": "USD", "version": 1, "total": 7, "created_at": null}});
         let after = patch(&server, &order, (MERGE, &sent)).json()["order"].clone();
         assert_eq!((after.get("note"), &after["currency"], &after["total"]), (None, &json!("USD"), &json!(700)));
-        // A list is replaced as a whole, and what is computed follows.
+        // A list is replaced as a whole, and computed fields follow.
         let items = json!({"order": {"items": [{"product": "cake", "unit_price": 5}, {"product": "tea", "quantity": 3, "unit_price": 2}]}});
         assert_eq!(patch(&server, &order, (MERGE, &items)).json()["order"]["total"], 11);
-        // Nothing changed, nothing done.
+        // No change, no new version.
         let version = server.get(&order).json()["order"]["version"].clone();
         assert_eq!(patch(&server, &order, (MERGE, &items)).json()["order"]["version"], version);
         assert_eq!(patch(&server, &order, (MERGE, &json!({"order": {}}))).json()["order"]["version"], version);
@@ -63,7 +63,7 @@ on_every_backend! {
         assert_eq!((paid.status, &paid.json()["order"]["status"]), (200, &json!("paid")));
     }
 
-    fn a_json_patch_goes_step_by_step(server: Server) {
+    fn json_patch_applies_its_operations_in_order(server: Server) {
         let order = server.create(&format!("{}/orders", server.create("/customers", ANN)), TEA);
         let steps = json!([
             {"op": "test", "path": "/order/items/0/unit_price", "value": 350.0},
@@ -75,7 +75,7 @@ on_every_backend! {
             {"op": "remove", "path": "/order/items/2"},
             {"op": "replace", "path": "/order/status", "value": "cancelled"},
         ]);
-        // The cake has no quantity before it is admitted.
+        // The cake has no quantity before the patch adds it.
         check(&refused(&server, &order, (STEPS, &steps)), (409, "patch-failed", r#"operation 3: there is nothing at "/order/items/0/quantity""#));
         let mut steps = steps;
         steps[3]["op"] = "add".into();
@@ -87,8 +87,8 @@ on_every_backend! {
         assert_eq!(patch(&server, &order, (STEPS, &json!([]))).json()["order"], after);
     }
 
-    /// A patch is applied as a whole or not at all, and what comes of it is held against the model.
-    fn what_does_not_fit_changes_nothing(server: Server) {
+    /// A patch is applied as a whole or not at all, and its result is validated against the model.
+    fn patch_with_an_invalid_result_changes_nothing(server: Server) {
         let customer = server.create("/customers", ANN);
         let order = server.create(&format!("{customer}/orders"), TEA);
         let before = (server.get(&customer).json(), server.get(&order).json());
@@ -116,7 +116,7 @@ on_every_backend! {
         ] {
             check(&refused(&server, path, (kind, &body)), expected);
         }
-        // The last step fails, and those before it are as if they had not been.
+        // The last operation fails, and those before it have no effect.
         let steps = json!([{"op": "replace", "path": "/customer/name", "value": "Bea"}, {"op": "test", "path": "/customer/name", "value": "Ann"}]);
         assert_eq!(patch(&server, &customer, (STEPS, &steps)).status, 409);
         assert_eq!((server.get(&customer).json(), server.get(&order).json()), before);
@@ -124,7 +124,7 @@ on_every_backend! {
     }
 
     /// A patch that grows a small item beyond all limits is stopped on the way.
-    fn a_patch_cannot_explode(backend: Backend) {
+    fn json_patch_growth_is_limited(backend: Backend) {
         let server = Setup::new(backend).model("title = \"T\"\n[resources.box.fields]\ndata = { type = \"json\" }\n").start();
         let path = server.create("/boxes", r#"{"box":{"data":[["0123456789"]]}}"#);
         let double = json!({"op": "copy", "from": "/box/data/0", "path": "/box/data/0/-"});
@@ -138,7 +138,7 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["box"]["version"], 1);
     }
 
-    fn types_and_methods(server: Server) {
+    fn patch_content_types_and_methods(server: Server) {
         let path = server.create("/customers", ANN);
         let list = "application/merge-patch+json, application/json-patch+json, application/json";
         for kind in ["text/plain", "application/xml", "application/json-patch"] {
@@ -155,8 +155,8 @@ on_every_backend! {
         assert_eq!(tag("\"1\"", &json!({"customer": {"name": "Cem"}})), 412);
     }
 
-    /// Everyone patches another field of one item at once: all of them are kept.
-    fn patches_at_once_are_all_kept(backend: Backend) {
+    /// Each client patches another field of one item concurrently: no patch is lost.
+    fn patch_concurrent_patches_are_all_kept(backend: Backend) {
         let fields: String = (0..16).map(|at| format!("f{at} = {{ type = \"integer\" }}\n")).collect();
         let server = Setup::new(backend).model(&format!("title = \"T\"\n[resources.sheet.fields]\n{fields}")).start();
         let path = server.create("/sheets", r#"{"sheet":{}}"#);
@@ -180,8 +180,8 @@ on_every_backend! {
         assert_eq!(sheet["version"], 161);
     }
 
-    /// A user's password is set by a patch as by anything else, and is seen nowhere.
-    fn a_user_is_patched_too(backend: Backend) {
+    /// A patch may set a user's password, which is shown nowhere.
+    fn patch_of_a_user_sets_the_password(backend: Backend) {
         let server = Setup::new(backend).closed().start();
         let admin = server.admin();
         let mut session = admin.log_in(&server, "/-/users");
@@ -201,8 +201,8 @@ on_every_backend! {
         assert_eq!(unfit.status, 422);
     }
 
-    /// What a role may only read it can neither change nor take away, and what it does not see stays.
-    fn a_patch_stays_within_its_role(backend: Backend) {
+    /// A role can neither change nor remove a field that it may only read, and hidden fields stay.
+    fn patch_stays_within_the_grant_of_its_role(backend: Backend) {
         let model = "title = \"T\"\n[resources.note.fields]\ntext = { type = \"text\" }\nkind = { type = \"text\" }\nsecret = { type = \"text\" }\n\
             [roles.editor]\nnote = { verbs = [\"get\", \"patch\"], readonly = [\"kind\"], hide = [\"secret\"] }\n";
         let server = Setup::new(backend).model(model).closed().start();

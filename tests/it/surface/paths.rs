@@ -1,4 +1,4 @@
-//! Paths and methods: what lives where, and what the server says where nothing does.
+//! Paths and methods: which exist, and the responses to those that do not.
 
 use expect_test::expect;
 
@@ -6,7 +6,7 @@ use super::{ANN, NO_ONE, TEA, schools};
 use crate::harness::{Backend, Server};
 
 on_every_backend! {
-    fn head_is_get_without_its_body(server: Server) {
+    fn head_equals_get_without_the_body(server: Server) {
         let path = server.create("/customers", ANN);
         for path in [path.as_str(), "/customers", "/customers?limit=1", "/", "/-/health", NO_ONE, "/nothing", "/customers?x=1"] {
             let (get, head) = (server.get(path), server.request(&format!("HEAD {path}"), &[], ""));
@@ -19,7 +19,7 @@ on_every_backend! {
         }
     }
 
-    fn options_say_what_a_path_takes(server: Server) {
+    fn options_lists_the_methods_of_a_path(server: Server) {
         let path = server.create("/customers", ANN);
         let options = |path: &str| server.request(&format!("OPTIONS {path}"), &[], "").masked();
         expect![[r#"
@@ -72,7 +72,7 @@ on_every_backend! {
         assert_eq!(server.request("OPTIONS /nothing", &[], "").status, 404);
     }
 
-    fn a_slash_at_the_end_is_a_redirect(server: Server) {
+    fn trailing_slash_is_redirected(server: Server) {
         let path = server.create("/customers", ANN);
         expect![[r#"
             HTTP/1.1 308 Permanent Redirect
@@ -99,7 +99,7 @@ on_every_backend! {
         }
     }
 
-    fn a_method_that_is_not_here_is_405_with_allow(server: Server) {
+    fn method_not_allowed_is_405_with_allow(server: Server) {
         let path = server.create("/customers", ANN);
         for (line, allow) in [
             ("PUT /customers", "GET, HEAD, POST, OPTIONS"),
@@ -115,13 +115,13 @@ on_every_backend! {
         }
     }
 
-    fn an_unknown_method_is_501(server: Server) {
+    fn method_unknown_is_501(server: Server) {
         for method in ["BREW", "get", "PROPFIND", "QUERY"] {
             assert_eq!(server.request(&format!("{method} /customers"), &[], "").problem(), "unknown-method", "{method}");
         }
     }
 
-    fn paths_that_lead_nowhere(server: Server) {
+    fn path_unknown_is_404(server: Server) {
         let path = server.create("/customers", ANN);
         for path in ["/nothing", "/Customers", "/customers%2F", "/customers.json", "/-", "/-/", "/-/nothing", "/-/problems", "/-/problems/",
             "/-/problems/nothing", "/orders", &format!("{path}/nothing"), &format!("{path}/orders/x/y"), &format!("{path}/customers")] {
@@ -143,15 +143,15 @@ on_every_backend! {
             {"type":"/-/problems/no-such-path","title":"Nothing lives at this path","status":404,"instance":"/customer","request_id":"<request-1>"}"#]].assert_eq(&server.get("/customer").masked());
     }
 
-    /// Percent-encoding that means the same letter is the same path; what is no UTF-8 is nothing.
-    fn percent_encoded_paths(server: Server) {
+    /// Percent-encoding of the same letter is the same path; invalid UTF-8 is 404.
+    fn path_percent_encoding_is_normalized(server: Server) {
         assert_eq!(server.get("/%63ustomers").status, 200);
         assert_eq!(server.get("/customers%00").status, 404);
         assert_eq!(server.get("/customers/%FF").status, 404);
         assert_eq!(server.get("/customers/%zz").status, 404);
     }
 
-    fn ids_have_one_spelling(server: Server) {
+    fn path_ids_have_one_spelling(server: Server) {
         let path = server.create("/customers", ANN);
         let id = path.rsplit('/').next().unwrap();
         for other in [id.to_uppercase(), id.replace('-', ""), format!("{{{id}}}"), format!("urn:uuid:{id}"), "abc".into(), format!("{id}%20")] {
@@ -159,7 +159,7 @@ on_every_backend! {
         }
     }
 
-    fn nested_paths_go_to_any_depth(backend: Backend) {
+    fn path_nesting_has_any_depth(backend: Backend) {
         let server = schools(backend);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         let school = server.create(&format!("{county}/schools"), r#"{"school":{"name":"North"}}"#);
@@ -171,7 +171,7 @@ on_every_backend! {
         }
     }
 
-    fn location_is_a_path_whatever_the_host(server: Server) {
+    fn location_is_a_path_without_the_host(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let answer = server.request(&format!("POST {orders}"), &[("Host", "localhost")], TEA);
         assert!(answer.header("Location").unwrap().starts_with(&orders), "{answer:?}");

@@ -1,6 +1,6 @@
-//! What a list can be asked for: filters, orders, parts of items, counts, and the way from page to page.
+//! List queries: filters, sorting, fields, counts and pagination.
 //!
-//! Whether the right items come is shown by `tests/it/filters/`; this is about what is said and how.
+//! `tests/it/filters/` tests which items are returned; this file tests the parameters and responses.
 
 use serde_json::{Value, json};
 
@@ -51,13 +51,13 @@ fn names(page: &Value) -> Vec<&str> {
     page["cities"].as_array().unwrap().iter().map(|city| city["name"].as_str().unwrap()).collect()
 }
 
-/// The address in `Link: <…>; rel="next"`.
+/// The URL in `Link: <…>; rel="next"`.
 fn next(link: &str) -> &str {
     link.strip_prefix('<').and_then(|rest| rest.strip_suffix(">; rel=\"next\"")).unwrap()
 }
 
 on_every_backend! {
-    fn filters_orders_and_parts(backend: Backend) {
+    fn query_filters_sorts_and_chooses_fields(backend: Backend) {
         let server = cities(backend);
         let found = |query: &str| {
             let page = server.get(&format!("/cities?{query}"));
@@ -69,7 +69,7 @@ on_every_backend! {
         assert_eq!(found("name:contains=l"), "Basel Ulm Köln");
         assert_eq!(found("name:in=Ulm,Zug,Bern"), "Ulm Zug");
         assert_eq!(found("people:exists=false"), "Ulm");
-        // What has no value is not equal, and not unequal either.
+        // A missing value is neither equal nor unequal.
         assert_eq!(found("people:ne=30000"), "Bonn Basel Köln");
         assert_eq!(found("place.country=de&sort=-name"), "Ulm Köln Bonn");
         assert_eq!(found("count:eq=3"), "Ulm Zug");
@@ -83,7 +83,7 @@ on_every_backend! {
         assert_eq!(city("fields=id"), json!({"id": 1}));
     }
 
-    fn a_count_is_of_all_pages(backend: Backend) {
+    fn query_count_includes_all_pages(backend: Backend) {
         let server = cities(backend);
         let page = |query: &str| server.get(&format!("/cities?{query}")).json()["page"].clone();
         assert_eq!(page("count=exact&place.country=de&limit=1")["total"], 3);
@@ -94,8 +94,8 @@ on_every_backend! {
         assert_eq!(page(&format!("count=exact&limit=2&sort=name&cursor={cursor}"))["total"], 5);
     }
 
-    /// The address of the next page is the query as it was sent, and leads on however odd its letters are.
-    fn the_next_address_keeps_the_whole_query(backend: Backend) {
+    /// The URL of the next page is the query as it was sent, and works whatever characters it has.
+    fn query_is_kept_in_the_next_link(backend: Backend) {
         let server = cities(backend);
         let odd = "a&b=c?d e+f%\"<>é,\\/#";
         let body = json!({"cities": [{"name": odd}, {"name": odd}, {"name": odd}]}).to_string();
@@ -119,7 +119,7 @@ on_every_backend! {
         }
     }
 
-    fn a_cursor_belongs_to_its_filters_and_its_order(backend: Backend) {
+    fn cursor_is_bound_to_its_filters_and_sorting(backend: Backend) {
         let server = cities(backend);
         let cursor = |query: &str| server.get(&format!("/cities?limit=1&{query}")).json()["page"]["next"].as_str().unwrap().to_owned();
         let sorted = cursor("place.country=de&sort=name");
@@ -132,14 +132,14 @@ on_every_backend! {
         assert_eq!(server.get(&format!("/cities?cursor={}&sort=name", cursor("sort=people"))).problem(), "bad-cursor");
         let plain = cursor("fields=name");
         assert_eq!(names(&server.get(&format!("/cities?cursor={plain}&limit=2")).json()), ["Basel", "Ulm"]);
-        // It leads on at another server on the same data, and when the item it stands behind is gone.
+        // It works at another server on the same data, and when its item is deleted.
         let server = server.restart();
         assert_eq!(server.delete("/cities/1").status, 204);
         let page = server.get(&format!("/cities?cursor={sorted}&place.country=de&sort=name"));
         assert_eq!(names(&page.json()), ["Köln", "Ulm"]);
     }
 
-    fn head_is_get_without_its_body(backend: Backend) {
+    fn query_head_equals_get_without_the_body(backend: Backend) {
         let server = cities(backend);
         for query in ["", "?limit=2", "?sort=-people&limit=1&count=exact&fields=name", "?name=Bonn", "?name=x"] {
             let ask = |method: &str| server.request(&format!("{method} /cities{query}"), &[], "");
@@ -153,7 +153,7 @@ on_every_backend! {
         assert_eq!(server.request("HEAD /cities?nme=x", &[], "").status, 400);
     }
 
-    fn limits_of_a_query(backend: Backend) {
+    fn query_limits_of_terms_values_and_sort_keys(backend: Backend) {
         let server = cities(backend);
         let status = |query: &str| server.get(&format!("/cities?{query}")).status;
         assert_eq!(status("name=a&name=a&name=a"), 200);
@@ -173,8 +173,8 @@ on_every_backend! {
         assert_eq!(open.get("/customers?sort=name,email,created_at,updated_at,id").problem(), "bad-query");
     }
 
-    /// An item has no list parameters, and a parent that is not there comes behind the query.
-    fn only_lists_have_them(server: Server) {
+    /// An item has no list parameters, and a missing parent is reported after the query.
+    fn query_list_parameters_on_an_item_are_refused(server: Server) {
         let path = server.create("/customers", ANN);
         for query in ["name=Ann", "sort=name", "count=exact", "limit=1", "fields=name&fields=id", "fields=", "fields=nome"] {
             assert_eq!(server.get(&format!("{path}?{query}")).problem(), "bad-query", "{query}");
@@ -190,8 +190,8 @@ on_every_backend! {
         assert_eq!(server.get(&format!("{NO_ONE}/orders?status=lost")).status, 400);
     }
 
-    /// Other bytes have another tag, and 304 and `If-Match` go by it as ever.
-    fn fields_of_one_item_are_chosen_and_have_a_tag_of_their_own(server: Server) {
+    /// Other bytes have another ETag, which 304 and `If-Match` use as ever.
+    fn fields_of_one_item_have_an_etag_of_their_own(server: Server) {
         let path = server.create("/customers", ANN);
         let get = |query: &str, headers: &[(&str, &str)]| server.request(&format!("GET {path}{query}"), headers, "");
         let whole = get("", &[]);
@@ -218,7 +218,7 @@ on_every_backend! {
         assert_eq!((gone.status, gone.header("ETag")), (412, Some(&*tags[3])));
     }
 
-    fn fields_of_one_item_knows_no_hidden_field(backend: Backend) {
+    fn fields_of_one_item_treats_a_hidden_field_as_unknown(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).closed().start();
         let (admin, ann) = (server.admin().basic(), Person::new("ann", "a long password"));
         server.add_user(&ann, &["visitor"]);
@@ -232,8 +232,8 @@ on_every_backend! {
         }
     }
 
-    /// A bound is a place in the order, and need not be an id itself.
-    fn id_bound_that_is_no_id_is_compared(backend: Backend) {
+    /// A bound is a position in the order, and need not be a complete id.
+    fn filter_id_bound_that_is_not_an_id_is_compared(backend: Backend) {
         let server = schools(backend);
         for name in ["Ann", "Ben"] {
             server.create("/people", format!(r#"{{"person":{{"name":"{name}"}}}}"#));
@@ -252,7 +252,7 @@ on_every_backend! {
         }
     }
 
-    fn who_sees_less_finds_less(backend: Backend) {
+    fn query_finds_only_permitted_rows_and_fields(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).closed().start();
         let admin = server.admin().basic();
         load(|body| assert_eq!(server.request("POST /cities", &[("Authorization", &admin)], body).status, 201));
@@ -263,7 +263,7 @@ on_every_backend! {
         }).into_iter();
         let (visitor, german) = (people.next().unwrap(), people.next().unwrap());
         let ask = |caller: &str, query: &str| server.request(&format!("GET /cities?{query}"), &[("Authorization", caller)], "");
-        // A hidden field cannot be asked about in any way, nor guessed by what sorts or filters.
+        // A hidden field cannot be queried in any way, nor guessed by sorting or filtering.
         for query in ["tax=1.50", "tax:gt=0", "sort=tax", "fields=tax", "mayor=x", "fields=mayor"] {
             let answer = ask(&visitor, query);
             assert_eq!(answer.problem(), "bad-query", "{query}");
@@ -272,7 +272,7 @@ on_every_backend! {
         assert_eq!(ask(&admin, "tax=1.50").status, 200);
         assert!(ask(&admin, "mayor=x").json()["detail"].as_str().unwrap().contains("not declared filter = true"));
         assert!(ask(&visitor, "fields=name").json()["cities"][0].get("tax").is_none());
-        // Rows out of sight are in no list, no order and no count.
+        // Hidden rows are in no list, no order and no count.
         let page = ask(&german, "sort=-name&count=exact&limit=2").json();
         assert_eq!((names(&page), &page["page"]["total"]), (vec!["Ulm", "Köln"], &json!(3)));
         let cursor = page["page"]["next"].as_str().unwrap();
@@ -282,8 +282,8 @@ on_every_backend! {
         assert_eq!(ask(&german, "name:in=Basel,Ulm").json()["cities"].as_array().unwrap().len(), 1);
     }
 
-    /// A database of an earlier version has no such indexes: they come at the next start.
-    fn indexes_come_to_a_database_that_has_none(backend: Backend) {
+    /// A database of an earlier version has no such indexes: the next start creates them.
+    fn filter_indexes_are_added_to_an_older_database(backend: Backend) {
         let without = MODEL.replace(", filter = true", "").replace("filter = true, ", "");
         let server = Setup::new(backend).model(&without).start();
         load(|body| assert_eq!(server.post("/cities", body).status, 201));

@@ -1,4 +1,4 @@
-//! What the model says and the server holds clients to: fields, states, uniqueness, references.
+//! Rules of the model: fields, states, uniqueness, references.
 
 use expect_test::expect;
 use serde_json::json;
@@ -7,13 +7,13 @@ use super::{ANN, TEA, schools};
 use crate::durability::chance::Chance;
 use crate::harness::{Answer, Backend, Server, Setup};
 
-/// A county with one school, in which children can be put.
+/// A county with one school, to which children can be added.
 fn school(server: &Server) -> String {
     let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
     server.create(&format!("{county}/schools"), r#"{"school":{"name":"North"}}"#)
 }
 
-/// The faults of an `invalid-fields` answer, one a line.
+/// The faults of an `invalid-fields` response, one a line.
 fn faults(answer: &Answer) -> String {
     assert_eq!(answer.problem(), "invalid-fields", "{answer:?}");
     let errors = answer.json()["errors"].clone();
@@ -28,8 +28,8 @@ fn faults(answer: &Answer) -> String {
 }
 
 on_every_backend! {
-    /// Every fault of every field comes in one answer.
-    fn all_faults_at_once(backend: Backend) {
+    /// All faults of all fields are in one response.
+    fn invalid_fields_are_all_reported_at_once(backend: Backend) {
         let server = schools(backend);
         let children = format!("{}/children", school(&server));
         let body = json!({"child": {
@@ -64,7 +64,7 @@ on_every_backend! {
         assert_eq!(server.get(&children).json()["children"], json!([]));
     }
 
-    fn a_problem_with_fields_in_full(server: Server) {
+    fn invalid_fields_problem_in_full(server: Server) {
         let answer = server.post("/customers", r#"{"customer":{"name":"","email":"ann","nmae":"Ann"}}"#);
         expect![[r#"
             HTTP/1.1 422 Unprocessable Content
@@ -82,8 +82,9 @@ on_every_backend! {
             {"type":"/-/problems/invalid-fields","title":"Some fields are not valid","status":422,"detail":"2 fields need attention","instance":"/customers","request_id":"<request-1>","errors":[{"pointer":"/customer/email","code":"format","detail":"expected an e-mail address, got \"ann\""},{"pointer":"/customer/nmae","code":"unknown","detail":"no such field; did you mean \"name\"?"}]}"#]].assert_eq(&answer.masked());
     }
 
-    /// A bulk of many faults was told them all; the answer was larger than the request.
-    fn no_more_than_a_hundred_faults_are_listed(backend: Backend) {
+    /// Regression: the response to a bulk with many faults listed all of them, and was larger than the
+    /// request.
+    fn invalid_fields_lists_at_most_a_hundred_faults(backend: Backend) {
         let server = schools(backend);
         let check = |path: &str, body: serde_json::Value, detail: &str, listed: usize| {
             let answer = server.post(path, body.to_string());
@@ -94,7 +95,7 @@ on_every_backend! {
         check("/people", people(1), "1 field needs attention", 1);
         check("/people", people(99), "99 fields need attention", 99);
         check("/people", people(300), "at least 300 fields need attention; the first 100 are listed", 100);
-        // One body alone, and references that are looked up in the database.
+        // In one body alone, and in references that are looked up in the database.
         let unknown: serde_json::Map<_, _> = (0..300).map(|number| (format!("x{number}"), json!(1))).collect();
         check("/people", json!({"person": unknown}), "at least 100 fields need attention; the first 100 are listed", 100);
         let children = format!("{}/children", school(&server));
@@ -103,8 +104,8 @@ on_every_backend! {
         assert_eq!(server.get(&children).json()["children"], json!([]));
     }
 
-    /// RFC 3339 §5.6 by its own grammar: shorter forms were read, and the last day was not.
-    fn timestamps_have_the_form_of_rfc_3339(backend: Backend) {
+    /// RFC 3339 §5.6 by its own grammar: shorter forms were accepted, and the last day was not.
+    fn timestamp_must_have_the_form_of_rfc_3339(backend: Backend) {
         let server = schools(backend);
         let children = format!("{}/children", school(&server));
         let seen = |text: &str| server.post(&children, json!({"child": {"name": "Bo", "seen": text}}).to_string());
@@ -137,24 +138,24 @@ on_every_backend! {
         }
     }
 
-    fn null_only_where_the_model_says_so(backend: Backend) {
+    fn null_is_accepted_only_where_declared(backend: Backend) {
         let server = schools(backend);
         let people = |body: &str| server.post("/people", body);
         assert_eq!(people(r#"{"person":{"name":"Mia","nickname":null}}"#).json()["person"]["nickname"], json!(null));
-        // Absent is the same as null where null may be, and shown as such.
+        // Where null is allowed, a missing field is the same as null, and shown as such.
         assert_eq!(people(r#"{"person":{"name":"Mia"}}"#).json()["person"]["nickname"], json!(null));
         assert_eq!(people(r#"{"person":{"name":"Mia"}}"#).json()["person"].get("badge"), None);
         assert_eq!(people(r#"{"person":{"name":null}}"#).json()["errors"][0]["code"], "null");
         assert_eq!(people(r#"{"person":{"name":"Mia","badge":null}}"#).json()["errors"][0]["code"], "null");
     }
 
-    fn text_holds_no_nul(server: Server) {
+    fn text_with_nul_is_refused(server: Server) {
         let answer = server.post("/customers", r#"{"customer":{"name":"A\u0000n","email":"ann@example.com"}}"#);
         assert_eq!(answer.problem(), "invalid-fields");
     }
 
-    /// Lengths count characters as a person writes them in JSON, not bytes.
-    fn lengths_count_code_points(backend: Backend) {
+    /// Lengths count Unicode code points, not bytes.
+    fn text_length_counts_code_points(backend: Backend) {
         let server = schools(backend);
         let name = |name: String| server.post("/people", json!({"person": {"name": name}}).to_string()).status;
         assert_eq!(name("ü".repeat(20)), 201);
@@ -162,7 +163,7 @@ on_every_backend! {
         assert_eq!(name("ü".repeat(21)), 422);
     }
 
-    fn integers_stay_exact_or_are_refused(backend: Backend) {
+    fn integer_is_exact_or_refused(backend: Backend) {
         let server = schools(backend);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         let number = |number: &str| {
@@ -177,7 +178,7 @@ on_every_backend! {
         }
     }
 
-    fn decimals_are_exact(backend: Backend) {
+    fn decimal_is_exact(backend: Backend) {
         let server = schools(backend);
         let children = format!("{}/children", school(&server));
         let fee = |fee: &str| server.post(&children, format!(r#"{{"child":{{"name":"Bo","fee":{fee}}}}}"#));
@@ -190,7 +191,7 @@ on_every_backend! {
         }
     }
 
-    fn states_move_only_as_declared(server: Server) {
+    fn state_transitions_only_as_declared(server: Server) {
         let path = server.create(&format!("{}/orders", server.create("/customers", ANN)), TEA);
         let to = |state: &str| server.put(&path, TEA.replace("{\"items\"", &format!("{{\"status\":\"{state}\",\"items\"")));
         assert_eq!(to("placed").status, 200);
@@ -218,7 +219,7 @@ on_every_backend! {
         assert_eq!(server.get(&path).json()["order"]["version"], 4);
     }
 
-    fn a_new_item_starts_in_its_initial_state(server: Server) {
+    fn state_of_a_new_item_is_the_initial_one(server: Server) {
         let orders = format!("{}/orders", server.create("/customers", ANN));
         let post = |state: &str| server.post(&orders, TEA.replace("{\"items\"", &format!("{{\"status\":{state},\"items\"")));
         assert_eq!(post("\"placed\"").status, 201);
@@ -228,7 +229,7 @@ on_every_backend! {
         }
     }
 
-    fn a_unique_value_is_taken_once(backend: Backend) {
+    fn unique_value_taken_is_409(backend: Backend) {
         let server = schools(backend);
         let mia = server.create("/people", r#"{"person":{"name":"Mia","badge":"x"}}"#);
         let clash = server.post("/people", r#"{"person":{"name":"Ben","badge":"x"}}"#);
@@ -249,13 +250,13 @@ on_every_backend! {
         let ben = server.create("/people", r#"{"person":{"name":"Ben","badge":"y"}}"#);
         assert_eq!(server.put(&ben, r#"{"person":{"name":"Ben","badge":"x"}}"#).problem(), "taken");
         assert_eq!(server.put(&mia, r#"{"person":{"name":"Mia B","badge":"x"}}"#).status, 200);
-        // No value clashes with none, and a value given up is free again.
+        // Missing values do not conflict, and a released value is free again.
         assert_eq!(server.put(&mia, r#"{"person":{"name":"Mia"}}"#).status, 200);
         assert_eq!(server.post("/people", r#"{"person":{"name":"Pat"}}"#).status, 201);
         assert_eq!(server.put(&ben, r#"{"person":{"name":"Ben","badge":"x"}}"#).status, 200);
     }
 
-    fn unique_within_the_parent_and_by_several_fields(backend: Backend) {
+    fn unique_within_the_parent_and_over_several_fields(backend: Backend) {
         let server = schools(backend);
         let (one, two) = (server.create("/counties", r#"{"county":{"code":"AB"}}"#), server.create("/counties", r#"{"county":{"code":"CD"}}"#));
         let post = |county: &str, fields: &str| server.post(&format!("{county}/schools"), format!(r#"{{"school":{{{fields}}}}}"#));
@@ -269,8 +270,8 @@ on_every_backend! {
         assert_eq!(post(&two, r#""name":"South","street":"High""#).status, 201);
     }
 
-    /// `restrict`, the default: children or references keep an item.
-    fn what_is_referred_to_stays(backend: Backend) {
+    /// `restrict`, the default: an item with children or references cannot be deleted.
+    fn delete_of_a_referenced_item_is_refused(backend: Backend) {
         let server = schools(backend);
         let person = server.create("/people", r#"{"person":{"name":"Mia"}}"#);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
@@ -294,7 +295,7 @@ on_every_backend! {
         assert_eq!((server.delete(&county).status, server.delete(&person).status), (204, 204));
     }
 
-    fn cascade_takes_the_children_along(backend: Backend) {
+    fn delete_cascades_to_children(backend: Backend) {
         let server = schools(backend);
         server.create("/people", r#"{"person":{"name":"Mia"}}"#);
         let school = school(&server);
@@ -307,14 +308,14 @@ on_every_backend! {
         assert_eq!((server.get(&alone).status, server.get(&children).status), (404, 404));
     }
 
-    fn a_customer_goes_with_its_orders(server: Server) {
+    fn delete_of_a_customer_cascades_to_its_orders(server: Server) {
         let customer = server.create("/customers", ANN);
         let order = server.create(&format!("{customer}/orders"), TEA);
         assert_eq!(server.delete(&customer).status, 204);
         assert_eq!((server.get(&customer).status, server.get(&order).status), (404, 404));
     }
 
-    fn a_reference_must_point_to_something(backend: Backend) {
+    fn reference_to_a_missing_item_is_refused(backend: Backend) {
         let server = schools(backend);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         let answer = server.post(&format!("{county}/schools"), r#"{"school":{"name":"North","head":1}}"#);
@@ -325,8 +326,8 @@ on_every_backend! {
         assert_eq!(server.put(&school, r#"{"school":{"name":"North"}}"#).json()["school"].get("head"), None);
     }
 
-    /// Exactly one wrapper key, and under it what the request needs.
-    fn wrappers(server: Server) {
+    /// Exactly one wrapper key, with the right value under it.
+    fn wrapper_key_must_match_the_request(server: Server) {
         let path = server.create("/customers", ANN);
         for body in ["{}", "[]", "7", "\"customer\"", "null", r#"{"customer":{},"customers":{}}"#, r#"{"customer":null}"#,
             r#"{"customer":[]}"#, r#"{"customer":7}"#, r#"{"customers":7}"#, r#"{"customers":null}"#, r#"{"client":{}}"#,
@@ -351,7 +352,7 @@ on_every_backend! {
             {"type":"/-/problems/bad-wrapper","title":"The body does not have the expected wrapper key","status":400,"detail":"expected one key, \"customer\" or \"customers\", got 0 keys","instance":"/customers","request_id":"<request-1>"}"#]].assert_eq(&server.post("/customers", "{}").masked());
     }
 
-    fn broken_json_says_where(server: Server) {
+    fn json_syntax_error_names_its_position(server: Server) {
         for body in ["{\"customer\":{\"name\":\"Ann\"", "{\"customer\":{\"name\":\"a\",\"name\":\"b\"}}", "\u{feff}{}", "{} {}"] {
             assert_eq!(server.post("/customers", body).problem(), "bad-json", "{body}");
         }
@@ -375,7 +376,7 @@ on_every_backend! {
             {"type":"/-/problems/bad-json","title":"The body is not valid JSON","status":400,"detail":"line 3, column 13: expected a value, got \"A\"","instance":"/customers","request_id":"<request-1>"}"#]].assert_eq(&server.post("/customers", "{\n  \"customer\": {\n    \"name\": Ann\n").masked());
     }
 
-    fn one_item_has_a_mebibyte(server: Server) {
+    fn item_body_is_limited_to_a_mebibyte(server: Server) {
         let padded = |bytes: usize| {
             let mut body = ANN.to_owned();
             body.push_str(&" ".repeat(bytes - body.len()));
@@ -387,11 +388,11 @@ on_every_backend! {
         assert_eq!(server.put(&path, padded(1024 * 1024 + 1)).problem(), "too-large");
     }
 
-    /// A row of an index has its own limit in PostgreSQL, and the answer was 500.
-    fn a_long_value_may_occur_once_too(backend: Backend) {
+    /// Regression: an index row has a size limit in PostgreSQL, and the response was 500.
+    fn unique_long_value_is_checked(backend: Backend) {
         let model = "title = \"Long\"\n[resources.word.fields]\nspelling = { type = \"text\", unique = true }\nsound = { type = \"text\", filter = true }\n";
         let server = Setup::new(backend).model(model).start();
-        // Letters that no compression makes short.
+        // Letters that compression does not shorten.
         let mut chance = Chance::new(1);
         let letters: String = (0..2_000).map(|_| format!("{:016x}", chance.next())).collect();
         let body = json!({"word": {"spelling": letters, "sound": letters}}).to_string();

@@ -1,9 +1,9 @@
-//! What the first line of an answer says, and headers of a request that would change what it means.
+//! Status lines of responses, and request headers that would change a request's meaning.
 
 use super::ANN;
 use crate::harness::{Backend, Server, Setup};
 
-/// The first line of what comes for these bytes.
+/// The status line of the response to these bytes.
 fn status_line(server: &Server, request: impl AsRef<[u8]>) -> String {
     let answer = String::from_utf8(server.raw(request)).unwrap();
     answer.lines().next().unwrap_or_default().to_owned()
@@ -17,7 +17,7 @@ fn post(body: &str) -> String {
 }
 
 on_every_backend! {
-    /// RFC 9110 §15 has new ones for two statuses.
+    /// RFC 9110 §15 has renamed two of them.
     fn reason_phrases_are_those_of_rfc_9110(backend: Backend) {
         let model = include_str!("../../../examples/store/nouns.toml");
         let limits = "\n[server.limits]\nbody_bytes_max = 1000\nbulk_bytes_max = 1000\n";
@@ -43,7 +43,7 @@ on_every_backend! {
             assert_eq!((refused.status, refused.problem().as_str()), (400, "partial-put"), "{range:?}: {refused:?}");
         }
         assert_eq!(server.get(&path).text(), before.text());
-        // What comes before it in the order of checks, and the connection stays.
+        // Earlier checks come first, and the connection stays open.
         let mut client = server.client();
         let range = ("Content-Range", "bytes 0-9/99");
         let text = client.request(&format!("PUT {path}"), &[range, ("Content-Type", "text/plain")], ANN);

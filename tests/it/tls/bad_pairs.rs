@@ -1,4 +1,5 @@
-//! Pairs that cannot be served: each is told with the way out, exit 2, before anything is touched.
+//! Invalid certificates and keys: each fails the start with a message that names the remedy, exit 2,
+//! before anything is created.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,7 @@ fn serve(folder: &Path, args: &[&str]) -> Ended {
     run(folder, &[&["serve", "--listen", "127.0.0.1:0"], args].concat())
 }
 
-/// Starts with what `prepare` left of a good pair, and compares what is said.
+/// Starts with a modified pair, and compares the message.
 fn check(prepare: impl FnOnce(&Path), args: &[&str], expected: &str) {
     let folder = Folder::new();
     Pair::new().write(folder.path());
@@ -47,7 +48,7 @@ fn openssl(folder: &Path, args: &[&str]) {
 }
 
 #[test]
-fn one_of_the_two_alone() {
+fn certificate_without_key_or_key_without_certificate_is_refused() {
     check(
         |_| (),
         &CERTIFICATE,
@@ -65,7 +66,7 @@ fn one_of_the_two_alone() {
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be() {
+fn certificate_and_key_files_of_the_wrong_kind_are_refused() {
     let remove =
         |name: &'static str| move |folder: &Path| fs::remove_file(folder.join(name)).unwrap();
     check(
@@ -91,7 +92,7 @@ fn files_that_are_not_what_they_should_be() {
 }
 
 #[test]
-fn files_without_what_they_should_hold() {
+fn certificate_and_key_files_with_invalid_contents_are_refused() {
     let write = |name: &'static str, text: &'static str| {
         move |folder: &Path| fs::write(folder.join(name), text).unwrap()
     };
@@ -145,7 +146,7 @@ fn files_without_what_they_should_hold() {
 }
 
 #[test]
-fn keys_with_a_passphrase_and_keys_of_others() {
+fn private_key_encrypted_or_not_matching_is_refused() {
     let seal = |args: &'static [&'static str]| {
         move |folder: &Path| {
             openssl(folder, &[&["ec", "-in", "key.pem", "-out", "sealed.pem"][..], args].concat());
@@ -203,7 +204,7 @@ fn keys_with_a_passphrase_and_keys_of_others() {
 }
 
 #[test]
-fn certificates_out_of_their_time() {
+fn certificate_expired_or_not_yet_valid_is_refused() {
     let pair = |from, to| move |folder: &Path| Pair::valid(from, to).write(folder);
     check(
         pair(-7200, -3600),
@@ -218,10 +219,10 @@ fn certificates_out_of_their_time() {
 }
 
 #[test]
-fn a_file_that_may_not_be_read() {
+fn private_key_without_read_permission_is_refused() {
     let folder = Folder::new();
     Pair::new().write(folder.path());
-    // Root may read everything, so the server is run by someone else.
+    // Root may read everything, so another user runs the server.
     let script = "chmod 711 . && chmod 000 key.pem && exec setpriv --reuid=65534 --regid=65534 --clear-groups \
         \"$0\" serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem";
     let mut command = Command::new("sh");
@@ -251,9 +252,9 @@ fn a_file_that_may_not_be_read() {
     );
 }
 
-/// Every form of a key that others write.
+/// Every private key format that other programs write.
 #[test]
-fn keys_in_every_form() {
+fn private_key_of_every_format_is_accepted() {
     let forms: [(&str, &[&[&str]]); 4] = [
         ("PKCS#8, ECDSA", &[]),
         ("SEC1", &[&["ec", "-in", "key.pem", "-out", "key.pem"]]),

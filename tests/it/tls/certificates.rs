@@ -1,4 +1,4 @@
-//! `nouns cert`: a pair to try HTTPS with, and the lines it prints.
+//! `nouns cert`: a self-signed certificate for trials, and the printed commands.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::harness::{Folder, NOUNS, Process, run};
 
 #[test]
-fn its_lines_work_when_pasted() {
+fn cert_command_output_works_when_pasted() {
     let folder = Folder::new();
     for out in [".", "it's a folder"] {
         fs::create_dir_all(folder.path().join(out)).unwrap();
@@ -20,7 +20,7 @@ fn its_lines_work_when_pasted() {
         assert!(first.ends_with("; valid for 396 days"), "{first}");
         let (serve, curl) = (lines.next().unwrap(), lines.next().unwrap());
         assert_eq!(lines.next(), None);
-        // The port alone is another one, since tests run side by side.
+        // Only the port differs, since tests run concurrently.
         let script = format!(
             "PATH=$1:$PATH; exec {serve} --open --listen 127.0.0.1:0 --database sqlite:a.db"
         );
@@ -42,7 +42,7 @@ fn its_lines_work_when_pasted() {
 }
 
 #[test]
-fn what_is_in_it() {
+fn cert_command_certificate_contents() {
     let folder = Folder::new();
     let ended = run(
         folder.path(),
@@ -64,7 +64,7 @@ fn what_is_in_it() {
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
-    // Valid now, and for no longer than browsers take: 398 days.
+    // Valid now, and for no longer than browsers accept: 398 days.
     for (seconds, is_valid) in [("0", true), ("34128000", true), ("34387200", false)] {
         let mut command = Command::new("openssl");
         command.args(["x509", "-in", "nouns-cert.pem", "-noout", "-checkend", seconds]);
@@ -74,7 +74,7 @@ fn what_is_in_it() {
 }
 
 #[test]
-fn nothing_is_overwritten_and_nothing_is_left_half() {
+fn cert_command_overwrites_nothing_and_leaves_no_partial_files() {
     for taken in ["nouns-cert.pem", "nouns-key.pem"] {
         let folder = Folder::new();
         fs::write(folder.path().join(taken), "mine").unwrap();

@@ -1,4 +1,4 @@
-//! Handshakes that do not come, come slowly, or are none.
+//! TLS handshakes that stall, are slow, or are malformed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::{setup, start_with, wait_for_metric};
 use crate::harness::{Client, Pair, Server, wait_until};
 
-/// The first bytes of a ClientHello: a record that announces more than comes.
+/// The first bytes of a ClientHello: a record that announces more than follows.
 const BEGUN: &[u8] = &[22, 3, 1, 63, 255, 1, 0, 63, 251, 3, 3];
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How many lines of the log have these words; some must.
+/// How many log lines contain these words; there must be some.
 fn lines_with(server: &Server, words: &str) -> usize {
     wait_until("it is logged", || {
         let log = server.log();
@@ -21,7 +21,7 @@ fn lines_with(server: &Server, words: &str) -> usize {
 }
 
 #[test]
-fn a_handshake_must_end_in_time() {
+fn handshake_timeout_closes_the_connection() {
     let (server, _) = start_with("limits = { handshake_seconds_max = 1 }");
     for said in [&b""[..], BEGUN] {
         let began = Instant::now();
@@ -30,7 +30,7 @@ fn a_handshake_must_end_in_time() {
         assert_eq!(client.read_to_close(), b"", "{said:?}");
         assert!(began.elapsed() >= SECOND, "{said:?}");
     }
-    // One byte at a time buys no time.
+    // Single bytes do not extend the timeout.
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_nonblocking(true).unwrap();
     stream.write_all(BEGUN).unwrap();
@@ -44,21 +44,20 @@ fn a_handshake_must_end_in_time() {
     });
     assert!(began.elapsed() >= SECOND / 2);
     wait_for_metric(&server, "nouns_connections_cut_total{reason=\"handshake\"}", 3);
-    // Several are one line.
-    // Of several that come together, one is told of.
+    // The log has one line for several failures at the same time (sampled).
     let lines = lines_with(&server, "handshakes take too long");
     assert!(lines <= 3, "{lines}");
 }
 
-/// The time of the handshake is its own: the head has all of its time after it.
+/// The handshake has a timeout of its own: the head has its full time afterwards.
 #[test]
-fn what_is_served_is_not_cut_with_the_handshakes() {
+fn handshake_timeout_does_not_apply_to_served_connections() {
     let (server, _) = start_with("limits = { handshake_seconds_max = 1, header_seconds_max = 30 }");
     let mut client = server.client();
     assert_eq!(client.request("GET /", &[], "").status, 200);
     let mut fresh = server.client();
     fresh.write(b"GET / HTTP/1.1\r\nHost: local");
-    // Silence for longer than a handshake may last.
+    // Idle for longer than a handshake may last.
     let mut stalled = Client::connect(server.address);
     stalled.write(BEGUN);
     assert_eq!(stalled.read_to_close(), b"");
@@ -67,7 +66,7 @@ fn what_is_served_is_not_cut_with_the_handshakes() {
 }
 
 #[test]
-fn plain_http_is_told_so() {
+fn plain_http_on_a_tls_port_is_explained() {
     let (server, _) = start_with("hsts = \"1d\"");
     let requests = [
         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
@@ -93,9 +92,9 @@ fn plain_http_is_told_so() {
     }
 }
 
-/// Whatever comes, it costs one connection, and the log is not filled by it.
+/// Any bytes cost one connection at most, and do not flood the log.
 #[test]
-fn garbage_is_no_handshake() {
+fn handshake_garbage_closes_one_connection() {
     let (server, _) = start_with("limits = { handshake_seconds_max = 5 }");
     let long = [&[22, 3, 1, 255, 255][..], &[0; 70_000]].concat();
     let mut alert = BEGUN.to_vec();
@@ -127,9 +126,9 @@ fn garbage_is_no_handshake() {
     assert_eq!(server.get("/customers").status, 200);
 }
 
-/// A caller that is connected is served while hundreds of handshakes stand still.
+/// A connected client is served while hundreds of handshakes are stalled.
 #[test]
-fn stalled_handshakes_hold_up_nobody() {
+fn handshakes_stalled_do_not_delay_other_clients() {
     let (server, _) = start_with("limits = { handshake_seconds_max = 20 }");
     let mut client = server.client();
     assert_eq!(client.request("GET /customers", &[], "").status, 200);
@@ -147,9 +146,9 @@ fn stalled_handshakes_hold_up_nobody() {
     drop(stalled);
 }
 
-/// A panic costs the connection it happens in, and the turn is given on.
+/// A panic ends its own connection, and the next handshake gets its turn.
 #[test]
-fn a_panic_in_a_handshake_ends_one_connection() {
+fn panic_in_a_handshake_ends_one_connection() {
     let pair = Pair::new();
     let server = setup("").tls(&pair).fault("handshake:3").start();
     assert_eq!(server.get("/customers").status, 200, "a handshake has two steps");

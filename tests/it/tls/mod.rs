@@ -1,6 +1,6 @@
-//! HTTPS: what is offered, what is refused, how a certificate is renewed, and how callers are led here.
+//! HTTPS: what is offered and refused, certificate reload, and the redirect from HTTP.
 //!
-//! What goes over it is the same as without TLS, and tested there.
+//! Requests and responses are the same as without TLS, and tested there.
 
 mod bad_pairs;
 mod certificates;
@@ -35,7 +35,7 @@ fn run(server: &Server, program: &str, args: &[&str]) -> Ended {
     Process::spawn(&mut command).end()
 }
 
-/// What curl got over HTTPS: the status and the headers as lines, and the body.
+/// The response to curl over HTTPS: the status and the headers as lines, and the body.
 fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
     let address = format!("https://{}{target}", server.address);
     let fixed = ["--disable", "--silent", "--show-error", "--include", "--max-time", "20"];
@@ -46,7 +46,8 @@ fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
     (head.to_owned(), body.trim_end().to_owned())
 }
 
-/// Waits until a metric has this value: it may be counted a moment after the client has seen what happened.
+/// Waits until a metric has this value: it may be counted a moment after the client has noticed the
+/// event.
 fn wait_for_metric(server: &Server, name: &str, value: u64) {
     wait_until(&format!("{name} is {value}"), || (metric(server, name) == value).then_some(()));
 }

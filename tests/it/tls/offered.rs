@@ -1,11 +1,11 @@
-//! Which versions, suites and protocols are offered, as clients that others wrote see them.
+//! Offered TLS versions, cipher suites and protocols, as third-party clients see them.
 
 use super::{curl, metric, run, start_with, wait_for_metric};
 use crate::harness::{Backend, Pair, Server, Setup, wait_until};
 
 on_every_backend! {
     /// The same bytes as without TLS, over HTTP/1.1 and HTTP/2 alike.
-    fn the_same_answers_over_every_protocol(backend: Backend) {
+    fn tls_responses_are_equal_over_every_protocol(backend: Backend) {
         let pair = Pair::new();
         let server = Setup::new(backend).tls(&pair).start();
         let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
@@ -25,7 +25,7 @@ on_every_backend! {
 }
 
 #[test]
-fn tls_1_2_and_1_3_and_nothing_older() {
+fn tls_versions_offered_are_1_2_and_1_3() {
     let (server, _) = start_with("");
     for (least, most, protocol) in [("1.2", "1.2", "TLSv1.2"), ("1.3", "1.3", "TLSv1.3")] {
         let flags = [format!("--tlsv{least}"), "--tls-max".into(), most.into()];
@@ -42,7 +42,7 @@ fn tls_1_2_and_1_3_and_nothing_older() {
             "{seen}"
         );
     }
-    // Level 0 lets the client itself offer what is too old.
+    // Level 0 lets the client itself offer old versions.
     for old in ["-tls1_1", "-tls1"] {
         let ended = run(
             &server,
@@ -71,7 +71,7 @@ fn s_client(server: &Server, flags: &[&str]) -> String {
 }
 
 #[test]
-fn the_protocol_is_chosen_by_name() {
+fn tls_alpn_chooses_the_protocol() {
     let (server, _) = start_with("");
     for (offered, expected) in [
         ("h2,http/1.1", "ALPN protocol: h2"),
@@ -87,9 +87,9 @@ fn the_protocol_is_chosen_by_name() {
     assert!(ended.stderr.contains("no application protocol"), "{}", ended.stderr);
 }
 
-/// Nothing weak, by the list of a program that is made to find it.
+/// No weak option, by the list of a scanner.
 #[test]
-fn nothing_weak_is_offered() {
+fn tls_scanner_finds_nothing_weak() {
     let (server, _) = start_with("");
     let ended = run(&server, "sslscan", &["--no-colour", &server.address.to_string()]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -128,15 +128,15 @@ fn nothing_weak_is_offered() {
     assert!(!groups.is_empty(), "{seen}");
 }
 
-/// By ticket, in both versions, and counted; nothing is taken before the handshake has ended.
+/// By ticket, in both versions, and counted; the server accepts no early data.
 #[test]
-fn sessions_are_resumed() {
+fn tls_sessions_are_resumed() {
     let (server, pair) = start_with("");
     for (number, version) in (1..).zip(["-tls1_2", "-tls1_3"]) {
         let address = server.address.to_string();
         let first =
             ["s_client", "-connect", &address, version, "-sess_out", "session.pem", "-ign_eof"];
-        // Tickets of TLS 1.3 come after the handshake: with the answer they are there.
+        // Tickets of TLS 1.3 follow the handshake: they have arrived with the response.
         let script = format!(
             "printf 'GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' | openssl {} 2>&1",
             first.join(" ")
@@ -149,7 +149,7 @@ fn sessions_are_resumed() {
         assert!(!seen.contains("Early data was accepted"), "{seen}");
         wait_for_metric(&server, "nouns_tls_handshakes_total{result=\"resumed\"}", number);
     }
-    // The client of the tests as well, which remembers sessions in its configuration.
+    // The tests' own client as well, which stores sessions in its configuration.
     let config = pair.trust();
     for expected in [false, true] {
         let before = metric(&server, "nouns_tls_handshakes_total{result=\"resumed\"}");
@@ -161,9 +161,9 @@ fn sessions_are_resumed() {
     }
 }
 
-/// A ticket that is no ticket of ours, or of a key that is gone, is a whole handshake and no error.
+/// A foreign ticket, or one of a discarded key, leads to a full handshake and no error.
 #[test]
-fn a_session_of_another_server_is_a_whole_handshake() {
+fn tls_session_of_another_server_is_a_full_handshake() {
     let pair = Pair::new();
     let (one, other) = (super::setup("").tls(&pair).start(), super::setup("").tls(&pair).start());
     let config = pair.trust();
@@ -175,9 +175,9 @@ fn a_session_of_another_server_is_a_whole_handshake() {
     wait_for_metric(&other, "nouns_tls_handshakes_total{result=\"failed\"}", 0);
 }
 
-/// Idle connections are ended with a goodbye, as the client of the tests insists.
+/// Idle connections end with `close_notify`, which the tests' client requires.
 #[test]
-fn an_idle_connection_is_ended_with_a_goodbye() {
+fn tls_idle_connection_ends_with_close_notify() {
     let (server, _) = start_with("limits = { idle_seconds_max = 1 }");
     let mut client = server.client();
     assert_eq!(client.request("GET /", &[], "").status, 200);
@@ -193,9 +193,9 @@ fn an_idle_connection_is_ended_with_a_goodbye() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Over the limit there is no handshake, only an alert.
+/// Above the limit there is no handshake, only an alert.
 #[test]
-fn too_many_connections_get_an_alert() {
+fn tls_connection_limit_exceeded_sends_an_alert() {
     let (server, _) = start_with("limits = { connections_max = 2 }");
     let mut held: Vec<_> = (0..2).map(|_| server.client()).collect();
     for client in &mut held {
@@ -211,9 +211,9 @@ fn too_many_connections_get_an_alert() {
     });
 }
 
-/// A client that wants a group which stands up to quantum computers gets it.
+/// A client that wants a post-quantum key exchange gets it.
 #[test]
-fn a_group_against_quantum_computers_is_offered() {
+fn tls_post_quantum_key_exchange_is_offered() {
     let (server, pair) = start_with("");
     let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
     let mut session = rustls::ClientConnection::new(pair.trust(), name).unwrap();

@@ -1,12 +1,13 @@
-//! `--redirect`: callers without TLS are sent to HTTPS, wherever they wanted to go, and nowhere else.
-//! HSTS, which tells browsers not to come without TLS again.
+//! `--redirect`: plain HTTP requests are redirected to the same URL over HTTPS, and nowhere else.
+//!
+//! HSTS tells browsers not to use plain HTTP again.
 
 use std::net::SocketAddr;
 
 use super::{curl, run, setup, wait_for_metric};
 use crate::harness::{Backend, Client, Pair, Server, Setup, wait_until};
 
-/// A server over TLS with an address that leads to it, and that address.
+/// A server over TLS with a redirecting listener, and that listener's address.
 fn start(lines: &str) -> (Server, SocketAddr) {
     let server = setup(lines).tls(&Pair::new()).flags(&["--redirect", "127.0.0.1:0"]).start();
     let address = wait_until("the address is logged", || {
@@ -19,7 +20,7 @@ fn start(lines: &str) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// The status and the Location of an answer after which the connection is closed.
+/// The status and the Location of a response after which the connection is closed.
 fn location(address: SocketAddr, request: &str) -> (u16, String) {
     let mut client = Client::connect(address);
     client.write(request.as_bytes());
@@ -27,7 +28,7 @@ fn location(address: SocketAddr, request: &str) -> (u16, String) {
     let (head, _) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
     let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
     assert_eq!(header("strict-transport-security: "), None, "{head}");
-    // To HTTP/1.0 that is said by silence.
+    // HTTP/1.0 needs no `Connection: close`.
     let closes = head.starts_with("HTTP/1.0 ") || header("connection: ") == Some("close");
     assert!(closes, "{head}");
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -35,7 +36,7 @@ fn location(address: SocketAddr, request: &str) -> (u16, String) {
 }
 
 #[test]
-fn every_request_is_sent_to_the_same_place_over_https() {
+fn redirect_keeps_the_path_and_query() {
     let (server, address) = start("hsts = \"180d\"");
     let port = server.address.port();
     let table = [
@@ -90,7 +91,7 @@ fn every_request_is_sent_to_the_same_place_over_https() {
 }
 
 #[test]
-fn what_names_no_place_is_refused() {
+fn redirect_without_a_valid_host_is_refused() {
     let (_server, address) = start("limits = { target_bytes_max = 100, header_seconds_max = 1 }");
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(100));
     let table = [
@@ -112,9 +113,9 @@ fn what_names_no_place_is_refused() {
     }
 }
 
-/// The port of the first listener stays, and one declared place goes before all.
+/// The port of the first listener is kept, and a declared public URL takes precedence.
 #[test]
-fn a_declared_place_goes_before_the_host() {
+fn redirect_prefers_the_declared_url_to_the_host() {
     let (_server, address) = start("base_url = \"https://shop.example:444\"");
     for request in [
         "GET /x?y HTTP/1.1\r\nHost: evil.example\r\n\r\n",
@@ -127,8 +128,8 @@ fn a_declared_place_goes_before_the_host() {
 }
 
 on_every_backend! {
-    /// A client that follows gets there with its method and its body.
-    fn a_client_that_follows_gets_there(backend: Backend) {
+    /// A client that follows the redirect keeps its method and its body.
+    fn redirect_followed_keeps_method_and_body(backend: Backend) {
         let pair = Pair::new();
         let setup = Setup::new(backend).tls(&pair).flags(&["--redirect", "127.0.0.1:0"]);
         let server = setup.start();
@@ -147,9 +148,9 @@ on_every_backend! {
     }
 }
 
-/// On every answer over TLS, whatever its status, and on no other.
+/// On every response over TLS, whatever its status, and on no other.
 #[test]
-fn browsers_are_told_to_come_by_https_alone() {
+fn hsts_is_sent_only_over_tls() {
     let server = setup("hsts = \"180d\"").tls(&Pair::new()).start();
     let expected = Some("max-age=15552000");
     let header = |line: &str| server.request(line, &[], "");

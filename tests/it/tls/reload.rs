@@ -1,4 +1,4 @@
-//! SIGHUP: the certificate is read again, new connections see it, and nobody who is connected notices.
+//! SIGHUP: the certificate is reloaded, new connections get it, and established ones are not affected.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::thread;
 use super::{setup, start_with};
 use crate::harness::{Backend, Client, Pair, Server, Setup, trust, wait_until};
 
-/// How often the log has a line with this message.
+/// How many log lines have this message.
 fn count(server: &Server, message: &str) -> usize {
     server.log().lines().filter(|line| line.contains(&format!("\"message\":\"{message}"))).count()
 }
@@ -21,7 +21,7 @@ fn reload(server: &Server, pair: &Pair) {
     wait_until("the certificate is read again", || (count(server, MESSAGE) > before).then_some(()));
 }
 
-/// Tells all at its end.
+/// Sets the flag on drop.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -30,9 +30,9 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Three times while 1,000 requests are under way, over connections that stay and over new ones.
+/// Three times while 1,000 requests are in flight, over keep-alive connections and over new ones.
 #[test]
-fn nobody_notices_a_new_certificate() {
+fn certificate_reload_under_load_fails_no_request() {
     let pairs: Vec<Pair> = (0..4).map(|_| Pair::new()).collect();
     let config = trust(&pairs.iter().collect::<Vec<_>>());
     let server = setup("").tls(&pairs[0]).start();
@@ -56,7 +56,7 @@ fn nobody_notices_a_new_certificate() {
         answers.fetch_add(1, Ordering::Relaxed);
     };
     thread::scope(|scope| {
-        // However this ends, the others end with it.
+        // Whatever the result, the other threads end too.
         let _over = Over(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
@@ -71,14 +71,14 @@ fn nobody_notices_a_new_certificate() {
                 );
             });
         }
-        // One that comes anew for each request.
+        // A client that opens a new connection for each request.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 get(&mut Client::connect_tls(server.address, config.clone()));
             }
         });
         for (number, pair) in (1..).zip(&pairs[1..]) {
-            // All are under way before each reload.
+            // All are in flight before each reload.
             wait_until("requests are answered", || {
                 (answers.load(Ordering::Relaxed) >= number * 300).then_some(())
             });
@@ -100,9 +100,9 @@ fn nobody_notices_a_new_certificate() {
     assert!(!server.log().contains("\"status\":500"));
 }
 
-/// The pair before stays when the new one cannot be served, with one warning.
+/// When the new certificate is invalid, the old one stays, with one warning.
 #[test]
-fn a_bad_pair_leaves_the_old_one() {
+fn certificate_reload_of_an_invalid_pair_keeps_the_old_one() {
     const WARNING: &str = "certificate not read again: the one before is still served";
     let (server, pair) = start_with("");
     let other = Pair::new();
@@ -133,9 +133,9 @@ fn a_bad_pair_leaves_the_old_one() {
     assert_eq!(count(&server, WARNING), 5);
 }
 
-/// Without a certificate there is nothing to read, and nothing to end for.
+/// Without a certificate there is nothing to reload, and SIGHUP does not end the server.
 #[test]
-fn a_hangup_without_tls_is_ignored() {
+fn sighup_without_tls_is_ignored() {
     let server = Setup::new(Backend::Sqlite).start();
     for number in 1..=2 {
         server.hang_up();
@@ -148,9 +148,9 @@ fn a_hangup_without_tls_is_ignored() {
     server.stop();
 }
 
-/// At the start and at its moment, each once.
+/// At the start and at the time of the warning, each once.
 #[test]
-fn a_certificate_near_its_end_is_warned_of() {
+fn certificate_near_its_expiry_is_logged() {
     const DAY: i64 = 86_400;
     let first = "the certificate ends within 14 days: renew it, then send SIGHUP";
     let second = "the certificate ends within a day: renew it, then send SIGHUP";
@@ -162,7 +162,7 @@ fn a_certificate_near_its_end_is_warned_of() {
     assert!((now..=now + 2 * 86_400).contains(&end), "{end} {now}");
     reload(&server, &Pair::valid(-DAY, DAY + 3));
     wait_until("the second, at its moment", || (count(&server, second) == 1).then_some(()));
-    // Another certificate is warned of anew.
+    // Another certificate is warned about again.
     reload(&server, &Pair::valid(-DAY, 10));
     wait_until("it is warned of", || (count(&server, second) == 2).then_some(()));
     wait_until("it has ended", || (count(&server, last) == 1).then_some(()));

@@ -1,13 +1,13 @@
-//! Which addresses may be listened on with and without TLS, and what is said at the start.
+//! Permitted listen addresses with and without TLS, and the messages at the start.
 
 use std::process::Command;
 
 use super::{run as run_beside, setup};
 use crate::harness::{Backend, Folder, NOUNS, Pair, Process, Setup, run, wait_until};
 
-/// With TLS a password may come from anywhere; without authentication nobody may.
+/// With TLS passwords are accepted from anywhere; without authentication only loopback is allowed.
 #[test]
-fn any_address_with_tls_and_loopback_alone_without_authentication() {
+fn listen_any_address_with_tls_but_only_loopback_when_open() {
     let folder = Folder::new();
     Pair::new().write(folder.path());
     let refused = run(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
@@ -31,7 +31,7 @@ fn any_address_with_tls_and_loopback_alone_without_authentication() {
 }
 
 #[test]
-fn a_redirect_needs_somewhere_to_lead() {
+fn redirect_without_a_valid_target_fails_the_start() {
     let folder = Folder::new();
     Pair::new().write(folder.path());
     let refused = run(folder.path(), &["serve", "--redirect", "127.0.0.1:0"]);
@@ -57,9 +57,9 @@ fn a_redirect_needs_somewhere_to_lead() {
     assert!(refused.stderr.starts_with("nouns: cannot listen on 80: "), "{refused:?}");
 }
 
-/// Flags, environment and file name the same things.
+/// Flags, environment and file have the same settings.
 #[test]
-fn the_settings_come_from_everywhere() {
+fn tls_settings_come_from_flags_environment_and_file() {
     let folder = Folder::new();
     Pair::new().write(folder.path());
     std::fs::rename(folder.path().join("key.pem"), folder.path().join("other.pem")).unwrap();
@@ -72,9 +72,9 @@ fn the_settings_come_from_everywhere() {
     wait_until("it redirects", || process.stderr().contains("sent to HTTPS").then_some(()));
 }
 
-/// Mistakes in the model file are told where they are.
+/// Mistakes in the model file are reported with their position.
 #[test]
-fn mistakes_in_the_model_are_told() {
+fn tls_settings_invalid_in_the_model_fail_the_start() {
     let folder = Folder::new();
     let model = "title = \"Safe\"\n[server]\ntls_cert = \"\"\ntls_key = 1\nredirect = [\"80\"]\nhsts = \"forever\"\ntls_certificate = \"a\"\n[server.limits]\nhandshake_seconds_max = 0\n[resources.a.fields]\nb = { type = \"text\" }\n";
     std::fs::write(folder.path().join("nouns.toml"), model).unwrap();
@@ -93,16 +93,16 @@ fn mistakes_in_the_model_are_told() {
     }
 }
 
-/// The line of the first user works when it is pasted, with a certificate of one's own.
+/// The printed command for the first user works when it is pasted, with a self-signed certificate.
 #[test]
-fn the_first_line_works_when_pasted() {
-    // A terminal is needed to be shown the line: `script` is one.
+fn first_user_command_works_when_pasted() {
+    // The command is only printed to a terminal: `script` provides one.
     let folder = Folder::new();
     Pair::new().write(folder.path());
     let command = format!(
         "{NOUNS} serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --log json"
     );
-    // Whoever runs the tests may not be listening to the end of a terminal, as under `nohup`.
+    // The tests may run with SIGHUP ignored, as under `nohup`.
     let mut shell = Command::new("env");
     shell.args(["--default-signal=HUP", "script"]);
     shell.args(["--quiet", "--flush", "--return", "--command", &command, "typescript"]);
@@ -117,7 +117,7 @@ fn the_first_line_works_when_pasted() {
             .map(|line| line.trim().to_owned())
     });
     assert!(line.contains("--cacert cert.pem https://127.0.0.1:"), "{line}");
-    // The file is there on a terminal too.
+    // The password file is written on a terminal too.
     let file = folder.path().join("nouns.admin-password");
     let password = std::fs::read_to_string(&file).unwrap();
     assert!(line.contains(&format!("-u admin:{} ", password.trim_end())), "{line}");
@@ -133,9 +133,9 @@ fn the_first_line_works_when_pasted() {
     wait_until("the server has ended", || std::net::TcpStream::connect(address).err());
 }
 
-/// A password may go over it.
+/// Basic is accepted over TLS.
 #[test]
-fn a_user_logs_in_by_basic() {
+fn basic_over_tls_logs_in() {
     let server = Setup::new(Backend::Sqlite).tls(&Pair::new()).closed().start();
     let admin = server.admin();
     let basic = format!("{}:{}", admin.name, admin.password);

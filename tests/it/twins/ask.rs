@@ -1,9 +1,9 @@
-//! A request as data, with marks in the places of what a server makes.
+//! A request as data, with placeholders for the values that a server generates.
 //!
 //! It knows nothing of connections.
-//! The one surprising thing: a mark names the request whose answer had the value, by a number that stays
-//! when requests before it are left out; then nothing is known, and a value that leads nowhere stands
-//! there.
+//! The one surprising thing: a placeholder refers to the request whose response had the value, by a
+//! number that stays when earlier requests are left out; then the value is unknown, and a value that
+//! matches nothing is used.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::harness::Answer;
 
-/// What may stand in the place of a mark.
+/// The kind of a placeholder's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     Uuid,
@@ -22,7 +22,7 @@ pub enum Mark {
     Item,
     /// The cursor of the next page.
     Cursor,
-    /// The tag of a list or an item.
+    /// The ETag of a list or an item.
     Tag,
 }
 
@@ -31,7 +31,7 @@ impl Mark {
         format!("⟦{self:?} {request} {index}⟧")
     }
 
-    /// What stands there when there is no such answer.
+    /// The value to use when there is no such response.
     fn nothing(name: &str) -> &'static str {
         match name {
             "Uuid" => "00000000-0000-7000-8000-000000000000",
@@ -51,7 +51,7 @@ pub struct Ask {
     pub body: String,
 }
 
-/// What the answers of one side have taught, by the number of the request.
+/// The values from the responses of one side, by the number of the request.
 #[derive(Debug, Default)]
 pub struct Learned {
     items: HashMap<usize, Vec<Value>>,
@@ -78,7 +78,7 @@ impl Learned {
         }
     }
 
-    /// How many items the answer had.
+    /// How many items the response had.
     pub fn count(&self, number: usize) -> usize {
         self.items.get(&number).map_or(0, Vec::len)
     }
@@ -87,7 +87,7 @@ impl Learned {
         self.cursors.contains_key(&number)
     }
 
-    /// A text with the values of this side in the places of its marks.
+    /// A text with the values of this side in place of its placeholders.
     pub fn fill(&self, text: &str) -> String {
         static MARK: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r"⟦(\w+) (\d+) (\d+)⟧").unwrap());

@@ -1,6 +1,6 @@
-//! Chooses the next request.
+//! The random generator of requests.
 //!
-//! It learns from the answers of one side alone: as long as the sides agree, that is enough.
+//! It learns from the responses of one side alone: as long as the sides agree, that is enough.
 //! The one surprising thing: two in five of its requests are refused, since most of what a backend can
 //! get wrong is how it refuses.
 
@@ -11,10 +11,10 @@ use super::world::{Known, World};
 use crate::durability::chance::Chance;
 use crate::harness::Answer;
 
-/// One value in so many is wrong: a book has about fifteen of them.
+/// One value in this many is wrong: a book has about fifteen of them.
 const WRONG_EVERY: usize = 60;
 
-/// What was asked for, as far as it is to be kept in mind.
+/// The purpose of a request, as far as it is to be remembered.
 #[derive(Debug)]
 enum Meant {
     Create { noun: String, collection: String, is_integer: bool },
@@ -29,7 +29,7 @@ pub struct Generator {
     chance: Chance,
     world: World,
     meant: Meant,
-    /// Requests that had a key, and may be sent again.
+    /// Requests with a key, which may be sent again.
     keyed: Vec<Ask>,
 }
 
@@ -69,7 +69,7 @@ impl Generator {
         let is_keyed = ["POST", "PATCH"].iter().any(|method| line.starts_with(method))
             && self.chance.below(3) == 0;
         if is_keyed {
-            // From time to time one that another request has.
+            // Sometimes one that another request has.
             headers.push(("Idempotency-Key", format!("k{}", self.chance.below(60))));
         }
         let ask = Ask { number, line, headers, body };
@@ -77,7 +77,7 @@ impl Generator {
         ask
     }
 
-    /// Keeps in mind what the answer has told.
+    /// Remembers the contents of the response.
     pub fn learn(&mut self, ask: &Ask, answer: &Answer, learned: &Learned) {
         if answer.status == 200 && ask.line.starts_with("GET ") {
             self.world.seen.push((ask.number, ask.line.clone()));
@@ -100,7 +100,7 @@ impl Generator {
         }
     }
 
-    /// The last word: everything that is there, page by page as far as it is known.
+    /// The last requests: everything that is stored, page by page as far as it is known.
     pub fn lists(&self, first_number: usize) -> Vec<Ask> {
         let mut lines = Vec::new();
         for noun in &self.world.nouns {
@@ -145,7 +145,7 @@ impl Generator {
         (line, format!("{{\"{plural}\":[{}]}}", drafts.join(",")))
     }
 
-    /// An item that is there, or one that was.
+    /// An item that exists, or one that did.
     fn target(&mut self) -> Known {
         let gone = self.chance.one_of(&self.world.gone).cloned();
         match (self.world.some_known(&mut self.chance).cloned(), gone) {
@@ -168,7 +168,7 @@ impl Generator {
         (format!("PUT {}", known.path), format!("{{\"{}\":{draft}}}", known.noun))
     }
 
-    /// A merge patch, or one of operations, most of which do not fit.
+    /// A merge patch or a JSON Patch, most of which do not fit.
     fn patch(&mut self) -> (String, String) {
         let known = self.target();
         let noun = known.noun.clone();
@@ -204,7 +204,7 @@ impl Generator {
         (format!("PATCH {}", known.path), body)
     }
 
-    /// What was shown is sent back, to its own place or to another's of its noun.
+    /// Sends back an item as it was shown, to its own path or to another's of its resource.
     fn put_back(&mut self) -> (String, String) {
         let known = self.target();
         let other = self.world.some_of(&known.noun, &mut self.chance).cloned();
@@ -254,7 +254,7 @@ impl Generator {
         }
     }
 
-    /// What was asked for before, with the tag it had then: mostly one of the last, which may be as it was.
+    /// Repeats an earlier request with its ETag: mostly a recent one, which may be unchanged.
     fn again(&mut self, number: usize) -> Ask {
         let from = self.world.seen.len().saturating_sub(4);
         let (request, line) =
@@ -264,7 +264,7 @@ impl Generator {
         Ask { number, line, headers: vec![(name, tag)], body: String::new() }
     }
 
-    /// Something that is wrong in its path, its query, its method or its body.
+    /// A request with a fault in its path, its query, its method or its body.
     fn broken(&mut self) -> (String, String) {
         let known = self.target();
         let (collection, noun) = self.world.some_collection(&mut self.chance);

@@ -1,9 +1,10 @@
-//! Twins: two backends are sent the same random requests, and must give the same answers to the byte.
+//! Differential tests of the backends: both get the same random requests, and must give the same
+//! responses to the byte.
 //!
 //! `NOUNS_SOAK=1` sends 200 sequences in place of ten. A failure prints the seed of its sequence, which
-//! `NOUNS_SEED` makes the first one of a run, and the shortest sequence that was found.
-//! The one surprising thing: the change logs are compared too, since what is not answered must be equal
-//! as well.
+//! `NOUNS_SEED` makes the first one of a run, and the shortest failing sequence that was found.
+//! The one surprising thing: the change logs are compared too, since what no response shows must be
+//! equal as well.
 
 mod ask;
 mod generate;
@@ -30,14 +31,14 @@ const MODEL: &str = include_str!("model.toml");
 const REQUESTS: usize = 300;
 const AT_ONCE: usize = 2;
 
-/// How often each status was answered.
+/// How often each status was returned.
 type Statuses = BTreeMap<u16, usize>;
 
 fn sequences() -> usize {
     if std::env::var_os("NOUNS_SOAK").is_some() { 200 } else { 10 }
 }
 
-/// One sequence, and the difference it came upon.
+/// One sequence, and the difference it found.
 #[derive(Debug)]
 struct Run {
     asks: Vec<Ask>,
@@ -84,7 +85,7 @@ fn describe(seed: u64, run: Run, setups: &[Setup; 2]) -> String {
 }
 
 #[test]
-fn sqlite_and_postgres_answer_the_same() {
+fn backends_give_equal_responses_to_random_requests() {
     let seed = seed("twins");
     let setups =
         [Backend::Sqlite, Backend::Postgres].map(|backend| Setup::new(backend).model(MODEL));
@@ -119,13 +120,13 @@ fn sqlite_and_postgres_answer_the_same() {
     assert!(statuses[&201] > 10 * count && statuses[&409] > 3 * count, "{statuses:?}");
 }
 
-/// Twins that are none: one of them takes a value twice.
+/// Two backends that differ: one of them accepts a unique value twice.
 #[test]
-fn a_planted_difference_is_found_and_shrunk() {
+fn backends_planted_difference_is_found_and_shrunk() {
     let other = MODEL.replace(r#"max_length = 12, unique = true }"#, r#"max_length = 12 }"#);
     assert_ne!(MODEL, other);
     let setups = [MODEL, &other].map(|model| Setup::new(Backend::Sqlite).model(model));
-    // The same ones always: how far a sequence can be shrunk depends on what it refers to.
+    // Fixed seeds: how far a sequence can be shrunk depends on its references.
     let (seed, run) = (1..20)
         .map(|seed| (seed, run(seed, &setups)))
         .find(|(_, run)| run.difference.is_some())

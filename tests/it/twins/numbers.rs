@@ -1,9 +1,10 @@
-//! Names in place of ids that are numbers.
+//! Masks for integer ids.
 //!
-//! PostgreSQL gives a number away to a create that is then refused, SQLite gives it to the next one:
-//! both never give one twice, and only the order can be compared.
-//! The one surprising thing: both begin far up, each noun at its own height, so that all numbers have six
-//! digits and none is an id of two nouns; else a length or a clash would differ by chance.
+//! PostgreSQL uses up a number for a create that is then refused, SQLite gives it to the next one:
+//! neither reuses a number, and only the order can be compared.
+//! The one surprising thing: both begin high up, each resource at its own value, so that all numbers
+//! have six digits and none is an id of two resources; otherwise a length or a conflict would differ by
+//! chance.
 
 use std::sync::LazyLock;
 
@@ -11,8 +12,8 @@ use regex::{Captures, Regex};
 
 use crate::harness::{Backend, Server, sql};
 
-/// Where the numbers of a noun stand, beside the ids of its own items: in paths, in members of other
-/// items, and in what is said of an id that the path contradicts.
+/// Where the numbers of a resource occur, apart from the ids of its own items: in paths, in members of
+/// other items, and in the message about an id that contradicts the path.
 const NOUNS: &[(&str, &str)] = &[
     (
         "branch",
@@ -32,7 +33,7 @@ static ID: LazyLock<Regex> =
 static WRAPPER: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"(?m)^\{"([a-z]+)":|^([a-z]+)\|"#).unwrap());
 
-/// Lets the numbers begin where they do.
+/// Sets the first number of each resource.
 pub fn begin(server: &Server) {
     let text = match server.backend() {
         Backend::Sqlite => {
@@ -46,12 +47,12 @@ pub fn begin(server: &Server) {
     sql(server.backend(), server.folder(), text);
 }
 
-/// The numbers met so far, by noun and first appearance.
+/// The numbers seen so far, by resource and first appearance.
 #[derive(Debug, Clone, Default)]
 pub struct Numbers(Vec<(&'static str, String)>);
 
 impl Numbers {
-    /// An answer, or an entry of the change log.
+    /// Masks a response, or an entry of the change log.
     pub fn mask(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (noun, rule) in RULES.iter() {
@@ -72,7 +73,7 @@ impl Numbers {
     fn named(&mut self, noun: &'static str, found: &Captures<'_>) -> String {
         let (place, number) = (&found["place"], &found["number"]);
         if place.starts_with("\"pointer\"") && place.ends_with('/') {
-            // Into a body: the place of an item in its list.
+            // A position in a body: the index of an item in its list.
             return found[0].to_owned();
         }
         let mut of_noun = self.0.iter().filter(|(known, _)| *known == noun);
@@ -87,7 +88,7 @@ impl Numbers {
 }
 
 #[test]
-fn numbers_are_named_by_their_noun() {
+fn integer_ids_are_masked_by_their_resource() {
     let mut numbers = Numbers::default();
     let text = "location: /branches/17\ncontent-length: 99\n\n{\"branch\":{\"id\":17,\"number\":17,\"version\":1}}";
     let masked = "location: /branches/<branch-1>\ncontent-length: 99\n\n{\"branch\":{\"id\":<branch-1>,\"number\":17,\"version\":1}}";

@@ -1,8 +1,9 @@
-//! Two servers that are asked the same, and the first point at which they differ.
+//! Two servers that get the same requests, and the first difference between their responses.
 //!
-//! What is asked is for others to choose.
+//! Others choose the requests.
 //! The one surprising thing: after a connection was closed, the next one waits for the clock's next
-//! millisecond: a server's threads make ids for themselves, and only by the millisecond in one order.
+//! millisecond: each thread of a server generates its own ids, and these are ordered only by the
+//! millisecond.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -12,7 +13,7 @@ use super::ask::{Ask, Learned};
 use super::numbers::{self, Numbers};
 use crate::harness::{Answer, Client, Masks, Server, Setup, sql};
 
-/// Where two servers gave two answers.
+/// The point at which two servers gave different responses.
 #[derive(Debug)]
 pub struct Difference {
     /// How many requests it took.
@@ -39,7 +40,7 @@ impl Side {
         Self { server, client: None, learned, masks, numbers, sent: String::new() }
     }
 
-    /// The answer as it came, and masked.
+    /// The response as received, and masked.
     fn ask(&mut self, ask: &Ask) -> (Answer, String) {
         let (line, headers, body) = self.learned.request(ask);
         self.write_down(&line, &headers, &body);
@@ -63,12 +64,12 @@ impl Side {
             writeln!(text, "{name}: {value}").unwrap();
         }
         write!(text, "\n{body}\n\n").unwrap();
-        // A copy: what is asked must not number what is answered.
+        // A copy: requests must not number the masks of responses.
         let shown = self.numbers.clone().mask(&self.masks.clone().text(&text));
         self.sent.push_str(&shown);
     }
 
-    /// The change log, as far as it does not depend on the moment. Its numbers may have gaps.
+    /// The change log, as far as it does not depend on time. Its numbers may have gaps.
     fn log(&mut self) -> String {
         let columns = "resource, kind, subject, actor, changed, before, after";
         let query = format!("SELECT {columns} FROM nouns_changes ORDER BY sequence");
@@ -97,12 +98,12 @@ impl Pair {
         Self { sides: [Side::new(&setups[0]), Side::new(&setups[1])], requests: 0 }
     }
 
-    /// What the answers of the first side have taught.
+    /// The values learned from the responses of the first side.
     pub fn learned(&self) -> &Learned {
         &self.sides[0].learned
     }
 
-    /// Asks both, and gives back the answer of the first when they agree.
+    /// Sends a request to both, and returns the response of the first when they agree.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer, Difference> {
         self.requests += 1;
         let [one, other] = &mut self.sides;
@@ -122,7 +123,7 @@ impl Pair {
         if answers[0] == answers[1] { Ok(()) } else { Err(Difference { requests, answers }) }
     }
 
-    /// All that was sent to the first side, as HTTP text.
+    /// Everything sent to the first side, as HTTP text.
     pub fn sent(&self) -> &str {
         &self.sides[0].sent
     }

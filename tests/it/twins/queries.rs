@@ -1,7 +1,7 @@
-//! Queries of lists by chance: filters, orders, parts and counts, right ones and wrong ones.
+//! Random list queries: filters, sorting, fields and counts, valid and invalid ones.
 //!
-//! Names that cannot be used, operators that do not fit and values that cannot be are among them, since
-//! both sides must refuse in the same words.
+//! They include unusable names, unsuitable operators and impossible values, since both sides must
+//! refuse in the same words.
 
 use toml::{Table, Value};
 
@@ -75,7 +75,7 @@ const OTHERS: &[&str] = &[
     "00000000-0000-7000-8000-000000000000",
 ];
 
-/// The names in a noun, with those of fields in objects behind a dot.
+/// The field names of a resource; fields in objects have dotted names.
 fn names(fields: &Table, before: &str, all: &mut Vec<(String, String)>) {
     for (name, field) in fields {
         let kind = field.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -98,7 +98,7 @@ fn value(chance: &mut Chance, kind: &str, operator: &str) -> String {
         _ => OTHERS,
     };
     let value = *chance.one_of(pool).unwrap();
-    // As long as an index is, and longer.
+    // As long as an index key, and longer.
     if pool == TEXTS && chance.below(20) == 0 { value.repeat(200) } else { value.to_owned() }
 }
 

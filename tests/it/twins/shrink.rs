@@ -1,6 +1,6 @@
-//! Leaves out requests for as long as the servers still differ.
+//! Test case reduction: leaves out requests as long as the servers still differ.
 //!
-//! Each attempt has two new servers with nothing stored.
+//! Each attempt has two new servers with empty databases.
 //! The one surprising thing: it need not be the same difference in the end; any is a bug.
 
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use super::ask::Ask;
 use super::pair::{Difference, Pair};
 use crate::harness::Setup;
 
-/// Who waits for the message has waited long enough by then.
+/// The time limit of the reduction.
 const LONG_ENOUGH: Duration = Duration::from_secs(180);
 
-/// Sends a sequence to a new pair. Gives the difference, and all that was sent.
+/// Sends a sequence to a new pair. Returns the difference, and everything sent.
 fn replay(asks: &[Ask], setups: &[Setup; 2]) -> Option<(Difference, String)> {
     let mut pair = Pair::new(setups);
     let found = asks.iter().find_map(|ask| pair.ask(ask).err());
@@ -20,7 +20,7 @@ fn replay(asks: &[Ask], setups: &[Setup; 2]) -> Option<(Difference, String)> {
     Some((found, pair.sent().to_owned()))
 }
 
-/// The shortest sequence that was found, as HTTP text, with the two answers to its last request.
+/// The shortest sequence that was found, as HTTP text, with the two responses to its last request.
 pub fn shrink(mut asks: Vec<Ask>, setups: &[Setup; 2]) -> Option<(usize, String)> {
     let began = Instant::now();
     let (mut found, mut sent) = replay(&asks, setups)?;
@@ -49,7 +49,8 @@ pub fn shrink(mut asks: Vec<Ask>, setups: &[Setup; 2]) -> Option<(usize, String)
     Some((asks.len(), format!("{sent}--- one side\n{one}\n--- the other side\n{other}")))
 }
 
-/// A short answer whole; of a long one, such as a change log, the lines that the other has not.
+/// A short response completely; of a long one, such as a change log, the lines that the other does not
+/// have.
 fn differing_part(text: &str, other: &str) -> String {
     if text.lines().count() < 40 {
         return text.to_owned();

@@ -1,8 +1,8 @@
-//! Values for the fields of a model, right and wrong ones, as JSON text.
+//! Random values for the fields of a model, valid and invalid ones, as JSON text.
 //!
-//! They are chosen where backends may differ: at the ends of ranges, in how a number is written, in
-//! letters that a locale would sort or fold, in what has no value.
-//! The one surprising thing: there are few of each, so that values that may occur once often clash.
+//! They are chosen where backends may differ: at the ends of ranges, in number formats, in letters that
+//! a locale would sort or fold, and in missing values.
+//! The one surprising thing: there are few of each, so that unique values often conflict.
 
 use toml::Table;
 use toml::Value::{Array, String as Text};
@@ -166,7 +166,7 @@ const WRONG_JSONS: &[&str] = &["1e400", "0.12345678901234567891", r#"{"a":1,"a":
 const CODES: &[&str] =
     &[r#""AB""#, r#""CD""#, r#""XY""#, r#""ZZ""#, r#""AA""#, r#""BB""#, r#""QQ""#];
 
-/// A value for a field as the model has it: about one of `wrong_every` is wrong.
+/// A value for a field of the model: about one of `wrong_every` is wrong.
 pub fn value(field: &Table, chance: &mut Chance, world: &World, wrong_every: usize) -> String {
     let is_wrong = chance.below(wrong_every) == 0;
     let null_every = if field.contains_key("nullable") { 8 } else { 3 * wrong_every };
@@ -241,7 +241,7 @@ fn state(field: &Table, chance: &mut Chance, is_wrong: bool) -> String {
     let states: Vec<_> = field["next"].as_table().unwrap().keys().collect();
     match chance.below(3) {
         _ if is_wrong => r#""none""#.to_owned(),
-        // Where a new item may be.
+        // A permitted state of a new item.
         0 => format!("{:?}", field["initial"].as_str().unwrap()),
         _ => format!("{:?}", chance.one_of(&states).unwrap()),
     }

@@ -1,8 +1,8 @@
-//! The model as the generator sees it, and the items that it knows of.
+//! The generator's view of the model, and the items that it knows of.
 //!
-//! It sends nothing, and it may be wrong: an item may be gone with another one.
-//! The one surprising thing: it holds no id. An item is known by the request that made it and its place
-//! in that answer, so that each side puts its own id there.
+//! It sends nothing, and it may be wrong: an item may have been deleted by a cascade.
+//! The one surprising thing: it holds no id. An item is identified by the request that created it and
+//! its index in that response, so that each side inserts its own id.
 
 use toml::Table;
 
@@ -23,7 +23,7 @@ pub struct Noun {
 #[derive(Debug, Clone)]
 pub struct Known {
     pub noun: String,
-    /// With marks in the places of ids.
+    /// With placeholders for ids.
     pub path: String,
     pub request: usize,
     pub index: usize,
@@ -42,7 +42,7 @@ pub struct World {
     pub nouns: Vec<Noun>,
     pub known: Vec<Known>,
     pub gone: Vec<Known>,
-    /// Requests whose answers had a next page, with the list that it belongs to.
+    /// Requests whose responses had a next page, with the list that it belongs to.
     pub pages: Vec<(usize, String)>,
     /// Requests for lists and items that were answered, each with its line.
     pub seen: Vec<(usize, String)>,
@@ -70,7 +70,7 @@ impl World {
     }
 
     pub fn some_known(&self, chance: &mut Chance) -> Option<&Known> {
-        // Mostly one of the last: the first ones are gone or too well known.
+        // Mostly one of the last: the first ones are deleted or well tested.
         let from = if chance.below(3) == 0 { 0 } else { self.known.len().saturating_sub(25) };
         chance.one_of(&self.known[from..])
     }
@@ -80,7 +80,7 @@ impl World {
         chance.one_of(&all).copied()
     }
 
-    /// A collection to ask something of, with its noun.
+    /// A collection to query, with its resource.
     pub fn some_collection(&self, chance: &mut Chance) -> (String, &Noun) {
         let noun = chance.one_of(&self.nouns).unwrap();
         let plural = &noun.plural;
@@ -93,10 +93,11 @@ impl World {
         }
     }
 
-    /// A value for a reference: mostly an item that is there, sometimes one that is not.
+    /// A value for a reference: mostly an existing item, sometimes one that does not exist.
     pub fn some_id(&self, noun: &str, chance: &mut Chance) -> String {
         let is_integer = self.noun(noun).is_integer;
-        // Of the same noun: the number of another's item may be that of one of these on one side alone.
+        // Of the same resource: the number of another's item may be that of one of these on one side
+        // alone.
         let gone: Vec<_> = self.gone.iter().filter(|gone| gone.noun == noun).collect();
         let mark = match (self.some_of(noun, chance), chance.one_of(&gone)) {
             (_, Some(gone)) if chance.below(30) == 0 => gone.id(),
@@ -107,7 +108,7 @@ impl World {
         if is_integer { mark } else { format!("\"{mark}\"") }
     }
 
-    /// Keeps in mind that an item is gone, with all that lies below it.
+    /// Records that an item is deleted, with everything below it.
     pub fn remove(&mut self, path: &str) {
         let below = format!("{path}/");
         let is_gone = |known: &Known| known.path == path || known.path.starts_with(&below);
